@@ -1,0 +1,1 @@
+"""Federated learning among clients that disagree."""
