@@ -1,0 +1,78 @@
+"""Trees: flat dictionaries of tensors, and the few operations on them that every room needs.
+
+Trees are values: functions return new ones and nothing that has been put into a state, memory or message is changed
+in place afterwards. Checkpoints rely on it (a tensor that is the same object need not be written again).
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Tensor]
+Schema = tuple[tuple[str, torch.dtype, torch.Size], ...]
+
+
+def zeros_like(tree: Tree) -> Tree:
+    return {name: torch.zeros_like(value) for name, value in tree.items()}
+
+
+def detach(tree: Tree) -> Tree:
+    return {name: value.detach() for name, value in tree.items()}
+
+
+def clone(tree: Tree) -> Tree:
+    return {name: value.detach().clone() for name, value in tree.items()}
+
+
+def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
+    """a + scale * b, over the names of a."""
+    return {name: torch.add(value, b[name], alpha=scale) for name, value in a.items()}
+
+
+def subtract(a: Tree, b: Tree) -> Tree:
+    return {name: value - b[name] for name, value in a.items()}
+
+
+def scale(tree: Tree, factor: float) -> Tree:
+    return {name: value * factor for name, value in tree.items()}
+
+
+def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
+    """sum_i weights[i] * trees[i], folded in the order given (so that every runtime gives the same bits).
+
+    Integer tensors (counters among a model's buffers) cannot be averaged: the largest is kept.
+    """
+    total: Tree = {}
+    for tree, weight in zip(trees, weights, strict=True):
+        if not total:
+            total = {n: v * weight if v.is_floating_point() else v.clone() for n, v in tree.items()}
+            continue
+        for name, value in tree.items():
+            if value.is_floating_point():
+                total[name].add_(value, alpha=weight)
+            else:
+                total[name] = torch.maximum(total[name], value)
+    return total
+
+
+def is_finite(tree: Tree) -> bool:
+    """Whether no floating-point entry is NaN or infinite."""
+    for value in tree.values():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            return False
+    return True
+
+
+def norm(tree: Tree) -> Tensor:
+    """The Euclidean norm of all entries together."""
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(v.double()) for v in tree.values()]))
+
+
+def schema(tree: Tree) -> Schema:
+    """Names, dtypes and shapes: what must agree for two trees to be added."""
+    return tuple([(name, value.dtype, value.shape) for name, value in tree.items()])
+
+
+def nbytes(tree: Tree) -> int:
+    return sum(value.numel() * value.element_size() for value in tree.values())

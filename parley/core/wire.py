@@ -1,0 +1,127 @@
+"""The wire format: safetensors with the scalars as JSON in its metadata. Nothing is ever unpickled.
+
+`wire_size` gives the exact length of `encode(message)` without making the bytes, so that a simulation counts what a
+deployment would send.
+"""
+
+import json
+import math
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+from torch import Tensor
+
+from parley.core.errors import WireError
+from parley.core.message import Message, Parcel, Scalar
+from parley.core.tree import Schema, schema
+
+LIMIT = 2 * 1024**3
+"""Default upper limit of a message in bytes."""
+
+_PREFIX = 8  # a safetensors file begins with the length of its header, 8 bytes
+_VERSION = 1
+_DTYPES = frozenset({
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool,
+})  # fmt: skip
+
+P = TypeVar("P", bound=Parcel)
+
+
+def encode(parcel: Parcel) -> bytes:
+    """The parcel as bytes; refuses what the other side would refuse."""
+    for name, value in parcel.tensors.items():
+        if value.dtype not in _DTYPES:
+            raise WireError(f"tensor '{name}' has dtype {value.dtype}, which messages cannot carry.")
+    tensors = {name: value.detach().contiguous() for name, value in parcel.tensors.items()}
+    return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(parcel.scalars)})
+
+
+def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Schema | None = None) -> P:  # type: ignore[assignment]
+    """The parcel in `data`, or a WireError that says what is wrong with it.
+
+    `like`: the tensors that must be there, exactly: names, dtypes and shapes.
+    """
+    if len(data) > limit:
+        raise WireError(f"a message of {len(data)} bytes is over the limit of {limit}.")
+    if len(data) < _PREFIX or int.from_bytes(data[:_PREFIX], "little") > len(data) - _PREFIX:
+        raise WireError(f"{len(data)} bytes are not a message: the header is cut short.")
+    try:
+        tensors: dict[str, Tensor] = safetensors.load(data)
+        header = json.loads(data[_PREFIX : _PREFIX + int.from_bytes(data[:_PREFIX], "little")])
+        body = json.loads(header["__metadata__"]["parley"])
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WireError(f"{len(data)} bytes are not a message: {type(error).__name__} ({error}).") from None
+    scalars = _checked_scalars(body)
+    for name, value in tensors.items():
+        if value.dtype not in _DTYPES:
+            raise WireError(f"tensor '{name}' has dtype {value.dtype}, which messages cannot carry.")
+    if like is not None:
+        check_schema(tensors, like)
+    return kind(tensors, scalars)
+
+
+def check_schema(tensors: dict[str, Tensor], like: Schema) -> None:
+    """Raise a WireError that names the first tensor that is missing, unexpected or of another dtype or shape."""
+    expected = {name: (dtype, shape) for name, dtype, shape in like}
+    for name in expected.keys() - tensors.keys():
+        raise WireError(f"tensor '{name}' is missing.")
+    for name, value in tensors.items():
+        if name not in expected:
+            raise WireError(f"tensor '{name}' was not expected.")
+        dtype, shape = expected[name]
+        if value.dtype != dtype or value.shape != shape:
+            raise WireError(
+                f"tensor '{name}' is {value.dtype} {tuple(value.shape)}, expected {dtype} {tuple(shape)}.",
+            )
+
+
+def wire_size(parcel: Parcel) -> int:
+    """len(encode(parcel)), exactly, without encoding it."""
+    header, payload = _layout(schema(parcel.tensors))
+    text = _scalars_text(parcel.scalars)
+    metadata = len(f'"__metadata__":{{"parley":{json.dumps(text, ensure_ascii=False)}}}'.encode())
+    unpadded = header + metadata + (1 if header > 2 else 0)  # a comma, if there are tensors
+    return _PREFIX + math.ceil(unpadded / 8) * 8 + payload
+
+
+@lru_cache(maxsize=4096)
+def _layout(names: Schema) -> tuple[int, int]:
+    """Length of the header without metadata and padding, and of the tensors, for such a parcel."""
+    data = safetensors.save({name: torch.empty(shape, dtype=dtype) for name, dtype, shape in names})
+    length = int.from_bytes(data[:_PREFIX], "little")
+    return len(data[_PREFIX : _PREFIX + length].rstrip(b" ")), len(data) - _PREFIX - length
+
+
+def _scalars_text(scalars: dict[str, Scalar]) -> str:
+    if not scalars:
+        return f'{{"v":{_VERSION},"scalars":{{}}}}'
+    try:
+        return json.dumps({"v": _VERSION, "scalars": scalars}, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        bad = [n for n, v in scalars.items() if isinstance(v, float) and not math.isfinite(v)]
+        raise WireError(f"scalar {bad[0]!r} is not a finite number.") from None
+
+
+def _checked_scalars(body: object) -> dict[str, Scalar]:
+    if not isinstance(body, dict) or body.get("v") != _VERSION or not isinstance(body.get("scalars"), dict):
+        raise WireError(f"a message of another version than {_VERSION} was received.")
+    scalars: dict[str, Scalar] = body["scalars"]
+    for name, value in scalars.items():
+        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
+            raise WireError(f"scalar '{name}' is neither a finite number, a truth value nor a text.")
+    return scalars
+
+
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """safetensors refuses tensors that share memory; copy those that do."""
+    seen: set[int] = set()
+    result = {}
+    for name, value in tensors.items():
+        pointer = value.untyped_storage().data_ptr()
+        result[name] = value.clone() if pointer in seen and value.numel() else value
+        seen.add(pointer)
+    return result
