@@ -1,0 +1,131 @@
+"""A pooled data set before it is split among clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.core.key import Key
+from parley.data.client import ClientData, DataInfo
+from parley.data.federation import Federation, NumberedIds, check_fraction
+from parley.data.partition.base import Partition, Partitioner, partitioners
+from parley.data.sources import Pooled
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples with their labels and, where known, a test set, natural clients and coarse labels."""
+
+    info: DataInfo
+    x: Tensor
+    """[n, ...] inputs."""
+    y: Tensor
+    """[n] class numbers or [n, k] targets."""
+    test: ClientData | None = None
+    """The official test set."""
+    groups: NDArray[Any] | None = None
+    """[n] the natural client of each sample, as a number into `group_names`."""
+    group_names: tuple[str, ...] = ()
+    test_groups: NDArray[Any] | None = None
+    """The natural client of each test sample, where test samples belong to the same clients."""
+    coarse: NDArray[Any] | None = None
+    """[n] coarse labels, for Pachinko."""
+
+    def __post_init__(self) -> None:
+        ClientData(self.x, self.y)  # checks the lengths
+        for name in ("groups", "coarse"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.x):
+                raise InputError(f"'{self.info.name}' has {len(self.x)} samples but {len(values)} {name}.")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def split(
+        self,
+        partitioner: Partitioner | str,
+        clients: int | None = None,
+        seed: int = 0,
+        test_fraction: float = 0.0,
+        public_fraction: float = 0.0,
+    ) -> Federation:
+        """Deals the samples to clients; the pooled tensors are kept once and shared by all of them.
+
+        `partitioner` is one of `parley.data`'s or the name of one, with its defaults. `test_fraction` of each client's
+        samples become its own test data (it keeps at least one for training). `public_fraction` of the pool is taken
+        out first and offered to all as inputs without labels. Partitioners that look at labels see a regression
+        target's decile.
+        """
+        if isinstance(partitioner, str):
+            partitioner = partitioners[partitioner]()
+        check_fraction("test_fraction", test_fraction)
+        check_fraction("public_fraction", public_fraction)
+        key = Key(seed).fold("split")
+        order = key.fold("public").numpy().permutation(len(self))
+        taken = round(public_fraction * len(self))
+        kept = np.sort(order[taken:])
+        partition = partitioner(
+            self.labels()[kept],
+            clients,
+            key.fold("partition"),
+            groups=None if self.groups is None else self.groups[kept],
+            coarse=None if self.coarse is None else self.coarse[kept],
+        )
+        ids = self._names(partition)
+        rows = kept[partition.rows]
+        train, held = _hold_out(rows, partition.offsets, test_fraction, key.fold("held out").numpy())
+        held_out = Pooled(self.x, self.y, *held) if test_fraction else self._natural_test(partition)
+        return Federation(
+            self.info,
+            NumberedIds(len(partition)) if ids is None else ids,
+            Pooled(self.x, self.y, *train),
+            held_out=held_out,
+            test=self.test,
+            public=self.x[torch.from_numpy(np.sort(order[:taken]))] if taken else None,
+        )
+
+    def labels(self) -> NDArray[np.int64]:
+        """One integer per sample: its class, or the decile of its (first) regression target."""
+        if not self.y.is_floating_point():
+            return np.asarray(self.y.numpy(), np.int64)
+        first = self.y.reshape(len(self), -1)[:, 0].numpy().astype(np.float64)
+        return np.searchsorted(np.quantile(first, np.arange(0.1, 0.95, 0.1)), first).astype(np.int64)
+
+    def _names(self, partition: Partition) -> tuple[str, ...] | None:
+        if partition.groups is None:
+            return None
+        return tuple(self.group_names[g] if self.group_names else str(g) for g in partition.groups)
+
+    def _natural_test(self, partition: Partition) -> Pooled | None:
+        if partition.groups is None or self.test_groups is None or self.test is None:
+            return None
+        number = {int(g): i for i, g in enumerate(partition.groups)}
+        owner = np.array([number.get(int(g), -1) for g in self.test_groups], np.int64)
+        by_client = Partition.by_owner(owner, len(partition))
+        return Pooled(
+            self.test.x, self.test.y, torch.from_numpy(by_client.rows.copy()), torch.from_numpy(by_client.offsets)
+        )
+
+
+def _hold_out(
+    rows: NDArray[np.int64], offsets: NDArray[np.int64], fraction: float, rng: np.random.Generator
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Splits every client's rows at random in (train, test), each flat with offsets."""
+    sizes = np.diff(offsets)
+    tests = np.clip(np.rint(fraction * sizes).astype(np.int64), 0, np.maximum(sizes - 1, 0))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    rank = np.empty(len(rows), np.int64)
+    rank[np.lexsort((rng.random(len(rows)), owner))] = np.arange(len(rows))
+    is_test = rank - offsets[:-1][owner] < tests[owner]
+
+    def flat(mask: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return torch.from_numpy(np.ascontiguousarray(rows[mask])), torch.from_numpy(ends)
+
+    return flat(~is_test, sizes - tests), flat(is_test, tests)

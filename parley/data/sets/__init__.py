@@ -1,0 +1,1 @@
+"""The data sets Parley knows by name."""

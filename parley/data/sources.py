@@ -1,0 +1,134 @@
+"""Where a federation's samples come from: one small class per kind of storage, all lazy, all picklable.
+
+A source knows how many samples client number `i` has and loads them on demand. Large data sit in plain tensor
+attributes, so that processes on one machine can share them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.core.key import Key
+from parley.data.client import ClientData
+
+
+class Source(Protocol):
+    """Samples of numbered clients."""
+
+    def size(self, i: int) -> int:
+        """Samples of client `i`, without loading them."""
+
+    def load(self, i: int) -> ClientData:
+        """The samples of client `i`."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One pooled set; client `i` owns the rows `index[offsets[i]:offsets[i + 1]]`."""
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    """int64; flat, clients one after the other."""
+    offsets: Tensor
+    """int64 [clients + 1]."""
+
+    def size(self, i: int) -> int:
+        return int(self.offsets[i + 1] - self.offsets[i])
+
+    def load(self, i: int) -> ClientData:
+        rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
+        return ClientData(self.x[rows], self.y[rows])
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """One `ClientData` per client, already in memory."""
+
+    clients: tuple[ClientData, ...]
+
+    def size(self, i: int) -> int:
+        return len(self.clients[i])
+
+    def load(self, i: int) -> ClientData:
+        return self.clients[i]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Clients made by a function of their number; nothing is kept."""
+
+    make: Callable[[int], ClientData]
+    count: int | Callable[[int], int]
+
+    def size(self, i: int) -> int:
+        return self.count if isinstance(self.count, int) else int(self.count(i))
+
+    def load(self, i: int) -> ClientData:
+        data = self.make(i)
+        if not isinstance(data, ClientData):
+            raise InputError(f"the function that makes client {i} returned {type(data).__name__}, not ClientData.")
+        if len(data) != self.size(i):
+            raise InputError(f"client {i} has {len(data)} samples, but its size was given as {self.size(i)}.")
+        return data
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """One side of a random split of each client of `source`; both sides come from the same `key`.
+
+    A client of n samples holds out round(fraction * n) of them, but always keeps at least one for training.
+    """
+
+    source: Source
+    fraction: float
+    key: Key
+    side: Literal["train", "test"]
+
+    def size(self, i: int) -> int:
+        total = self.source.size(i)
+        test = held_out_count(total, self.fraction)
+        return test if self.side == "test" else total - test
+
+    def load(self, i: int) -> ClientData:
+        data = self.source.load(i)
+        order = self.key.fold(i).numpy().permutation(len(data))
+        test = held_out_count(len(data), self.fraction)
+        rows = torch.from_numpy(np.sort(order[:test] if self.side == "test" else order[test:]))
+        return ClientData(data.x[rows], data.y[rows])
+
+
+def held_out_count(total: int, fraction: float) -> int:
+    """Test samples of a client with `total` samples."""
+    return max(0, min(round(fraction * total), total - 1))
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Keeps the clients used last in memory; a copy in another process starts empty."""
+
+    source: Source
+    capacity: int = 64
+    kept: OrderedDict[int, ClientData] = field(default_factory=OrderedDict, repr=False, compare=False)
+
+    def size(self, i: int) -> int:
+        return self.source.size(i)
+
+    def load(self, i: int) -> ClientData:
+        if i not in self.kept:
+            self.kept[i] = self.source.load(i)
+            while len(self.kept) > self.capacity:
+                self.kept.popitem(last=False)
+        self.kept.move_to_end(i)
+        return self.kept[i]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Cached, (self.source, self.capacity))
