@@ -1,19 +1,46 @@
 """Models: small networks as specifications (`models.mlp(100)`), their traits, buffer policies and export."""
 
+from parley.models.buffers import BufferPolicy, batch_statistics, check_policy, float_buffers, int_buffers
 from parley.models.dense import Linear, Mlp, mlp
+from parley.models.images import Cifar10Cnn, Cnn001, Cnn002
+from parley.models.resnet import ResNet20
 from parley.models.spec import ModelSpec, Step, Traits, build_module, models, traits
+from parley.models.text import Lstm, TextBag
 
 linear = Linear
+cnn001 = Cnn001
+cnn002 = Cnn002
+cifar10_cnn = Cifar10Cnn
+resnet20 = ResNet20
+lstm = Lstm
+text_bag = TextBag
 
 __all__ = [
+    "BufferPolicy",
+    "Cifar10Cnn",
+    "Cnn001",
+    "Cnn002",
     "Linear",
+    "Lstm",
     "Mlp",
     "ModelSpec",
+    "ResNet20",
     "Step",
+    "TextBag",
     "Traits",
+    "batch_statistics",
     "build_module",
+    "check_policy",
+    "cifar10_cnn",
+    "cnn001",
+    "cnn002",
+    "float_buffers",
+    "int_buffers",
     "linear",
+    "lstm",
     "mlp",
     "models",
+    "resnet20",
+    "text_bag",
     "traits",
 ]
