@@ -1,0 +1,1 @@
+"""The local training core, once, for one client or a stack of clients."""

@@ -1,0 +1,90 @@
+"""Which samples each local step sees. A plan depends on the key and the number of samples alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.core.key import Key
+
+Order = Literal["shuffle", "independent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sample indices of all steps, one after the other, and how many belong to each step.
+
+    `indices` is None where every step sees all samples in their own order (full batches).
+    """
+
+    indices: Tensor | None
+    lengths: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much a client does in a round: K steps, or E passes over its data (exactly one of the two)."""
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    """Samples per step; None takes all of a client's samples, i.e. its exact gradient."""
+    order: Order = "shuffle"
+    """`shuffle`: passes without replacement, each in a new order, the last batch of a pass being smaller.
+    `independent`: each step draws its own samples, which paper 001's Theorem 1 needs to hold in expectation."""
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise InputError("say how much a client does: either steps or epochs, not both and not neither.")
+        for name, value in (("steps", self.steps), ("epochs", self.epochs), ("batch", self.batch)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}.")
+
+    def count(self, samples: int) -> int:
+        """The number of steps for a client with that many samples."""
+        if self.steps is not None:
+            return self.steps
+        return (self.epochs or 0) * -(-samples // min(self.batch or samples, samples))
+
+    def plan(self, samples: int, key: Key) -> Plan:
+        steps = self.count(samples)
+        batch = min(self.batch or samples, samples)
+        if batch == samples:
+            return Plan(None, (samples,) * steps)
+        random = key.numpy()
+        if self.order == "independent":
+            draws = [random.choice(samples, batch, replace=False) for _ in range(steps)]
+            return Plan(torch.from_numpy(np.concatenate(draws)), (batch,) * steps)
+        full, rest = divmod(samples, batch)
+        one_pass = (batch,) * full + ((rest,) if rest else ())
+        passes = -(-steps // len(one_pass))
+        lengths = (one_pass * passes)[:steps]
+        order = [random.permutation(samples) for _ in range(passes)]
+        return Plan(torch.from_numpy(np.concatenate(order)[: sum(lengths)]), lengths)
+
+
+def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Index and weight matrices [S, steps, B] of a stack of plans; weights are 1/length on real samples, else 0.
+
+    Steps beyond a client's own have weight 0 throughout.
+    """
+    steps = max(plan.steps for plan in plans)
+    width = max(max(plan.lengths) for plan in plans)
+    columns = np.arange(width)
+    indices = np.zeros((len(plans), steps, width), dtype=np.int64)
+    weights = np.zeros((len(plans), steps, width), dtype=np.float64)
+    for row, (plan, size) in enumerate(zip(plans, sizes, strict=True)):
+        lengths = np.asarray(plan.lengths)
+        real = columns < lengths[:, None]
+        own = np.tile(np.arange(size), plan.steps) if plan.indices is None else plan.indices.numpy()
+        indices[row, : plan.steps][real] = own
+        weights[row, : plan.steps] = real / lengths[:, None]
+    return torch.from_numpy(indices), torch.from_numpy(weights)

@@ -1,0 +1,58 @@
+"""Gradients of the mean loss of a step's batch: of one client by autograd, of a stack through `torch.func`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from parley.core.tree import Tree
+from parley.data import ClientData
+from parley.learn.batches import Plan
+from parley.learn.stack import StackedBatches
+from parley.learn.task import Task
+
+
+class Gradient(Protocol):
+    """(parameters in order, step) -> gradients in the same order and the loss, [] for one client or [rows]."""
+
+    def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]: ...
+
+
+class SoloGradient:
+    """One client: the module itself, plain autograd."""
+
+    def __init__(self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan) -> None:
+        self.task, self.names, self.buffers = task, names, buffers
+        if plan.indices is None:
+            self.batches = [(data.x, data.y)] * plan.steps
+        else:
+            x, y = data.x[plan.indices], data.y[plan.indices]
+            self.batches = list(zip(x.split(plan.lengths), y.split(plan.lengths), strict=True))
+
+    def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
+        x, y = self.batches[step]
+        leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+        with torch.enable_grad():
+            outputs = self.task.apply(dict(zip(self.names, leaves, strict=True)), self.buffers, x)
+            loss = self.task.loss(outputs, y).mean()
+        return list(torch.autograd.grad(loss, leaves)), loss.detach()
+
+
+class StackGradient:
+    """Several clients at once, any module that `torch.func.vmap` can take."""
+
+    def __init__(self, task: Task, names: list[str], batches: StackedBatches) -> None:
+        self.batches = batches
+
+        def mean_loss(parameters: list[Tensor], x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+            outputs = task.apply(dict(zip(names, parameters, strict=True)), {}, x)
+            return torch.dot(task.loss(outputs, y), weights)
+
+        self.function = vmap(grad_and_value(mean_loss))
+
+    def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
+        gradients, loss = self.function(parameters, *self.batches(step, parameters[0].shape[0]))
+        return list(gradients), loss

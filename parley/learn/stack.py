@@ -1,0 +1,70 @@
+"""A stack of clients that train together: their data, their keys, and the batches padded to one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from parley.core.key import Key
+from parley.data import ClientData
+from parley.learn.batches import Plan, pad
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStack:
+    """One key per client of a stack; folds like a key."""
+
+    keys: tuple[Key, ...]
+
+    def fold(self, *path: str | int) -> KeyStack:
+        return KeyStack(tuple(key.fold(*path) for key in self.keys))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStack:
+    """The data of several clients, the largest first, so that those still at work are always the first rows."""
+
+    clients: tuple[ClientData, ...]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(client) for client in self.clients]
+
+
+@dataclass(frozen=True, slots=True)
+class StackedBatches:
+    """Padded batches of all steps: x [S, steps, B, ...], y, and weights [S, steps, B] that sum to 1 over real samples."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+    steps: tuple[int, ...]
+    """Steps of each client, never increasing."""
+
+    def active(self, step: int) -> int:
+        """How many clients are still at work in this step (they are the first ones)."""
+        return sum(1 for steps in self.steps if steps > step)
+
+    def __call__(self, step: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        if self.x.shape[1] == 1:  # every step sees the same full batch
+            step = 0
+        return self.x[:rows, step], self.y[:rows, step], self.weights[:rows, step]
+
+
+def stack_batches(data: ClientStack, plans: Sequence[Plan], dtype: torch.dtype) -> StackedBatches:
+    """Gather the batches of all steps of all clients once."""
+    steps = tuple(plan.steps for plan in plans)
+    full = all(plan.indices is None for plan in plans)
+    if full:
+        plans = [Plan(None, plan.lengths[:1]) for plan in plans]
+    indices, weights = pad(plans, data.sizes)
+    shape = indices.shape[1:]
+    x = torch.stack([c.x[i.flatten()].view(*shape, *c.x.shape[1:]) for c, i in zip(data.clients, indices, strict=True)])
+    y = torch.stack([c.y[i.flatten()].view(*shape, *c.y.shape[1:]) for c, i in zip(data.clients, indices, strict=True)])
+    return StackedBatches(x, y, weights.to(dtype), steps)
