@@ -1,0 +1,78 @@
+"""Who takes part in a race, in which arrangement of processes and threads, and how each is started."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.bench.workloads import Workload, available_cpus
+from parley.core.errors import InputError, nearest
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contestant: its module under `contestants/` and how the cores are used."""
+
+    name: str
+    group: str
+    module: str
+    processes: int = 1
+    threads: int = 1
+    peer: str = ""
+    """The environment it runs in; "" for the one that runs Parley."""
+    variant: str = ""
+    """Passed on to the contestant, which knows what it means."""
+
+    def command(self, python: Path, work: Path, cores: int) -> list[str]:
+        """The command line that starts it, confined to the first `cores` CPUs."""
+        cpus = ",".join(map(str, available_cpus()[:cores]))
+        told = [str(work), f"--threads={self.threads}", f"--processes={self.processes}", f"--cpus={cpus}"]
+        told += [f"--variant={self.variant}"] if self.variant else []
+        if self.module == "pfl" and self.processes > 1:
+            torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}"]
+            return [str(python), *torchrun, "-m", "contestants.pfl", *told]
+        return [str(python), "-m", f"contestants.{self.module}", *told]
+
+    def environment(self) -> dict[str, str]:
+        """Variables that hold its threads to the arrangement and keep it quiet and off the network."""
+        threads = str(self.threads)
+        return {
+            "PYTHONPATH": str(FOLDER),
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        }
+
+
+def roster(workload: Workload) -> list[Entry]:
+    """Every contestant of a workload on its number of cores; pfl in each arrangement that fills them."""
+    n = workload.cores
+    everyone = {
+        "parley": [Entry("parley", "parley", "parley_", processes=n)],
+        "parley stacked": [Entry("parley stacked", "parley stacked", "parley_", processes=n, variant="stacked")],
+        "plain": [Entry("plain", "plain", "plain", threads=n)],
+        "pfl": [Entry(f"pfl {p}x{n // p}", "pfl", "pfl", p, n // p, peer="pfl") for p in sorted({1, n})],
+        "flower": [Entry("flower", "flower", "flower", processes=n, peer="flower")],
+        "bare": [Entry("bare", "bare", "bare", processes=n)],
+    }
+    return [entry for group in workload.groups for entry in everyone[group]]
+
+
+def chosen(entries: Iterable[Entry], names: Iterable[str]) -> list[Entry]:
+    """The entries whose name or group is among `names`."""
+    entries, names = list(entries), list(names)
+    known = {e.name for e in entries} | {e.group for e in entries}
+    for name in names:
+        if name not in known:
+            raise InputError(f"unknown contestant '{name}': {nearest(name, known)}")
+    return [e for e in entries if e.name in names or e.group in names]
+
+
+def own_python() -> Path:
+    """The interpreter of the contestants that need no peer."""
+    return Path(sys.executable)
