@@ -1,0 +1,1 @@
+"""The round loop: sampling, faults, evaluation, checkpoints and the run store."""

@@ -1,0 +1,35 @@
+"""What a round leaves behind: plain numbers, the only thing the store, listeners and reports see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of one round; `clients` holds its value for each client it was measured on."""
+
+    value: float
+    clients: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A client that did not contribute, and why."""
+
+    client: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """Round 0 is the evaluation before training.
+
+    Metric names: `central/accuracy`, `central/loss`, `clients/accuracy`, `clients/loss` (means over clients, values per
+    client inside), `train/loss`, `up/bytes`, `down/bytes` (totals, per client inside), `seconds` (wall time of the
+    round without evaluation), `evaluate/seconds`, `cohort` (clients that answered).
+    """
+
+    number: int
+    metrics: dict[str, Metric]
+    failures: tuple[Failure, ...] = ()
