@@ -5,7 +5,20 @@ from typing import Any
 from parley.data.client import ClientData, DataInfo
 from parley.data.dataset import Dataset
 from parley.data.federation import Federation
-from parley.data.partition import IID, Dirichlet, Partition, Partitioner, partitioner, partitioners
+from parley.data.partition import (
+    IID,
+    Dirichlet,
+    Natural,
+    Pachinko,
+    Partition,
+    Partitioner,
+    QuantitySkew,
+    Shards,
+    SHomogeneity,
+    Sorted,
+    partitioner,
+    partitioners,
+)
 from parley.data.sets.base import Loader, dataset, datasets
 from parley.data.sets.embedded import digits
 
@@ -17,8 +30,14 @@ __all__ = [
     "Dirichlet",
     "Federation",
     "Loader",
+    "Natural",
+    "Pachinko",
     "Partition",
     "Partitioner",
+    "QuantitySkew",
+    "SHomogeneity",
+    "Shards",
+    "Sorted",
     "dataset",
     "datasets",
     "digits",

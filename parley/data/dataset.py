@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,19 +99,25 @@ class Dataset:
         return np.searchsorted(np.quantile(first, np.arange(0.1, 0.95, 0.1)), first).astype(np.int64)
 
     def _names(self, partition: Partition) -> tuple[str, ...] | None:
+        """Natural names; several clients of one group are numbered: 'travel/0', 'travel/1'."""
         if partition.groups is None:
             return None
-        return tuple(self.group_names[g] if self.group_names else str(g) for g in partition.groups)
+        groups = partition.groups.tolist()
+        total, seen = Counter(groups), Counter[int]()
+        names = []
+        for group in groups:
+            name = self.group_names[group] if self.group_names else str(group)
+            names.append(name if total[group] == 1 else f"{name}/{seen[group]}")
+            seen[group] += 1
+        return tuple(names)
 
     def _natural_test(self, partition: Partition) -> Pooled | None:
+        """Test samples by natural client; clients of one group share theirs."""
         if partition.groups is None or self.test_groups is None or self.test is None:
             return None
-        number = {int(g): i for i, g in enumerate(partition.groups)}
-        owner = np.array([number.get(int(g), -1) for g in self.test_groups], np.int64)
-        by_client = Partition.by_owner(owner, len(partition))
-        return Pooled(
-            self.test.x, self.test.y, torch.from_numpy(by_client.rows.copy()), torch.from_numpy(by_client.offsets)
-        )
+        by_group = Partition.by_owner(self.test_groups, int(max(partition.groups.max(), self.test_groups.max())) + 1)
+        parts = Partition.of(by_group[int(g)] for g in partition.groups)
+        return Pooled(self.test.x, self.test.y, torch.from_numpy(parts.rows), torch.from_numpy(parts.offsets))
 
 
 def _hold_out(

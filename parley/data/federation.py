@@ -104,8 +104,7 @@ class Federation:
 
     def sizes(self, ids: Sequence[str] | None = None) -> np.ndarray:
         """Training samples per client, int64; all clients if `ids` is None."""
-        numbers = range(len(self)) if ids is None else map(self._number, ids)
-        return np.fromiter(map(self.source.size, numbers), np.int64)
+        return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])
 
     def __repr__(self) -> str:
         return f"Federation('{self.info.name}', {len(self)} clients)"

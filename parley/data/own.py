@@ -22,7 +22,7 @@ SUFFIXES = (".npz", ".csv", ".safetensors")
 
 
 @dataclass(frozen=True)
-class TorchSource:
+class TorchSource(Source):
     """One map-style torch data set per client, each yielding (input, target)."""
 
     clients: tuple[TorchDataset[Any], ...]
@@ -52,7 +52,7 @@ class TorchSource:
 
 
 @dataclass(frozen=True)
-class FolderSource:
+class FolderSource(Source):
     """One file per client; sizes are known, inputs are read on demand."""
 
     files: tuple[Path, ...]

@@ -6,32 +6,42 @@ attributes, so that processes on one machine can share them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data.client import ClientData
 
+Index = NDArray[np.int64]
 
-class Source(Protocol):
+
+class Source(ABC):
     """Samples of numbered clients."""
 
+    @abstractmethod
     def size(self, i: int) -> int:
         """Samples of client `i`, without loading them."""
 
+    @abstractmethod
     def load(self, i: int) -> ClientData:
         """The samples of client `i`."""
 
+    def sizes(self, numbers: Sequence[int]) -> Index:
+        """Samples of several clients."""
+        return np.fromiter(map(self.size, numbers), np.int64, len(numbers))
+
 
 @dataclass(frozen=True)
-class Pooled:
+class Pooled(Source):
     """One pooled set; client `i` owns the rows `index[offsets[i]:offsets[i + 1]]`."""
 
     x: Tensor
@@ -44,13 +54,16 @@ class Pooled:
     def size(self, i: int) -> int:
         return int(self.offsets[i + 1] - self.offsets[i])
 
+    def sizes(self, numbers: Sequence[int]) -> Index:
+        return np.asarray(np.diff(self.offsets.numpy())[np.asarray(numbers, np.int64)])
+
     def load(self, i: int) -> ClientData:
         rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
         return ClientData(self.x[rows], self.y[rows])
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemory(Source):
     """One `ClientData` per client, already in memory."""
 
     clients: tuple[ClientData, ...]
@@ -63,7 +76,7 @@ class InMemory:
 
 
 @dataclass(frozen=True)
-class Made:
+class Made(Source):
     """Clients made by a function of their number; nothing is kept."""
 
     make: Callable[[int], ClientData]
@@ -82,7 +95,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOut(Source):
     """One side of a random split of each client of `source`; both sides come from the same `key`.
 
     A client of n samples holds out round(fraction * n) of them, but always keeps at least one for training.
@@ -112,7 +125,7 @@ def held_out_count(total: int, fraction: float) -> int:
 
 
 @dataclass(frozen=True)
-class Cached:
+class Cached(Source):
     """Keeps the clients used last in memory; a copy in another process starts empty."""
 
     source: Source

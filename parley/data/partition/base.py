@@ -99,6 +99,12 @@ def even_sizes(samples: int, clients: int) -> Index:
     return sizes
 
 
+def sort_by_label(labels: NDArray[Any], rng: np.random.Generator) -> Index:
+    """Sample numbers in label order, at random within a label."""
+    order = rng.permutation(len(labels))
+    return np.asarray(order[np.argsort(labels[order], kind="stable")], np.int64)
+
+
 def cut(order: NDArray[Any], sizes: NDArray[Any]) -> list[NDArray[Any]]:
     """`order` in consecutive pieces of the given sizes."""
     return np.split(order, np.cumsum(sizes)[:-1])

@@ -76,7 +76,7 @@ class Dirichlet:
             owner = self._divide_classes(labels, clients, rng)
             return Partition.by_owner(owner, clients)
         if self.overlap:
-            return self._draw_with_overlap(labels, check_clients(max(len(labels), clients or 0), clients), rng)
+            return self._draw_with_overlap(labels, check_clients(len(labels), clients, each=0), rng)
         clients = check_clients(len(labels), clients, self.samples or 1)
         sizes = even_sizes(len(labels), clients) if self.samples is None else np.full(clients, self.samples)
         stock = np.unique(labels, return_counts=True)[1]
