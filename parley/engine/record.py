@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from parley.runtimes.protocol import Failure
+
+__all__ = ["Failure", "Metric", "RoundRecord"]
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -11,14 +15,6 @@ class Metric:
 
     value: float
     clients: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A client that did not contribute, and why."""
-
-    client: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,40 @@
+"""Inline: one client after the other in this process, one thread. The runtime to step through with a debugger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from parley.core.errors import InputError
+from parley.runtimes.execute import attempt, score
+from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
+
+
+class Inline:
+    """One thread, as in every other runtime, so that all give the same bits."""
+
+    name = "inline"
+    threads = 1
+
+    def __init__(self, job: Job, workers: int = 1) -> None:
+        self.job = job
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+
+    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
+        if deadline is not None:
+            raise InputError(
+                f"faults.deadline needs clients in processes of their own, not the runtime '{self.name}': "
+                f'use runtime = "pool".'
+            )
+        return [attempt(self.job, call) for call in calls]
+
+    def evaluate(self, checks: Sequence[Check]) -> list[Score]:
+        return [score(self.job, check) for check in checks]
+
+    def close(self) -> None:
+        torch.set_num_threads(self._before)
+
+
+runtimes("inline")(Inline)

@@ -1,0 +1,204 @@
+"""Pool: clients in worker processes, one thread each; data and messages through shared memory.
+
+A worker that dies takes nobody with it: its client is tried once more elsewhere. A client that exceeds its deadline is
+given up and its worker replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from parley.algorithms.protocol import Reply
+from parley.core.errors import ParleyError
+from parley.core.message import Parcel
+from parley.runtimes.arena import Arena, dumps
+from parley.runtimes.protocol import Call, Check, Failure, Job, Outcome, Score, runtimes
+from parley.runtimes.worker import Packed, pack, unpack
+
+_MAIN = "from parley.runtimes.worker import main; main()"
+_STARTS = 60.0
+"""Seconds a worker may take to come up."""
+
+
+@dataclass
+class Worker:
+    process: subprocess.Popen[bytes]
+    line: Connection
+    up: Arena
+    queue: deque[int] = field(default_factory=deque)
+    """Numbers of the items it was given, the first being under way."""
+    since: float = 0.0
+    """When it began with the first."""
+    ready: bool = False
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.line.close()
+        self.up.close()
+
+
+class Pool:
+    name = "pool"
+
+    def __init__(self, job: Job, workers: int) -> None:
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
+        self._data, self._down = Arena(), Arena()
+        self._job = dumps(job, self._data)
+        self._workers: list[Worker] = []
+        try:
+            self._workers.extend(self._start() for _ in range(workers))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> Worker:
+        ours, theirs = socket.socketpair()
+        up = Arena()
+        descriptors = (theirs.fileno(), self._data.descriptor, self._down.descriptor, up.descriptor)
+        paths = [path for path in sys.path if path]
+        process = subprocess.Popen(
+            [sys.executable, "-c", _MAIN, *map(str, descriptors)],
+            pass_fds=descriptors,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        worker = Worker(process, Connection(ours.detach()), up)
+        worker.line.send_bytes(self._job)
+        return worker
+
+    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
+        packed = _Packer(self._down)
+        items = [(c.client, packed(c.message), packed(c.memory), c.key) for c in calls]
+        answers = self._map(items, [call.client for call in calls], deadline)
+        return [answers[number] for number in range(len(calls))]
+
+    def evaluate(self, checks: Sequence[Check]) -> list[Score]:
+        packed = _Packer(self._down)
+        items = [
+            replace(c, state=packed(c.state), memory=None if c.memory is None else packed(c.memory))  # type: ignore[arg-type]
+            for c in checks
+        ]
+        answers = self._map(items, [check.client or "the central test set" for check in checks], None)
+        for answer in answers.values():
+            if isinstance(answer, Failure):
+                raise ParleyError(f"evaluation failed on {answer.client}: {answer.reason}")
+        return [answers[number] for number in range(len(checks))]
+
+    def _map(self, items: list[Any], names: list[str], deadline: float | None) -> dict[int, Any]:
+        """Answers by number of the item, however many workers come and go meanwhile."""
+        answers: dict[int, Any] = {}
+        waiting = deque(range(len(items)))
+        tried: set[int] = set()
+        for worker in self._workers:
+            worker.line.send("begin")
+        while len(answers) < len(items):
+            for worker in self._workers:
+                self._feed(worker, waiting, items)
+            busy = [worker for worker in self._workers if worker.queue]
+            for line in wait([worker.line for worker in busy], timeout=self._patience(busy, deadline)):
+                worker = next(w for w in busy if w.line is line)
+                try:
+                    self._receive(worker, answers)
+                except (EOFError, OSError):
+                    number = self._replace(worker, waiting)
+                    if number in tried:
+                        status = worker.process.returncode
+                        answers[number] = Failure(names[number], f"its worker process died twice (exit code {status}).")
+                    else:
+                        tried.add(number)
+                        waiting.appendleft(number)
+            for worker in [w for w in self._workers if _late(w, deadline)]:
+                number = self._replace(worker, waiting)
+                answers[number] = Failure(names[number], f"gave no answer within {deadline:g} s.")
+        return answers
+
+    def _feed(self, worker: Worker, waiting: deque[int], items: list[Any]) -> None:
+        """Keep two items at a worker, so that it never waits for us."""
+        while waiting and len(worker.queue) < 2:
+            number = waiting.popleft()
+            if not worker.queue:
+                worker.since = time.monotonic()
+            worker.queue.append(number)
+            try:
+                worker.line.send([(number, items[number])])
+            except OSError:
+                return  # it died; its line reports so when it is waited for
+
+    def _receive(self, worker: Worker, answers: dict[int, Any]) -> None:
+        got = worker.line.recv()
+        worker.since = time.monotonic()
+        if got == "ready":
+            worker.ready = True
+            return
+        number, answer = got
+        worker.queue.popleft()
+        if isinstance(answer, tuple):
+            message, memory, observed = answer
+            kept = None if memory is None else unpack(memory, worker.up, copy=True)
+            seen = unpack(observed, worker.up, copy=True).tensors
+            answer = Reply(unpack(message, worker.up, copy=True), kept, seen)
+        answers[number] = answer
+
+    def _replace(self, worker: Worker, waiting: deque[int]) -> int:
+        """End a worker and start another; gives the number of the item it was at, the others wait again."""
+        number = worker.queue.popleft()
+        waiting.extendleft(reversed(worker.queue))
+        worker.end()
+        if not worker.ready:
+            raise ParleyError(f"a worker process could not start (exit code {worker.process.returncode}).")
+        fresh = self._start()
+        fresh.line.send("begin")
+        self._workers[self._workers.index(worker)] = fresh
+        return number
+
+    def _patience(self, busy: list[Worker], deadline: float | None) -> float | None:
+        if deadline is None:
+            return None
+        return max(0.0, min(_limit(worker, deadline) for worker in busy) - time.monotonic())
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+        self._data.close()
+        self._down.close()
+        torch.set_num_threads(self._before)
+
+
+def _limit(worker: Worker, deadline: float) -> float:
+    return worker.since + (deadline if worker.ready else _STARTS)
+
+
+def _late(worker: Worker, deadline: float | None) -> bool:
+    return bool(deadline is not None and worker.queue and time.monotonic() > _limit(worker, deadline))
+
+
+class _Packer:
+    """Writes each parcel into the arena once, however many recipients share it."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.known: dict[int, Packed] = {}
+        arena.rewind()
+
+    def __call__(self, parcel: Parcel) -> Packed:
+        if id(parcel) not in self.known:
+            self.known[id(parcel)] = pack(parcel, self.arena)
+        return self.known[id(parcel)]
+
+
+runtimes("pool")(Pool)

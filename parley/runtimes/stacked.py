@@ -1,0 +1,153 @@
+"""Stacked: the clients of a round train together, one batched operation for all of them.
+
+Linear models and MLPs gain most. It takes algorithms that are the shared training core plus elementwise operations, and
+models without forward randomness or running statistics; it refuses the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+import torch
+
+from parley.algorithms.protocol import Method, Reply
+from parley.core.errors import UnsupportedError
+from parley.core.message import Memory, Message, Parcel
+from parley.core.tree import Tree, nbytes, schema
+from parley.data import ClientData
+from parley.learn.batches import Plan
+from parley.learn.gradients import StackGradient
+from parley.learn.stack import ClientStack, KeyStack, stack_batches
+from parley.runtimes.execute import attempt
+from parley.runtimes.inline import Inline
+from parley.runtimes.protocol import Call, Failure, Job, Outcome, runtimes
+
+P = TypeVar("P", bound=Parcel)
+
+_ROOM = 2**28
+"""Bytes that one copy of a stack's parameters may take."""
+_MOST = 256
+"""Clients in one stack at most."""
+
+
+def obstacle(job: Job) -> str | None:
+    """Why this job cannot be stacked, as the end of a sentence; None if it can."""
+    method, traits = job.algorithm, job.task.traits
+    if not (isinstance(method, Method) and method.stackable):
+        return f"the algorithm {type(method).__name__} works client by client"
+    if traits.has_randomness:
+        return "the model draws random numbers in training (dropout)"
+    if traits.has_batchnorm:
+        return "the model has running statistics (BatchNorm)"
+    if traits.recurrent:
+        return "the model is recurrent"
+    return None if traits.dense is not None else _trial(job)
+
+
+def _trial(job: Job) -> str | None:
+    """Ask torch.func itself, with two samples of two clients."""
+    client = job.federation.client(job.federation.ids[0])
+    data = ClientData(client.x[:1], client.y[:1])
+    initial = job.task.initial()
+    batches = stack_batches(ClientStack((data, data)), [Plan(None, (1,))] * 2, next(iter(initial.values())).dtype)
+    try:
+        StackGradient(job.task, list(initial), batches)([v.expand(2, *v.shape) for v in initial.values()], 0)
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"torch.func cannot stack the model ({str(error).splitlines()[0]})"
+    return None
+
+
+class Stacked(Inline):
+    name = "stacked"
+
+    def __init__(self, job: Job, workers: int = 1) -> None:
+        reason = obstacle(job)
+        if reason is not None:
+            raise UnsupportedError(f"the runtime 'stacked' cannot take this run: {reason}; use \"inline\" or \"pool\".")
+        self.threads = workers
+        super().__init__(job, workers)
+        self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
+
+    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
+        if deadline is not None:
+            return super().run(calls, deadline)
+        outcomes: dict[int, Outcome] = {}
+        data: dict[int, ClientData] = {}
+        for place, call in enumerate(calls):
+            try:
+                data[place] = self.job.federation.client(call.client)
+            except Exception as error:
+                outcomes[place] = Failure(call.client, f"its data could not be read: {error}")
+        for places in _alike(calls, data):
+            for first in range(0, len(places), self.most):
+                chunk = places[first : first + self.most]
+                replies = self._stack([calls[p] for p in chunk], [data[p] for p in chunk])
+                outcomes.update(zip(chunk, replies, strict=True))
+        return [outcomes[place] for place in range(len(calls))]
+
+    def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Outcome]:
+        try:
+            reply = self.job.algorithm.client(
+                self.job.task, _stack_parcels([call.message for call in calls]),
+                _stack_parcels([call.memory for call in calls]), ClientStack(tuple(data)),
+                KeyStack(tuple(call.key for call in calls)),
+            )  # fmt: skip
+        except Exception:
+            # One client's data can spoil a stack; alone, each shows whether it is the one.
+            return [attempt(self.job, call) for call in calls]
+        return _split(reply, [call.client for call in calls])
+
+
+def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]]:
+    """Groups of calls whose messages and memories have the same shapes and scalars, largest clients first."""
+    known: dict[int, Hashable] = {}  # most calls carry the same message object
+
+    def kind(parcel: Parcel) -> Hashable:
+        if id(parcel) not in known:
+            known[id(parcel)] = (schema(parcel.tensors), tuple(sorted(parcel.scalars.items())))
+        return known[id(parcel)]
+
+    groups: dict[Hashable, list[int]] = {}
+    for place in sorted(data, key=lambda place: -len(data[place])):
+        groups.setdefault((kind(calls[place].message), kind(calls[place].memory)), []).append(place)
+    return list(groups.values())
+
+
+def _stack_parcels(parcels: list[P]) -> P:
+    first = parcels[0]
+    if not first.tensors or all(parcel is first for parcel in parcels):
+        return first
+    names = list(first.tensors)
+    return type(first)({n: torch.stack([p.tensors[n] for p in parcels]) for n in names}, dict(first.scalars))
+
+
+def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
+    """Each client's rows of a stacked reply. Memories are copied: they must not keep the whole stack alive."""
+    fine = torch.ones(len(clients), dtype=torch.bool)
+    for tensors in (reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}):
+        for value in tensors.values():
+            if value.is_floating_point():
+                fine &= torch.isfinite(value).flatten(1).all(1)
+    good: list[bool] = fine.tolist()
+    messages = _rows(reply.message.tensors, len(clients))
+    memories = _rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
+    observed = _rows(reply.observed, len(clients))
+    outcomes: list[Outcome] = []
+    for row, client in enumerate(clients):
+        if not good[row]:
+            outcomes.append(Failure(client, "sent NaN or infinite numbers in its message or memory."))
+            continue
+        memory = None
+        if memories is not None and reply.memory is not None:
+            memory = Memory({n: v.clone() for n, v in memories[row].items()}, reply.memory.scalars)
+        outcomes.append(Reply(Message(messages[row], reply.message.scalars), memory, observed[row]))
+    return outcomes
+
+
+def _rows(tensors: Tree, count: int) -> list[Tree]:
+    columns = [value.unbind(0) for value in tensors.values()]
+    return [dict(zip(tensors, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in range(count)]
+
+
+runtimes("stacked")(Stacked)

@@ -1,0 +1,67 @@
+"""A worker process of the pool: receives calls, sends replies.
+It speaks only to the process that started it, over inherited descriptors, and ends when that process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from parley.algorithms.protocol import Reply
+from parley.core.message import Message, Parcel
+from parley.runtimes.arena import Arena, Ref, loads
+from parley.runtimes.execute import attempt, describe, score
+from parley.runtimes.protocol import Call, Check, Failure, Job
+
+Packed = tuple[type[Parcel], dict[str, Ref], dict[str, Any]]
+
+
+def pack(parcel: Parcel, arena: Arena) -> Packed:
+    return type(parcel), {name: arena.put(value) for name, value in parcel.tensors.items()}, parcel.scalars
+
+
+def unpack(packed: Packed, arena: Arena, copy: bool) -> Any:
+    kind, refs, scalars = packed
+    return kind({n: arena.get(ref).clone() if copy else arena.get(ref) for n, ref in refs.items()}, scalars)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
+    torch.set_num_threads(1)
+    line, data, down, up = (int(number) for number in sys.argv[1:5])
+    connection, arenas = Connection(line), [Arena(fd) for fd in (data, down, up)]
+    job: Job = loads(connection.recv_bytes(), arenas[0])
+    connection.send("ready")
+    while True:
+        try:
+            work = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if work == "begin":
+            arenas[2].rewind()
+            continue
+        for number, item in work:
+            connection.send((number, _answer(job, item, arenas[1], arenas[2])))
+
+
+def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:
+    if isinstance(item, Check):
+        state = unpack(item.state, down, copy=False)  # type: ignore[arg-type]
+        memory = None if item.memory is None else unpack(item.memory, down, copy=False)  # type: ignore[arg-type]
+        try:
+            return score(job, Check(state, memory, item.client, item.start, item.stop))
+        except Exception as error:
+            return Failure(item.client or "central", describe(error))
+    client, message, memory, key = item
+    call = Call(client, unpack(message, down, copy=False), unpack(memory, down, copy=False), key)
+    outcome = attempt(job, call)
+    if isinstance(outcome, Reply):
+        kept = None if outcome.memory is None else pack(outcome.memory, up)
+        return pack(outcome.message, up), kept, pack(Message(outcome.observed), up)
+    return outcome
+
