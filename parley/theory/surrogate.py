@@ -92,14 +92,19 @@ class Quadratics:
         return self.weights
 
     @property
+    def eigenvalues(self) -> Array:
+        """The eigenvalues of every A_i, ascending, [m, d]."""
+        return self._spectra[0]
+
+    @property
     def L(self) -> float:
         """The largest eigenvalue of any A_i (Assumption 1)."""
-        return float(self._spectra[0][:, -1].max())
+        return float(self.eigenvalues[:, -1].max())
 
     @property
     def mu(self) -> float:
         """The smallest eigenvalue of any A_i (Assumption 1)."""
-        return float(self._spectra[0][:, 0].min())
+        return float(self.eigenvalues[:, 0].min())
 
     @property
     def kappa0(self) -> float:
@@ -137,7 +142,7 @@ class Quadratics:
 
     def distortion(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """Q_i of eq. (6), [m, d, d]."""
-        return self._compose(np.exp(self.log_distortion(gamma, theta, alpha)))
+        return self.compose(np.exp(self.log_distortion(gamma, theta, alpha)))
 
     def log_distortion(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """log of Q_i's eigenvalues (Lemma 9), [m, d], in the order of A_i's ascending eigenvalues; never overflows."""
@@ -145,7 +150,7 @@ class Quadratics:
 
     def client_hessians(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """Q_i A_i, [m, d, d]."""
-        return self._compose(np.exp(self.log_distortion(gamma, theta, alpha)) * self._spectra[0])
+        return self.compose(np.exp(self.log_distortion(gamma, theta, alpha)) * self.eigenvalues)
 
     def client_gradients(self, x: npt.ArrayLike, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """Q_i A_i (x - c_i), [m, d]: what each client sends from x with full gradients (Theorem 1)."""
@@ -173,9 +178,9 @@ class Quadratics:
         """The surrogate's minimiser minus the empirical one, [d], accurate even where it is tiny."""
         logs = self._log_mean(gamma, theta, alpha)
         relative = logs - logs.max()  # a common factor of all Q_i changes no minimiser
-        hessian = np.einsum("i,ijk->jk", self.p, self._compose(np.exp(relative) * self._spectra[0]))
+        hessian = np.einsum("i,ijk->jk", self.p, self.compose(np.exp(relative) * self.eigenvalues))
         # sum_i p_i A_i (c_i - x*) = 0, so Q_i may be replaced by Q_i - I: no cancellation as gamma -> 0.
-        excess = self._compose(np.expm1(relative) * self._spectra[0])
+        excess = self.compose(np.expm1(relative) * self.eigenvalues)
         return self._solve(hessian, np.einsum("i,ijk,ik->j", self.p, excess, self.c - self.empirical_minimiser))
 
     def curvature(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> tuple[float, float]:
@@ -185,28 +190,28 @@ class Quadratics:
 
     def curvature_bounds(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> tuple[float, float]:
         """(L~, mu~) of Lemma 10: the clients' mean extreme eigenvalues of Q_i A_i, which enclose `curvature`."""
-        values = np.exp(self.log_distortion(gamma, theta, alpha)) * self._spectra[0]
+        values = np.exp(self.log_distortion(gamma, theta, alpha)) * self.eigenvalues
         return float(self.p @ values.max(axis=1)), float(self.p @ values.min(axis=1))
 
     def kappa(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> float:
         """kappa(alpha, gamma, Theta) of eq. (9), at least the surrogate's condition number (Lemma 2)."""
         logs = self._log_mean(gamma, theta, alpha)
-        values = np.exp(logs - logs.max()) * self._spectra[0]
+        values = np.exp(logs - logs.max()) * self.eigenvalues
         lowest = float(self.p @ values.min(axis=1))
         return float(self.p @ values.max(axis=1)) / lowest if lowest > 0 else float("inf")
 
     def _log_mean(self, gamma: float, theta: ThetaLike, alpha: float) -> Array:
         """log of the eigenvalues of Q_i / w(Theta), [m, d]."""
         check_step(gamma, alpha, self.L)
-        return as_theta(theta).log_mean(gamma * (self._spectra[0] + alpha))
+        return as_theta(theta).log_mean(gamma * (self.eigenvalues + alpha))
 
     @cached_property
     def _spectra(self) -> tuple[Array, Array]:
         eigenvalues, eigenvectors = np.linalg.eigh(self.A)
         return eigenvalues, eigenvectors
 
-    def _compose(self, eigenvalues: Array) -> Array:
-        """The matrices with the eigenvectors of A_i and the given eigenvalues, [m, d, d]."""
+    def compose(self, eigenvalues: Array) -> Array:
+        """The matrices with the eigenvectors of A_i and the given eigenvalues [m, d], as [m, d, d]."""
         vectors = self._spectra[1]
         return np.asarray((vectors * eigenvalues[:, None, :]) @ np.swapaxes(vectors, 1, 2), dtype=np.float64)
 

@@ -1,0 +1,214 @@
+"""Which gamma, K, alpha and server for T rounds when A_i and c_i are known: the least *actual* distance at round T.
+
+On quadratics round T is a closed form, x_T - x* = drift + V p_T(Lambda) V' (x_0 - x~), so nothing has to be bounded: a
+coarse search over (gamma, K, alpha) with the server tuned to each surrogate's own spectrum, then a local polish of all
+continuous parameters, the server's included. The result is the best for this start and this T, not a robust rule.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+
+from parley.core.errors import InputError
+from parley.theory.advice import check_request
+from parley.theory.servers import ServerSetting, check_server, error_factors, tune
+from parley.theory.surrogate import Quadratics
+from parley.theory.theta import All, Array
+
+POLISHED = 12
+"""How many of the coarse candidates get a local search."""
+
+
+@dataclass(frozen=True)
+class ExactChoice:
+    """A complete setting of Theta_{1:K} and its server, with what it does to these clients at the asked round."""
+
+    gamma: float
+    K: int
+    alpha: float
+    server: ServerSetting
+    kappa: float
+    """The condition number of the surrogate."""
+    distance: float
+    """||x_T - x*||."""
+    convergence: float
+    """||x_T - x~||: what is left of the start."""
+    drift: float
+    """||x~ - x*||: how far the surrogate's minimiser is off."""
+
+
+@dataclass(frozen=True)
+class ExactAdvice:
+    """The best choice, and the two extremes of the trade-off for comparison (these ignore limits on K and gamma)."""
+
+    best: ExactChoice
+    minibatch_sgd: ExactChoice
+    one_shot: ExactChoice
+
+
+@dataclass(frozen=True, eq=False)
+class _Surrogate:
+    """One surrogate in the eigenbasis of its Hessian: eigenvalues, x_0 - x~ and x~ - x*, [d] each."""
+
+    eigenvalues: Array
+    start: Array
+    drift: Array
+
+
+def best_exact_setting(
+    clients: Quadratics,
+    start: npt.ArrayLike,
+    rounds: int,
+    server: str = "none",
+    *,
+    max_steps: int | None = None,
+    max_gamma: float | None = None,
+) -> ExactAdvice:
+    """The setting of Theta_{1:K} with the least ||x_T - x*|| at T = `rounds` from x_0 = `start` [d], all clients in."""
+    search = _Search(clients, np.asarray(start, dtype=np.float64), rounds, server, max_steps, max_gamma)
+    mu, L = clients.mu, clients.L
+    one_shot_steps = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) + 1
+    extremes = [search.tuned(0.0, 1, 0.0), search.tuned(0.5 / L, one_shot_steps, 0.0)]
+    coarse = sorted(search.candidates(), key=lambda choice: choice.distance)
+    starts = _spread_over_steps(coarse, POLISHED)
+    best = min([coarse[0], *(search.polish(choice) for choice in starts)], key=lambda choice: choice.distance)
+    return ExactAdvice(best, *extremes)
+
+
+class _Search:
+    def __init__(
+        self,
+        clients: Quadratics,
+        start: Array,
+        rounds: int,
+        server: str,
+        max_steps: int | None,
+        max_gamma: float | None,
+    ) -> None:
+        if start.shape != clients.c.shape[1:] or not np.isfinite(start).all():
+            raise InputError(f"the start must be {clients.c.shape[1]} finite numbers, one per dimension.")
+        check_server(server)
+        check_request(rounds, 0.0, max_steps, max_gamma)
+        self.clients, self.start, self.rounds, self.server = clients, start, rounds, server
+        self.max_steps, self.max_gamma = max_steps, max_gamma
+
+    def gamma_limit(self, alpha: float) -> float:
+        limit = (1 - 1e-9) / (self.clients.L + alpha)
+        return limit if self.max_gamma is None else min(limit, self.max_gamma)
+
+    def candidates(self) -> Iterator[ExactChoice]:
+        """The coarse grid, each point with its server tuned to its surrogate's spectrum."""
+        mu, L = self.clients.mu, self.clients.L
+        longest = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) if self.max_steps is None else self.max_steps
+        yield self.tuned(0.0, 1, 0.0)
+        counts = {round(float(count)) for count in np.geomspace(2, longest, 14)} if longest > 1 else set()
+        for alpha in (0.0, *np.geomspace(mu, L, 3)):
+            limit = self.gamma_limit(alpha)
+            for K in sorted(counts) if limit > 0 else []:
+                for share in (*np.geomspace(1e-4, 0.3, 12), 0.5, 0.7, 0.85, 0.95, 1.0):
+                    yield self.tuned(limit * share, K, alpha)
+
+    def surrogate(self, gamma: float, K: int, alpha: float) -> _Surrogate:
+        drift = self.clients.drift(gamma, All(K), alpha)
+        eigenvalues, vectors = np.linalg.eigh(self.clients.hessian(gamma, All(K), alpha))
+        offset = self.start - self.clients.empirical_minimiser - drift
+        return _Surrogate(eigenvalues, vectors.T @ offset, vectors.T @ drift)
+
+    def tuned(self, gamma: float, K: int, alpha: float) -> ExactChoice:
+        surrogate = self.surrogate(gamma, K, alpha)
+        setting = tune(self.server, float(surrogate.eigenvalues[-1]), float(surrogate.eigenvalues[0]))
+        return self.choice(surrogate, gamma, K, alpha, setting.eta, setting.momentum)
+
+    def choice(self, surrogate: _Surrogate, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
+        left = self._left(surrogate, eta, beta)
+        low, high = float(surrogate.eigenvalues[0]), float(surrogate.eigenvalues[-1])
+        return ExactChoice(
+            gamma=gamma,
+            K=K,
+            alpha=alpha,
+            server=ServerSetting(eta, beta, spectral_radius(self.server, eta, beta, surrogate.eigenvalues)),
+            kappa=high / low,
+            distance=float(np.linalg.norm(left + surrogate.drift)),
+            convergence=float(np.linalg.norm(left)),
+            drift=float(np.linalg.norm(surrogate.drift)),
+        )
+
+    def polish(self, choice: ExactChoice) -> ExactChoice:
+        """Nelder-Mead over the continuous parameters, in coordinates that cannot leave the allowed region."""
+        K, has_gamma, has_alpha = choice.K, choice.gamma > 0, choice.alpha > 0
+        has_momentum = self.server != "none"
+
+        def decode(z: Array) -> tuple[float, float, float, float]:
+            rest = iter(z)
+            eta = choice.server.eta * float(np.exp(next(rest)))
+            beta = float(_logistic(next(rest))) if has_momentum else 0.0
+            alpha = choice.alpha * float(np.exp(np.clip(next(rest), -50, 50))) if has_alpha else 0.0
+            gamma = self.gamma_limit(alpha) * float(_logistic(next(rest))) if has_gamma else 0.0
+            return gamma, alpha, eta, beta
+
+        def distance(z: Array) -> float:
+            gamma, alpha, eta, beta = decode(z)
+            surrogate = self.surrogate(gamma, K, alpha)
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = float(np.linalg.norm(self._left(surrogate, eta, beta) + surrogate.drift))
+            return value if np.isfinite(value) else np.finfo(np.float64).max
+
+        first = [0.0]
+        if has_momentum:
+            first.append(float(_logit(choice.server.momentum)))
+        if has_alpha:
+            first.append(0.0)
+        if has_gamma:
+            first.append(float(_logit(choice.gamma / self.gamma_limit(choice.alpha))))
+        found = _nelder_mead(distance, np.array(first))
+        gamma, alpha, eta, beta = decode(found)
+        polished = self.choice(self.surrogate(gamma, K, alpha), gamma, K, alpha, eta, beta)
+        return min(choice, polished, key=lambda candidate: candidate.distance)
+
+    def _left(self, surrogate: _Surrogate, eta: float, beta: float) -> Array:
+        return error_factors(self.server, eta, beta, surrogate.eigenvalues, self.rounds) * surrogate.start
+
+
+def spectral_radius(server: str, eta: float, momentum: float, eigenvalues: Array) -> float:
+    """The asymptotic rate of a server setting on a quadratic with these Hessian eigenvalues."""
+    check_server(server)
+    left = 1 - eta * np.asarray(eigenvalues)
+    trace = left * (1 + momentum) if server == "nesterov" else left + momentum
+    product = left * momentum if server == "nesterov" else np.full_like(left, momentum)
+    root = np.sqrt((trace / 2) ** 2 - product + 0j)
+    return float(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max())
+
+
+def _spread_over_steps(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
+    """The best `count` candidates, at most two of one (K, alpha), so that the polish starts from different places."""
+    taken: dict[tuple[int, float], int] = {}
+    chosen: list[ExactChoice] = []
+    for choice in ordered:
+        key = (choice.K, choice.alpha)
+        if taken.get(key, 0) < 2 and len(chosen) < count:
+            taken[key] = taken.get(key, 0) + 1
+            chosen.append(choice)
+    return chosen
+
+
+def _nelder_mead(objective: Callable[[Array], float], first: Array) -> Array:
+    simplex = np.vstack([first, first + 0.2 * np.eye(len(first))])
+    found = minimize(
+        objective,
+        first,
+        method="Nelder-Mead",
+        options={"initial_simplex": simplex, "maxiter": 120 * len(first), "xatol": 1e-5, "fatol": 0.0},
+    )
+    return np.asarray(found.x, dtype=np.float64)
+
+
+def _logistic(z: float) -> float:
+    return float(1 / (1 + np.exp(-np.clip(z, -40, 40))))
+
+
+def _logit(share: float) -> float:
+    inside = float(np.clip(share, 1e-9, 1 - 1e-9))
+    return float(np.log(inside / (1 - inside)))
