@@ -2,6 +2,7 @@
 
 from parley.models.buffers import BufferPolicy, batch_statistics, check_policy, float_buffers, int_buffers
 from parley.models.dense import Linear, Mlp, mlp
+from parley.models.export import export_module
 from parley.models.images import Cifar10Cnn, Cnn001, Cnn002
 from parley.models.resnet import ResNet20
 from parley.models.spec import ModelSpec, Step, Traits, build_module, models, traits
@@ -34,6 +35,7 @@ __all__ = [
     "cifar10_cnn",
     "cnn001",
     "cnn002",
+    "export_module",
     "float_buffers",
     "int_buffers",
     "linear",

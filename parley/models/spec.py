@@ -48,13 +48,11 @@ def build_module(
             made = made.build(tuple(shape), outputs)
         elif callable(made) and not isinstance(made, nn.Module):
             made = made()
-        elif not isinstance(made, nn.Module):
-            raise InputError(
-                f"a model must be an nn.Module, a model spec or a function that returns a module, "
-                f"but {model!r} is a {type(model).__name__}."
-            )
     if not isinstance(made, nn.Module):
-        raise InputError(f"{model!r} should return an nn.Module but returned a {type(made).__name__}.")
+        raise InputError(
+            f"a model must be an nn.Module, a model spec or a function that returns a module, "
+            f"but {model!r} gives a {type(made).__name__}."
+        )
     return made
 
 

@@ -46,7 +46,8 @@ class Traits:
     has_randomness: bool
     """The forward pass draws random numbers in training; seen in layers only, not in a hand-written `F.dropout`."""
     dense: tuple[Step, ...] | None
-    """The steps in order if the module is a plain chain of dense layers, all of them trainable, else None."""
+    """The steps in order if the module is a plain chain of dense layers, all of them trainable, else None. A chain
+    that does not flatten before its first linear step is dense on one-dimensional samples only."""
     recurrent: bool
     """Has RNN, LSTM or GRU layers (which torch.func cannot stack)."""
 
@@ -96,7 +97,9 @@ def _dense_chain(module: nn.Module) -> tuple[Step, ...] | None:
     trainable = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     if None in steps or set(names) != trainable or not names:
         return None
-    return tuple(step for step in steps if step is not None)
+    chain = tuple(step for step in steps if step is not None)
+    kinds = [step.kind for step in chain]
+    return None if "flatten" in kinds[kinds.index("linear") :] else chain
 
 
 def _leaves(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

@@ -46,6 +46,7 @@ class Lstm:
         check_positive("lstm", "embedding", self.embedding)
         check_positive("lstm", "hidden", self.hidden)
         check_positive("lstm", "layers", self.layers)
+        check_positive("lstm", "vocabulary", self.vocabulary or 1)
 
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """For sequences of any length; `shape` is only checked to be one."""

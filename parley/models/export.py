@@ -1,0 +1,211 @@
+"""Take a trained module out of Parley: safetensors, TorchScript and ONNX files with a model card, in one folder."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from copy import deepcopy
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
+
+from parley.core.errors import InputError, nearest
+from parley.models.card import Exported, describe, jsonable, page
+from parley.models.folder import new_folder
+
+Format = Literal["safetensors", "torchscript", "onnx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+TOLERANCE = 1e-4
+"""Largest difference allowed between the module's outputs and an exported file's, relative above magnitude 1."""
+
+_NOISY = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
+
+log = logging.getLogger(__name__)
+
+
+class _CannotExport(Exception):
+    """Why one format is left out."""
+
+
+def export_module(
+    module: nn.Module,
+    example: Tensor,
+    folder: str | Path,
+    formats: Sequence[Format] = FORMATS,
+    card: Mapping[str, object] | None = None,
+) -> list[Path]:
+    """Write `module` in evaluation mode to `folder` in each format, with `card.json` and `README.md`; return the files.
+
+    `example` is a batch of inputs, [B, ...]; the exported models take any batch size. `card` is where the model comes
+    from (data, algorithm, rounds, scores), kept as given. Each file is loaded again and compared with the module. A
+    format that the module does not allow is left out; the card and the log say which and why. The folder appears
+    complete or not at all, and replaces only an earlier export.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise InputError(f"unknown export format '{name}': {nearest(name, FORMATS)}")
+    provenance = jsonable(card or {})
+    module = deepcopy(module).cpu().eval()
+    batches = _batches(example.detach().cpu())
+    expected = _expected(module, batches)
+    written: list[Exported] = []
+    left_out: dict[str, str] = {}
+    with new_folder(Path(folder), marker="card.json") as draft:
+        for name in dict.fromkeys(formats):
+            try:
+                written.append(_WRITERS[name](module, batches, expected, draft))
+            except _CannotExport as reason:
+                left_out[name] = str(reason)
+                log.warning("export of %s leaves out %s: %s", type(module).__name__, name, reason)
+        if not written:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no format was asked for"
+            raise InputError(f"the {type(module).__name__} could not be exported ({reasons}).")
+        summary = describe(module, batches[0], expected[0], draft, written, left_out, provenance)
+        (draft / "card.json").write_text(summary.text, encoding="utf-8")
+        (draft / "README.md").write_text(page(summary), encoding="utf-8")
+    return [Path(folder) / name for name in (*(exported.file for exported in written), "card.json", "README.md")]
+
+
+def _batches(example: Tensor) -> tuple[Tensor, Tensor]:
+    """Two batches of different size: one to export with (at least 2: 1 would be taken for a constant), one to check."""
+    if example.ndim == 0 or len(example) == 0:
+        raise InputError(f"the example must be a batch of inputs, but its shape is {tuple(example.shape)}.")
+    pair = torch.cat([example, example])[: max(2, len(example))]
+    return pair, torch.cat([pair, pair[:1]])
+
+
+def _expected(module: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
+    outputs = []
+    for batch in batches:
+        try:
+            with torch.no_grad():
+                output = module(batch)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise InputError(
+                f"the {type(module).__name__} does not run on the example of shape {tuple(batch.shape)}: {_line(error)}"
+            ) from error
+        if not isinstance(output, Tensor):
+            raise InputError(f"only modules that return one tensor can be exported, not a {type(output).__name__}.")
+        outputs.append(output)
+    return outputs
+
+
+def _write_safetensors(
+    module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path
+) -> Exported:
+    path = draft / "model.safetensors"
+    with _explained(), torch.no_grad():
+        # Clones: the format refuses tensors that share memory, such as tied weights.
+        state = {name: tensor.clone().contiguous() for name, tensor in module.state_dict().items()}
+        path.write_bytes(save(state, metadata={"format": "pt"}))
+        module.load_state_dict(load_file(path))
+        return Exported("safetensors", path.name, _compare(module, batches, expected))
+
+
+def _write_torchscript(
+    module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path
+) -> Exported:
+    path = draft / "model.torchscript.pt"
+    with _explained(), warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        # Deprecated in favour of torch.export, but still what C++ and mobile runtimes read. The module's own warnings
+        # have been seen when it ran on the example; of interest here is what the tracer could not follow.
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", category=TracerWarning)
+        # RNN layers branch on the number of dimensions, which does not change.
+        warnings.filterwarnings("ignore", category=TracerWarning, module=r"torch\.nn\.modules\.rnn")
+        # The example may be private: its values must not travel with the file.
+        torch.jit.trace(module, batches[0], _store_inputs=False).save(str(path))
+        loaded = torch.jit.load(str(path))
+        if caught:
+            raise _CannotExport(f"its forward pass cannot be traced: {str(caught[0].message).partition('. ')[0]}")
+        return Exported("torchscript", path.name, _compare(loaded, batches, expected))
+
+
+def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path) -> Exported:
+    if find_spec("onnx") is None or find_spec("onnxscript") is None:
+        raise _CannotExport("it needs the packages onnx and onnxscript: pip install 'parley-fl[onnx]'")
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    path = draft / "model.onnx"
+    with _explained(), warnings.catch_warnings(), _quiet_exporter():
+        # torch's exporter trips over its own deprecations and over how its RNN layers keep their weights.
+        warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=r"The tensor attributes self\..*_flat_weights", category=UserWarning)
+        batch = torch.export.Dim("batch")
+        graph = torch.export.export(module, (batches[0],), dynamic_shapes=({0: batch},), strict=False)
+        program = torch.onnx.export(
+            graph, (), dynamo=True, verbose=False, input_names=["input"], output_names=["output"]
+        )
+        assert program is not None
+        model = program.model_proto
+        for node in model.graph.node:
+            # Stack traces with the file paths of this machine, and module names of torch's internals.
+            del node.metadata_props[:]
+        onnx.checker.check_model(model, full_check=True)
+        onnx.save(model, path)
+        evaluator = ReferenceEvaluator(str(path))
+
+        def loaded(batch: Tensor) -> Tensor:
+            return torch.from_numpy(cast("list[np.ndarray]", evaluator.run(None, {"input": batch.numpy()}))[0])
+
+        return Exported("onnx", path.name, _compare(loaded, batches, expected))
+
+
+_WRITERS: dict[Format, Callable[[nn.Module, Sequence[Tensor], Sequence[Tensor], Path], Exported]] = {
+    "safetensors": _write_safetensors,
+    "torchscript": _write_torchscript,
+    "onnx": _write_onnx,
+}
+
+
+def _compare(loaded: Callable[[Tensor], Tensor], batches: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest difference between the outputs of the file and of the module, which must be small."""
+    largest = 0.0
+    for batch, wanted in zip(batches, expected, strict=True):
+        given = loaded(batch)
+        if given.shape != wanted.shape:
+            raise _CannotExport(f"the file returns shape {tuple(given.shape)} in place of {tuple(wanted.shape)}")
+        difference = ((given - wanted).abs() / wanted.abs().clamp(min=1)).max().item()
+        if not difference <= TOLERANCE:
+            raise _CannotExport(f"the file's outputs differ from the module's by {difference:.2g}")
+        largest = max(largest, difference)
+    return largest
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """A user's module can make an exporter fail in any way; each becomes the reason why the format is left out."""
+    try:
+        yield
+    except _CannotExport:
+        raise
+    except Exception as error:
+        raise _CannotExport(_line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
+    return f"{type(error).__name__}: {line[:300]}"
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keep torch from printing graphs, and from logging about packages Parley does not use."""
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
