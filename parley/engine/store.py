@@ -29,6 +29,7 @@ from parley.core.errors import InputError, nearest
 from parley.engine import locks
 from parley.engine.record import Failure, Metric, RoundRecord
 from parley.engine.schema import connect, explained, transaction
+from parley.engine.tables import write_csv, write_parquet
 
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
@@ -226,6 +227,14 @@ class RunStore:
         finally:
             self.release(run)
 
+    def export_csv(self, run: str, path: Path | str) -> None:
+        """Write the run as a table: round, metric, client (empty for the round's own value), value."""
+        write_csv(self.records(self.info(run).id), Path(path))
+
+    def export_parquet(self, run: str, path: Path | str) -> None:
+        """The same table as Parquet; needs pyarrow."""
+        write_parquet(self.records(self.info(run).id), Path(path))
+
     def close(self) -> None:
         """Release all claims and the file; closing twice does no harm."""
         for run in list(self._claimed):
@@ -247,7 +256,7 @@ class RunStore:
         self._db.executemany(
             "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (number, name, record.number, metric.value, *_summary(metric.clients), _pack(metric.clients))
+                (number, name, record.number, float(metric.value), *_summary(metric.clients), _pack(metric.clients))
                 for name, metric in record.metrics.items()
             ],
         )
@@ -293,11 +302,12 @@ def _summary(clients: Mapping[str, float]) -> tuple[int, float | None, float | N
 
 def _pack(clients: Mapping[str, float]) -> bytes | None:
     # Python's JSON gives back the very same floats, NaN and infinities included.
-    return zlib.compress(json.dumps(clients, separators=(",", ":")).encode(), 1) if clients else None
+    values = {client: float(value) for client, value in clients.items()}
+    return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1) if clients else None
 
 
 def _unpack(packed: bytes | None) -> dict[str, float]:
-    return {client: float(value) for client, value in json.loads(zlib.decompress(packed)).items()} if packed else {}
+    return dict(json.loads(zlib.decompress(packed))) if packed else {}
 
 
 def _number(value: float | None) -> float:
