@@ -5,6 +5,7 @@ from typing import Any
 from parley.data.client import ClientData, DataInfo
 from parley.data.dataset import Dataset
 from parley.data.federation import Federation
+from parley.data.fetch import cache_dir
 from parley.data.partition import (
     IID,
     Dirichlet,
@@ -19,8 +20,16 @@ from parley.data.partition import (
     partitioner,
     partitioners,
 )
+from parley.data.picture import describe, partition_figure
 from parley.data.sets.base import Loader, dataset, datasets
-from parley.data.sets.embedded import digits
+from parley.data.sets.cifar import cifar10, cifar100
+from parley.data.sets.embedded import breast_cancer, diabetes, digits, iris, wine
+from parley.data.sets.emnist import emnist_digits, emnist_letters
+from parley.data.sets.leaf import femnist
+from parley.data.sets.mnist import fashion_mnist, mnist, mnist_writers
+from parley.data.sets.multinli import multinli
+from parley.data.sets.shakespeare import shakespeare
+from parley.data.sets.svhn import svhn
 
 __all__ = [
     "IID",
@@ -38,12 +47,30 @@ __all__ = [
     "SHomogeneity",
     "Shards",
     "Sorted",
+    "breast_cancer",
+    "cache_dir",
+    "cifar10",
+    "cifar100",
     "dataset",
     "datasets",
+    "describe",
+    "diabetes",
     "digits",
+    "emnist_digits",
+    "emnist_letters",
+    "fashion_mnist",
+    "femnist",
+    "iris",
     "load",
+    "mnist",
+    "mnist_writers",
+    "multinli",
+    "partition_figure",
     "partitioner",
     "partitioners",
+    "shakespeare",
+    "svhn",
+    "wine",
 ]
 
 

@@ -1,0 +1,166 @@
+"""The data cache: official files, checked by checksum, downloaded whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from parley.core.errors import InputError
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file's name, the bytes that have arrived, and the bytes expected (None if the server does not say)."""
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file of a data set as its authors publish it."""
+
+    path: str
+    """Where it lies in the cache."""
+    urls: tuple[str, ...]
+    """Official address first, then mirrors."""
+    checksum: str
+    """'md5:...', 'sha1:...' or 'sha256:...'; the authors' own where they give one."""
+    megabytes: float
+    """Size of the download."""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """For an archive: member -> place in the cache; the archive itself is not kept."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The files in the cache that this download leads to."""
+        return tuple(self.members.values()) or (self.path,)
+
+
+def cache_dir() -> Path:
+    """$PARLEY_DATA, or ~/.cache/parley."""
+    return Path(os.environ.get("PARLEY_DATA") or "~/.cache/parley").expanduser()
+
+
+def locate(name: str, path: str, checksum: str | None = None) -> Path:
+    """A file of data set `name` in the cache, verified if a checksum is given; an unpacked '.gz' will do as well."""
+    for candidate in (path, path.removesuffix(".gz")):
+        file = cache_dir() / candidate
+        if file.is_file():
+            if checksum and candidate == path:
+                verify(file, checksum, f"run `parley data fetch {name}` to replace it")
+            return file
+    raise InputError(
+        f"the data set '{name}' is not here: '{cache_dir() / path}' is missing; run `parley data fetch {name}`, "
+        "or set $PARLEY_DATA to a folder that has it."
+    )
+
+
+def verify(file: Path, checksum: str, remedy: str) -> None:
+    """Raises an InputError unless the file has this checksum."""
+    kind, _, expected = checksum.partition(":")
+    actual = hash_file(file, kind)
+    if actual != expected:
+        raise InputError(
+            f"'{file}' is damaged or not the official file: its {kind} is {actual}, expected {expected}; {remedy}."
+        )
+
+
+def hash_file(file: Path, kind: str) -> str:
+    """Hexadecimal checksum of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, kind).hexdigest()
+
+
+def fetch_files(files: tuple[Remote, ...], progress: Progress | None = None) -> list[Path]:
+    """Downloads what is missing or damaged; returns the files in the cache."""
+    for remote in files:
+        if not _is_here(remote):
+            _fetch(remote, progress)
+    return [cache_dir() / place for remote in files for place in remote.places]
+
+
+def _is_here(remote: Remote) -> bool:
+    kind, _, expected = remote.checksum.partition(":")
+    if remote.members:
+        return all((cache_dir() / place).is_file() for place in remote.places)
+    file = cache_dir() / remote.path
+    return file.is_file() and hash_file(file, kind) == expected
+
+
+def _fetch(remote: Remote, progress: Progress | None) -> None:
+    target = cache_dir() / remote.path
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _download(remote, part, progress)
+        verify(part, remote.checksum, "try again later, or put the file there yourself")
+        if remote.members:
+            _unpack(part, remote)
+        else:
+            part.replace(target)
+    except OSError as error:
+        raise InputError(f"'{target}' cannot be written: {error}; set $PARLEY_DATA to another folder.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _download(remote: Remote, part: Path, progress: Progress | None) -> None:
+    reasons = []
+    for url in remote.urls:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response, part.open("wb") as file:
+                expected = int(response.headers["Content-Length"]) if response.headers["Content-Length"] else None
+                done = 0
+                while chunk := response.read(CHUNK):
+                    file.write(chunk)
+                    done += len(chunk)
+                    if progress:
+                        progress(Path(remote.path).name, done, expected)
+                if expected is not None and done < expected:
+                    raise http.client.IncompleteRead(b"", expected - done)
+                file.flush()
+                os.fsync(file.fileno())
+            return
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            reasons.append(f"{url} ({error})")
+    raise InputError(f"'{Path(remote.path).name}' cannot be downloaded from {' or '.join(reasons)}; try again later.")
+
+
+def _unpack(archive: Path, remote: Remote) -> None:
+    """Copies the named members, and nothing else, to their places, each whole or not at all."""
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as zipped:
+                for member, place in remote.members.items():
+                    with zipped.open(member) as stream:
+                        _place(stream, cache_dir() / place)
+        else:
+            with tarfile.open(archive) as tar:
+                for member, place in remote.members.items():
+                    content = tar.extractfile(member)
+                    if content is None:
+                        raise KeyError(member)
+                    _place(content, cache_dir() / place)
+    except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"the archive from {remote.urls[0]} is not as expected ({error}).") from error
+
+
+def _place(stream: IO[bytes], target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            shutil.copyfileobj(stream, file, CHUNK)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
