@@ -120,6 +120,9 @@ class LocalUpdate(OneExchange):
         own = memory["buffers"] if memory is not None else {}
         return task.predictor(x, own or ({} if task.buffers == "local" else state["buffers"]))
 
+    def weights(self, task: Task, state: State) -> Tree:
+        return {**self.server.iterate(state["model"], _slots(state)), **state["buffers"]}
+
     def expected(self, task: Task) -> Schema:
         buffers = task.initial_buffers() if task.buffers == "average" else {}
         return schema(Message.of(update=task.initial(), buffers=buffers).tensors)

@@ -122,6 +122,10 @@ class Method:
         """What a party answers; it has its own key and memory instead of data."""
         raise InputError(f"{type(self).__name__} has no party '{name}'.")
 
+    def weights(self, task: Task, state: State) -> Tree | None:
+        """The server's model as one tree of parameters and buffers, for export; None if there is no such thing."""
+        return None
+
     def expected(self, task: Task) -> Schema | None:
         """Names, dtypes and shapes every client's reply must have; None leaves it to the majority of the replies."""
         return None

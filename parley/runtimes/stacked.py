@@ -65,7 +65,6 @@ class Stacked(Inline):
         reason = obstacle(job)
         if reason is not None:
             raise UnsupportedError(f"the runtime 'stacked' cannot take this run: {reason}; use \"inline\" or \"pool\".")
-        self.threads = workers
         super().__init__(job, workers)
         self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
 

@@ -1,4 +1,5 @@
 """A worker process of the pool: receives calls, sends replies.
+
 It speaks only to the process that started it, over inherited descriptors, and ends when that process ends.
 """
 

@@ -1,0 +1,52 @@
+"""Listeners: told what happens in a run, never asked. A listener's trouble must not become the run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.engine.record import RoundRecord
+
+if TYPE_CHECKING:
+    from parley.engine.run import Run
+
+
+class Listener:
+    """Hears everything and does nothing; override what you need."""
+
+    def start(self, run: Run, rounds: int) -> None:
+        """A run begins, or goes on after `len(run.records)` records."""
+
+    def note(self, text: str) -> None:
+        """Something a user may want to know: which runtime was chosen, from which round a run goes on."""
+
+    def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """What clients of a round let be observed, by client and name (simulation only)."""
+
+    def round(self, record: RoundRecord) -> None:
+        """A round is over."""
+
+    def end(self, run: Run) -> None:
+        """The run is over, whatever the reason (see `run.status`)."""
+
+
+class TensorBoard(Listener):
+    """Writes every metric as a scalar; needs the extra `parley-fl[tensorboard]`."""
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError("TensorBoard is not installed; pip install 'parley-fl[tensorboard]'.") from None
+        self._writer = SummaryWriter(str(folder))
+
+    def round(self, record: RoundRecord) -> None:
+        for name, metric in record.metrics.items():
+            self._writer.add_scalar(name, metric.value, record.number)
+
+    def end(self, run: Run) -> None:
+        self._writer.close()

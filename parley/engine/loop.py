@@ -1,0 +1,174 @@
+"""The round loop: sample, play, evaluate, record, checkpoint; the only one there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parley.core.errors import QuorumError
+from parley.core.key import Key
+from parley.core.message import Memory
+from parley.engine.checkpoint import Checkpoints
+from parley.engine.evaluation import Evaluator
+from parley.engine.exchange import Round
+from parley.engine.listeners import Listener
+from parley.engine.memories import Memories
+from parley.engine.record import Metric, RoundRecord
+from parley.engine.run import Run
+from parley.engine.sampling import Sampler
+from parley.engine.settings import Faults
+from parley.engine.store import RunStore
+from parley.runtimes.protocol import Job, Runtime
+
+
+@dataclass
+class Keeper:
+    """Writes records and checkpoints of a stored run, at most every `interval` seconds."""
+
+    store: RunStore
+    run: str
+    interval: float = 5.0
+    pending: list[RoundRecord] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        folder = self.store.folder(self.run)
+        self.states, self.memory_folder = Checkpoints(folder), folder / "memory"
+
+    def due(self) -> bool:
+        return time.monotonic() - self._last >= self.interval
+
+    def save(self, run: Run, memories: Memories, status: str | None = None) -> None:
+        """Commit everything so far: files first, then one transaction that makes them valid."""
+        number = run.records[-1].number if run.records else 0
+        states = {"last": run.state} | ({"best": run.best_state} if run.best_state is not None else {})
+        memories.save()
+        manifest = self.states.save(number, states)
+        checkpoint = {
+            "round": number, "states": manifest,
+            "best_round": run.best_round, "best_value": run.best_value,
+        }  # fmt: skip
+        summary = run.summary() if status is not None else None
+        self.store.commit(self.run, self.pending, checkpoint=checkpoint, status=status, summary=summary)
+        self.pending.clear()
+        self.states.committed(manifest)
+        memories.committed()
+        self._last = time.monotonic()
+
+    def restore(self, run: Run, memories: Memories) -> bool:
+        """Bring a run back to its last checkpoint; False if it has none yet."""
+        found = self.store.checkpoint(self.run)
+        if found is None:
+            return False
+        number, checkpoint = found
+        self.store.rewind(self.run, number)
+        states = self.states.load(checkpoint["states"])
+        run.state, run.best_state = states["last"], states.get("best")
+        run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
+        run.records = self.store.records(self.run)
+        memories.resume(number)
+        return True
+
+
+@dataclass
+class Loop:
+    """Everything one run needs while it goes on."""
+
+    job: Job
+    run: Run
+    runtime: Runtime
+    sampler: Sampler
+    evaluator: Evaluator
+    faults: Faults
+    key: Key
+    rounds: int
+    memories: Memories
+    keeper: Keeper | None = None
+    listeners: Sequence[Listener] = ()
+
+    def go(self) -> None:
+        """Rounds until the last, the target, a lack of quorum or an interrupt; the run's status says which."""
+        run = self.run
+        try:
+            if not run.records and self.evaluator.due(0, last=False):
+                self._finish(RoundRecord(0, self._evaluate(0)))
+            status = "finished"
+            done = run.records[-1] if run.records else None
+            while (done is None or done.number < self.rounds) and not self._reached(done):
+                done = self._round((done.number if done is not None else 0) + 1)
+        except QuorumError:
+            status = "stopped"
+            raise
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        except BaseException:
+            status = "failed"
+            raise
+        finally:
+            run.status = status
+            if self.keeper is not None:
+                self.keeper.save(run, self.memories, status)
+            for listener in self.listeners:
+                listener.end(run)
+
+    def _round(self, number: int) -> RoundRecord:
+        begin = time.perf_counter()
+        cohort = self.sampler.draw(number)
+        course = Round(
+            self.job, self.runtime, self.memories, self.faults, number, self.key.fold("round", number),
+            cohort, self.sampler.absent(cohort, number),
+        )  # fmt: skip
+        state = course.play(self.run.state)
+        seconds = time.perf_counter() - begin
+        self.run.state = state
+        self.memories.accept(number, course.remembered)
+        metrics = _traffic(course) | {"seconds": Metric(seconds)}
+        if self.evaluator.due(number, last=number == self.rounds):
+            metrics |= self._evaluate(number)
+        if course.observed:
+            for listener in self.listeners:
+                listener.observe(number, course.observed)
+        record = RoundRecord(number, metrics, course.failed)
+        self._finish(record)
+        return record
+
+    def _evaluate(self, number: int) -> dict[str, Metric]:
+        begin = time.perf_counter()
+        metrics = self.evaluator.measure(self.runtime, self.run.state, self._memory)
+        value = self.evaluator.headline(metrics)
+        if value is not None and self.evaluator.better(value, self.run.best_value):
+            self.run.best_state, self.run.best_round, self.run.best_value = self.run.state, number, value
+        return metrics | {"evaluate/seconds": Metric(time.perf_counter() - begin)}
+
+    def _memory(self, client: str) -> Memory:
+        return self.memories[client]
+
+    def _finish(self, record: RoundRecord) -> None:
+        self.run.records.append(record)
+        for listener in self.listeners:
+            listener.round(record)
+        if self.keeper is not None:
+            self.keeper.pending.append(record)
+            if self.keeper.due():
+                self.keeper.save(self.run, self.memories)
+
+    def _reached(self, record: RoundRecord | None) -> bool:
+        return record is not None and self.evaluator.reached(self.evaluator.headline(record.metrics))
+
+
+def _traffic(course: Round) -> dict[str, Metric]:
+    """Bytes by client, the training losses clients let be seen, and how many answered."""
+    clients = set(course.cohort.ids)
+    metrics = {
+        "up/bytes": Metric(sum(course.up.values()), dict(course.up)),
+        "down/bytes": Metric(sum(course.down.values()), dict(course.down)),
+        "cohort": Metric(sum(1 for sender in course.up if sender in clients)),
+    }
+    losses = {client: float(seen["loss"]) for client, seen in course.observed.items() if "loss" in seen}
+    if losses:
+        metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
+    return metrics
+
+

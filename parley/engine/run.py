@@ -1,0 +1,143 @@
+"""A run: what training gives back, and what can be read from the store later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parley.algorithms.protocol import Algorithm, Method
+from parley.core.errors import InputError, nearest
+from parley.core.message import Memory, State
+from parley.data import Federation
+from parley.engine.record import RoundRecord
+from parley.learn.task import Predictor, Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass
+class Run:
+    """Records of all rounds, the last state and the best one."""
+
+    algorithm: Algorithm
+    task: Task
+    federation: Federation
+    state: State
+    records: list[RoundRecord] = field(default_factory=list)
+    best_state: State | None = None
+    best_round: int | None = None
+    best_value: float | None = None
+    id: str | None = None
+    """Its name in the run store; None if it was not stored."""
+    name: str = ""
+    status: str = "running"
+    note: str = ""
+    """Which runtime executed it, and why."""
+
+    def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
+        name = full_name(metric, self.metrics())
+        points = [(r.number, r.metrics[name].value) for r in self.records if name in r.metrics]
+        return np.array([p[0] for p in points]), np.array([p[1] for p in points])
+
+    def metrics(self) -> list[str]:
+        return sorted({name for record in self.records for name in record.metrics})
+
+    def last(self, metric: str = "accuracy") -> float:
+        """The value after the last evaluated round."""
+        return float(self.series(metric)[1][-1])
+
+    def best(self, metric: str = "accuracy") -> float:
+        """The best value of any evaluated round (the smallest of a loss)."""
+        values = self.series(metric)[1]
+        return float(values.min() if metric.endswith("loss") else values.max())
+
+    def clients(self, metric: str = "clients/accuracy") -> dict[str, float]:
+        """The last values of a metric by client."""
+        for record in reversed(self.records):
+            if metric in record.metrics:
+                return record.metrics[metric].clients
+        raise InputError(f"no metric '{metric}' was recorded: {nearest(metric, self.metrics())}")
+
+    def total(self, metric: str) -> float:
+        """The sum over all rounds: `run.total("up/bytes")`."""
+        return float(self.series(metric)[1].sum())
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few numbers."""
+        known = self.metrics()
+        result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
+        for name in ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss"):
+            if name in known:
+                result[name] = self.last(name)
+                result[f"best {name}"] = self.best(name)
+        for name in ("up/bytes", "down/bytes", "seconds"):
+            if name in known:
+                result[name] = self.total(name)
+        result["failures"] = sum(len(record.failures) for record in self.records)
+        return result
+
+    def predictor(self, *, best: bool = False, memory: Memory | None = None) -> Predictor:
+        """Inputs -> outputs of the last model, or of the best one."""
+        return self.algorithm.predictor(self.task, self._state(best), memory)
+
+    @torch.no_grad()
+    def predict(self, x: Tensor | np.ndarray, *, best: bool = False) -> Tensor:
+        """Outputs for new inputs [n, ...]: logits of classes, or values."""
+        inputs = torch.as_tensor(x)
+        first = next(iter(self.task.module.parameters()))
+        return self.predictor(best=best)(inputs.to(first.dtype) if inputs.is_floating_point() else inputs)
+
+    def module(self, *, best: bool = False) -> nn.Module:
+        """The trained network as an ordinary module."""
+        method = self.algorithm
+        weights = method.weights(self.task, self._state(best)) if isinstance(method, Method) else None
+        if weights is None:
+            raise InputError(f"{type(self.algorithm).__name__} has no single model of the server's to take out.")
+        module = deepcopy(self.task.module)
+        module.load_state_dict(weights, strict=False)
+        return module.eval()
+
+    def plot(self, metric: str = "accuracy", path: str | Path | None = None) -> Figure:
+        """A figure of the metric over rounds, saved to `path` if given."""
+        return plot([self], metric, path)
+
+    def _state(self, best: bool) -> State:
+        if not best:
+            return self.state
+        if self.best_state is None:
+            raise InputError("this run evaluated nothing, so it has no best model; take the last one.")
+        return self.best_state
+
+
+def full_name(metric: str, known: Sequence[str]) -> str:
+    """`accuracy` -> `central/accuracy`, else `clients/accuracy`; a full name stays."""
+    for candidate in (metric, f"central/{metric}", f"clients/{metric}", f"train/{metric}"):
+        if candidate in known:
+            return candidate
+    raise InputError(f"no metric '{metric}' was recorded: {nearest(metric, known)}")
+
+
+def plot(runs: Sequence[Run], metric: str = "accuracy", path: str | Path | None = None) -> Figure:
+    """One curve per run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for run in runs:
+        rounds, values = run.series(metric)
+        axes.plot(rounds, values, label=run.name or type(run.algorithm).__name__)
+    axes.set(xlabel="round", ylabel=metric)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
