@@ -19,7 +19,7 @@ from parley.data import ClientData
 from parley.learn.batches import Plan
 from parley.learn.gradients import StackGradient
 from parley.learn.stack import ClientStack, KeyStack, stack_batches
-from parley.runtimes.execute import attempt
+from parley.runtimes.execute import attempt, describe
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Call, Failure, Job, Outcome, runtimes
 
@@ -92,9 +92,14 @@ class Stacked(Inline):
                 _stack_parcels([call.memory for call in calls]), ClientStack(tuple(data)),
                 KeyStack(tuple(call.key for call in calls)),
             )  # fmt: skip
-        except Exception:
-            # One client's data can spoil a stack; alone, each shows whether it is the one.
-            return [attempt(self.job, call) for call in calls]
+        except Exception as error:
+            # One client can spoil a stack; alone, each shows whether it is the one.
+            alone = [attempt(self.job, call) for call in calls]
+            if any(isinstance(outcome, Failure) for outcome in alone):
+                return alone
+            raise UnsupportedError(
+                f"the runtime 'stacked' cannot take this run ({describe(error)}); use \"inline\" or \"pool\"."
+            ) from error
         return _split(reply, [call.client for call in calls])
 
 
