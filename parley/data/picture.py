@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from parley.data.federation import Federation
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 INK, FAINT, MARK = "#22313f", "#8a97a3", "#2a6f97"
 MOST = 2000
-"""Larger federations are measured on this many evenly spaced clients."""
+"""Larger federations whose clients must be loaded one by one are measured on this many evenly spaced ones."""
+COLUMNS = 600
 
 
 def describe(federation: Federation) -> dict[str, Any]:
@@ -49,22 +51,24 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 
 def label_counts(federation: Federation, most: int = MOST) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(client numbers [m], counts [m, labels]) of at most `most` evenly spaced clients."""
-    clients = len(federation)
-    numbers = np.arange(clients) if clients <= most else np.linspace(0, clients - 1, most).astype(np.int64)
-    source = federation.source
+    """(client numbers [m], counts [m, labels]); m is at most `most` where clients have to be loaded one by one."""
+    clients, source = len(federation), federation.source
+    numbers = np.arange(clients)
     if isinstance(source, Pooled):
-        labels = [source.y[source.index[source.offsets[i] : source.offsets[i + 1]]] for i in numbers]
+        flat, sizes = source.y[source.index], source.sizes(range(clients))
     else:
-        labels = [source.load(int(i)).y for i in numbers]
-    flat = np.concatenate([y.reshape(len(y), -1)[:, 0].numpy() for y in labels])
+        if clients > most:
+            numbers = np.linspace(0, clients - 1, most).astype(np.int64)
+        parts = [source.load(int(i)).y for i in numbers]
+        flat, sizes = torch.cat(parts), np.array([len(y) for y in parts])
+    labels = flat.reshape(len(flat), -1)[:, 0].numpy()
     if federation.info.kind == "regression":
         bins = 10
-        flat = np.searchsorted(np.quantile(flat, np.arange(0.1, 0.95, 0.1)), flat)
+        labels = np.searchsorted(np.quantile(labels, np.arange(0.1, 0.95, 0.1)), labels)
     else:
-        bins = max(federation.info.outputs, int(flat.max()) + 1)
-    owner = np.repeat(np.arange(len(numbers)), [len(y) for y in labels])
-    counts = np.bincount(owner * bins + flat.astype(np.int64), minlength=len(numbers) * bins)
+        bins = max(federation.info.outputs, int(labels.max()) + 1)
+    owner = np.repeat(np.arange(len(numbers)), sizes)
+    counts = np.bincount(owner * bins + labels, minlength=len(numbers) * bins)
     return numbers, counts.reshape(len(numbers), bins)
 
 
@@ -74,7 +78,7 @@ def partition_figure(federation: Federation) -> Figure:
 
     numbers, counts = label_counts(federation)
     figure = Figure(figsize=(11, 4.6), layout="constrained", facecolor="white")
-    grid = figure.add_gridspec(1, 2, width_ratios=(2.7, 1))
+    grid = figure.add_gridspec(1, 2, width_ratios=(2.5, 1))
     labels, sizes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])
     if len(numbers) <= 40 and counts.shape[1] <= 30:
         _bubbles(labels, federation, numbers, counts)
@@ -115,20 +119,21 @@ def _bubbles(axes: Axes, federation: Federation, numbers: NDArray[np.int64], cou
 
 def _heatmap(figure: Figure, axes: Axes, counts: NDArray[np.int64]) -> None:
     shares = counts / counts.sum(axis=1, keepdims=True)
-    # Clients with the same main label side by side, the purest first; labels otherwise keep their order.
-    order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+    # Clients with the same main label side by side, the purest first, then by their second label.
+    main = shares.argmax(axis=1)
+    others = shares.copy()
+    others[np.arange(len(shares)), main] = -1.0
+    order = np.lexsort((others.argmax(axis=1), -shares.max(axis=1).round(2), main))
+    # Neighbours share a column where there are more clients than the screen has room for.
+    columns = np.stack([part.mean(axis=0) for part in np.array_split(shares[order], min(len(shares), COLUMNS))])
+    top = max(0.05, float(np.quantile(columns.max(axis=1), 0.95)))
     image = axes.imshow(
-        shares[order].T,
-        aspect="auto",
-        origin="lower",
-        cmap="Blues",
-        vmin=0.0,
-        vmax=max(0.05, float(np.quantile(shares.max(axis=1), 0.95))),
-        interpolation="nearest" if len(counts) <= 700 else "antialiased",
+        columns.T, aspect="auto", origin="lower", cmap="Blues", vmin=0.0, vmax=top, interpolation="nearest"
     )
     axes.set_xlabel(f"{len(counts):,} clients, ordered by main label", color=INK)
     axes.set_xticks([])
     bar = figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03)
+    bar.set_label("share of the client's samples", color=INK, fontsize=8)
     bar.ax.tick_params(length=0, labelsize=8, colors=FAINT)
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     bar.outline.set_visible(False)
@@ -148,15 +153,17 @@ def _label_axis(axes: Axes, federation: Federation, bins: int) -> None:
 def _sizes(axes: Axes, sizes: NDArray[np.int64]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    wide = sizes.max() > 30 * np.median(sizes)
-    if wide:
-        bins = np.unique(np.geomspace(sizes.min(), sizes.max() + 1, 31))
+    low, high, count = int(sizes.min()), int(sizes.max()), 12 if len(sizes) <= 60 else 30
+    if high > 30 * np.median(sizes):
+        bins = np.unique(np.geomspace(low, high + 1, count + 1)).tolist()
         axes.set_xscale("log")
     else:
-        # Bin edges on whole numbers, at most 30 bins.
-        step = max(1, -(-int(sizes.max() - sizes.min() + 1) // 30))
-        bins = np.arange(sizes.min(), sizes.max() + step + 1, step) - 0.5
-    axes.hist(sizes, bins=bins.tolist(), color=MARK, alpha=0.85, rwidth=0.9)
+        # Edges between whole numbers; near-equal sizes get some room so that they look near-equal.
+        low, high = min(low, (low + high) // 2 - count // 2), max(high, (low + high) // 2 + count // 2)
+        step = -(-(high - low + 1) // count)
+        bins = [edge - 0.5 for edge in range(low, high + step + 1, step)]
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.hist(sizes, bins=bins, color=MARK, alpha=0.85, rwidth=0.9)
     axes.axvline(float(np.median(sizes)), color=INK, linewidth=1)
     axes.annotate(
         f"median {np.median(sizes):,.0f}",
@@ -168,8 +175,6 @@ def _sizes(axes: Axes, sizes: NDArray[np.int64]) -> None:
         fontsize=8,
         color=INK,
     )
-    if sizes.min() == sizes.max() and not wide:
-        axes.set_xlim(sizes[0] - 5, sizes[0] + 5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("samples per client", color=INK)
     axes.set_ylabel("clients", color=INK)
