@@ -27,8 +27,8 @@ _NAMES = {
     "parley.core.key": ("Key",),
     "parley.core.message": ("Memory", "Message", "State"),
     "parley.data": (
-        "IID", "ClientData", "Dataset", "Dirichlet", "Federation", "Natural", "Pachinko", "QuantitySkew", "SHomogeneity",
-        "Shards", "Sorted",
+        "IID", "ClientData", "Dataset", "Dirichlet", "Federation", "Natural", "Pachinko", "QuantitySkew",
+        "SHomogeneity", "Shards", "Sorted",
     ),
     "parley.engine.config": ("Study", "load_study"),
     "parley.engine.listeners": ("Listener", "TensorBoard"),
@@ -40,7 +40,7 @@ _NAMES = {
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted([*_HOME, *_ROOMS, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

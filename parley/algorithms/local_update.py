@@ -4,9 +4,9 @@
     client   x_1 = x;  for k = 1 ... K:  g_k = gradient of f_i + alpha/2 ||. - x||^2 at x_k,  x_{k+1} = x_k - gamma g_k
              send q_t^i = sum_k theta_k g_k
 
-FedAvg and its kin are usually written with the change of the model, x - x_{K+1} = gamma sum_k g_k, in place of q: that is
-`form = "delta"`, where a server step of 1 is plain averaging. In the form "gradients" the server's learning rate stands
-on its own and gamma = 0 makes sense (FedSGD).
+FedAvg and its kin are usually written with the change of the model, x - x_{K+1} = gamma sum_k g_k, in place of q: that
+is `form = "delta"`, where a server step of 1 is plain averaging. In the form "gradients" the server's learning rate
+stands on its own and gamma = 0 makes sense (FedSGD).
 """
 
 from __future__ import annotations

@@ -58,15 +58,12 @@ def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
 
 def is_finite(tree: Tree) -> bool:
     """Whether no floating-point entry is NaN or infinite."""
-    for value in tree.values():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            return False
-    return True
+    return all(bool(torch.isfinite(value).all()) for value in tree.values() if value.is_floating_point())
 
 
 def norm(tree: Tree) -> Tensor:
     """The Euclidean norm of all entries together."""
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(v.double()) for v in tree.values()]))
+    return torch.stack([value.double().square().sum() for value in tree.values()]).sum().sqrt()
 
 
 def schema(tree: Tree) -> Schema:

@@ -170,5 +170,3 @@ def _traffic(course: Round) -> dict[str, Metric]:
     if losses:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
     return metrics
-
-

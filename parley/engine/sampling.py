@@ -46,13 +46,14 @@ class Sampler:
         gone: dict[str, str] = {}
         if self.faults.dropout:
             chance = self.key.fold("dropout", number).numpy().random(len(cohort))
-            gone = {i: "dropped out (simulated)." for i, c in zip(cohort.ids, chance, strict=True) if c < self.faults.dropout}
+            out = chance < self.faults.dropout
+            gone = {client: "dropped out (simulated)." for client, o in zip(cohort.ids, out, strict=True) if o}
         if self.faults.straggling and self.faults.patience is not None and len(cohort):
             slowness = np.array([self._slowness(client) for client in cohort.ids])
-            limit = self.faults.patience * float(np.median(slowness))
-            for client, slow in zip(cohort.ids, slowness, strict=True):
-                if slow > limit:
-                    gone.setdefault(client, f"was {slow / limit * self.faults.patience:.1f} times slower than the median.")
+            times = slowness / np.median(slowness)
+            for client, slower in zip(cohort.ids, times, strict=True):
+                if slower > self.faults.patience:
+                    gone.setdefault(client, f"took {slower:.1f} times as long as the median client (simulated).")
         return gone
 
     def shares(self) -> np.ndarray:

@@ -77,7 +77,8 @@ def train(
         keeper = None
         if store is not None:
             kept = store if isinstance(store, RunStore) else stack.enter_context(RunStore(store))
-            run.id = kept.info(resume).id if resume is not None else kept.create(name or "run", config or {}, fingerprint)
+            new = resume is None
+            run.id = kept.create(name or "run", config or {}, fingerprint) if new else kept.info(str(resume)).id
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, checkpoint)

@@ -36,8 +36,8 @@ class DenseGradient:
 
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
         gradients = list(parameters)
-        loss = torch.empty(0)
-        for layer, delta, inputs, loss in self._backward(parameters, step):
+        loss, layers = self._backward(parameters, step)
+        for layer, delta, inputs in layers:
             gradients[self.place[str(layer.weight)]] = torch.bmm(delta.mT, inputs)
             if layer.bias is not None:
                 gradients[self.place[layer.bias]] = delta.sum(1)
@@ -45,23 +45,26 @@ class DenseGradient:
 
     def descend(self, parameters: list[Tensor], step: int, lr: float) -> Tensor:
         """One plain SGD step on all clients, in place; returns the losses before it."""
-        loss = torch.empty(0)
-        for layer, delta, inputs, loss in self._backward(parameters, step):
+        loss, layers = self._backward(parameters, step)
+        for layer, delta, inputs in layers:
             parameters[self.place[str(layer.weight)]].baddbmm_(delta.mT, inputs, alpha=-lr)
             if layer.bias is not None:
                 parameters[self.place[layer.bias]].sub_(delta.sum(1), alpha=lr)
         return loss
 
-    def _backward(self, parameters: list[Tensor], step: int) -> Iterator[tuple[Step, Tensor, Tensor, Tensor]]:
-        """Per linear layer, last first: the layer, d loss / d its output, its input, and the loss.
-
-        The derivative for the layer below is formed before a layer is handed out, so its weights may be changed then.
-        """
+    def _backward(self, parameters: list[Tensor], step: int) -> tuple[Tensor, Iterator[tuple[Step, Tensor, Tensor]]]:
+        """The losses and, per linear layer from the last to the first, (layer, d loss / d its output, its input)."""
         x, y, weights = self.batches(step, parameters[0].shape[0])
         values = [x.flatten(2)]
         for layer in self.steps:
             values.append(self._forward(layer, values[-1], parameters))
         loss, delta = _loss_and_derivative(self.loss, values[-1], y, weights)
+        return loss, self._layers(parameters, values, delta)
+
+    def _layers(
+        self, parameters: list[Tensor], values: list[Tensor], delta: Tensor
+    ) -> Iterator[tuple[Step, Tensor, Tensor]]:
+        """The derivative below a layer is formed before it is handed out, so its weights may be changed then."""
         first = next(index for index, layer in enumerate(self.steps) if layer.kind == "linear")
         for index in range(len(self.steps) - 1, first - 1, -1):
             layer, inputs, outputs = self.steps[index], values[index], values[index + 1]
@@ -69,7 +72,7 @@ class DenseGradient:
                 delta = _activation_backward(layer, delta, inputs, outputs)
                 continue
             below = torch.bmm(delta, parameters[self.place[str(layer.weight)]]) if index > first else delta
-            yield layer, delta, inputs, loss
+            yield layer, delta, inputs
             delta = below
 
     def _forward(self, layer: Step, inputs: Tensor, parameters: list[Tensor]) -> Tensor:

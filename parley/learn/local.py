@@ -125,9 +125,7 @@ def _stacked(value: Tensor, ndim: int, size: int) -> Tensor:
 
 def _active(steps: int | tuple[int, ...], k: int) -> int | None:
     """How many clients of a stack still work in step k (from 0); None if all do, or for one client."""
-    if isinstance(steps, int) or steps[-1] > k:
-        return None
-    return sum(1 for own in steps if own > k)
+    return None if isinstance(steps, int) or steps[-1] > k else _count(steps, k)
 
 
 def _check_theta(theta: Theta | None, steps: int) -> None:
@@ -140,18 +138,18 @@ def _check_theta(theta: Theta | None, steps: int) -> None:
 def _accumulate(total: list[Tensor], g: list[Tensor], theta: Theta, k: int, steps: int | tuple[int, ...]) -> None:
     """total += theta_k g_k (paper 001, the last line of Algorithm 2)."""
     if theta == "last":
-        if isinstance(steps, int):
-            first, last = (0, None) if k == steps - 1 else (0, 0)
-        else:  # rows whose own last step this is
-            first, last = sum(1 for own in steps if own > k + 1), sum(1 for own in steps if own > k)
-        if last != 0 and first != last:
+        # The clients whose own last step this is: all or none of one client, the last active rows of a stack.
+        ending = slice(_count(steps, k + 1), _count(steps, k)) if isinstance(steps, tuple) else ...
+        if isinstance(steps, tuple) or k == steps - 1:
             for into, gradient in zip(total, g, strict=True):
-                if isinstance(steps, int):
-                    into.copy_(gradient)
-                else:
-                    into[first:last] = gradient[first:last]
+                into[ending] = gradient[ending]
         return
     weight = 1.0 if isinstance(theta, str) else float(theta[k])
     if weight:
-        rows = total if isinstance(steps, int) else [t[: gradient.shape[0]] for t, gradient in zip(total, g, strict=True)]
+        rows = total if isinstance(steps, int) else [into[: len(own)] for into, own in zip(total, g, strict=True)]
         torch._foreach_add_(rows, g, alpha=weight)
+
+
+def _count(steps: tuple[int, ...], k: int) -> int:
+    """How many clients of a stack take more than k steps; they are the first ones."""
+    return sum(1 for own in steps if own > k)

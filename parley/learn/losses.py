@@ -1,7 +1,6 @@
 """Losses by name. Each gives one number per sample, [B]; the mean over a batch is taken by the training core."""
 
 from collections.abc import Callable
-from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,16 +21,16 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets, reduction="none")
     each = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=IGNORE).flatten(1)
     count = (targets != IGNORE).flatten(1).sum(1)
-    return cast(Tensor, each.sum(1) / count.clamp(min=1))
+    return each.sum(1) / count.clamp(min=1)
 
 
 @losses("half-squares")
 def half_squares(outputs: Tensor, targets: Tensor) -> Tensor:
     """1/2 ||output - target||^2: the quadratic loss of papers 000 and 001."""
-    return cast(Tensor, (outputs - targets.view_as(outputs)).square().flatten(1).sum(1) / 2)
+    return (outputs - targets.view_as(outputs)).square().flatten(1).sum(1) / 2
 
 
 @losses("mse")
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean squared error over the outputs of a sample."""
-    return cast(Tensor, (outputs - targets.view_as(outputs)).square().flatten(1).mean(1))
+    return (outputs - targets.view_as(outputs)).square().flatten(1).mean(1)

@@ -39,17 +39,13 @@ class ClientStack:
 
 @dataclass(frozen=True, slots=True)
 class StackedBatches:
-    """Padded batches of all steps: x [S, steps, B, ...], y, and weights [S, steps, B] that sum to 1 over real samples."""
+    """Batches of all steps, padded: x [S, steps, B, ...], y, and weights [S, steps, B], 1/length on real samples."""
 
     x: Tensor
     y: Tensor
     weights: Tensor
     steps: tuple[int, ...]
     """Steps of each client, never increasing."""
-
-    def active(self, step: int) -> int:
-        """How many clients are still at work in this step (they are the first ones)."""
-        return sum(1 for steps in self.steps if steps > step)
 
     def __call__(self, step: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         if self.x.shape[1] == 1:  # every step sees the same full batch

@@ -1,6 +1,7 @@
 """Arenas: memory that processes of one machine share, for tensors that would be slow to send through a pipe.
 
-An arena is an unnamed file, so nothing is left behind whatever happens to the processes. One side writes, others map it.
+An arena is an unnamed file, so nothing is left behind whatever happens to the processes. One side writes, the others
+map it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Arena:
 _reading: list[Arena] = []
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     """The user's own objects by value, their tensors through an arena."""
 
     def __init__(self, file: io.BytesIO, arena: Arena) -> None:

@@ -64,7 +64,7 @@ class Stacked(Inline):
     def __init__(self, job: Job, workers: int = 1) -> None:
         reason = obstacle(job)
         if reason is not None:
-            raise UnsupportedError(f"the runtime 'stacked' cannot take this run: {reason}; use \"inline\" or \"pool\".")
+            raise UnsupportedError(f'the runtime \'stacked\' cannot take this run: {reason}; use "inline" or "pool".')
         super().__init__(job, workers)
         self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
 
@@ -98,7 +98,7 @@ class Stacked(Inline):
             if any(isinstance(outcome, Failure) for outcome in alone):
                 return alone
             raise UnsupportedError(
-                f"the runtime 'stacked' cannot take this run ({describe(error)}); use \"inline\" or \"pool\"."
+                f'the runtime \'stacked\' cannot take this run ({describe(error)}); use "inline" or "pool".'
             ) from error
         return _split(reply, [call.client for call in calls])
 

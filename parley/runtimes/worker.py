@@ -65,4 +65,3 @@ def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:
         kept = None if outcome.memory is None else pack(outcome.memory, up)
         return pack(outcome.message, up), kept, pack(Message(outcome.observed), up)
     return outcome
-
