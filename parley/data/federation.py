@@ -159,6 +159,8 @@ class Federation:
         pools = [*data.values(), *([central] if central is not None else [])]
         largest = -1 if first.y.is_floating_point() else max(int(value.y.max()) for value in pools if len(value))
         info = info or infer_info("arrays", first, largest)
+        if info.kind != "regression" and (largest >= info.outputs or any(int(v.y.min()) < 0 for v in pools if len(v))):
+            raise InputError(f"'{info.name}' has labels outside 0 to {info.outputs - 1}; number the classes from 0.")
         inputs = None if public is None else as_inputs(public)
         return cls._held_out(info, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed)
 

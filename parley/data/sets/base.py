@@ -71,10 +71,16 @@ class Loader(Generic[P]):
     def __repr__(self) -> str:
         return f"<data set '{self.name}'>"
 
+    def folder(self) -> Path:
+        """The folder in the cache with files that had to be put there by hand."""
+        if not self.present:
+            raise InputError(f"the data set '{self.name}' is not in '{cache_dir()}' ($PARLEY_DATA): {self.manual}")
+        return cache_dir() / self.name
+
     def fetch(self, progress: Progress | None = None) -> list[Path]:
         """Downloads and verifies what is missing; returns the files."""
-        if self.manual and not self.present:
-            raise InputError(f"'{self.name}' cannot be downloaded ready for use: {self.manual}")
+        if self.manual:
+            self.folder()
         return fetch_files(self.files, progress)
 
     def locate(self, path: str, verified: bool = True) -> Path:

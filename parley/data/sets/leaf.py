@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.data.dataset import Dataset
-from parley.data.fetch import cache_dir
 from parley.data.formats import read_json, readable
 from parley.data.sets.base import dataset, images
 
@@ -70,7 +69,7 @@ def _part(users: dict[str, tuple[list[Any], list[Any]]], number: dict[str, int])
 )
 def femnist() -> Dataset:
     """Handwritten digits and letters of 28x28 pixels by writer, 62 classes, some 3,500 natural clients (LEAF)."""
-    folder = cache_dir() / "femnist"
+    folder = femnist.folder()
     names, train, test = read_leaf(folder)
     classes = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
     data = _pair(train, folder)

@@ -91,12 +91,12 @@ def mnist_writers(writers: Literal["train", "test"] = "train", verify: bool = Tr
     No writer of the test set wrote training digits: `writers="test"` gives the 297 new writers (with the official
     test images as their samples and as the test set), to evaluate on clients that were never seen.
     """
+    if writers not in ("train", "test"):
+        raise InputError(f"mnist-writers has writers='train' or 'test', not '{writers}'.")
     train, test = _read(mnist_writers, "mnist", verify)
     tables = [read_idx(mnist_writers.locate(remote.path, verify)) for remote in QMNIST_FILES]
     # Column 0 is the class, column 2 the writer; the first 10,000 rows of the test table are MNIST's test set.
     chosen, table = (train, tables[0]) if writers == "train" else (test, tables[1][: len(test[1])])
-    if writers not in ("train", "test"):
-        raise InputError(f"mnist-writers has writers='train' or 'test', not '{writers}'.")
     if len(table) != len(chosen[1]) or not np.array_equal(table[:, 0], chosen[1]):
         raise InputError(
             "the QMNIST table does not belong to these MNIST labels; run `parley data fetch mnist-writers`."

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from parley.core.errors import InputError
 from parley.data.client import ClientData
 from parley.data.dataset import Dataset
-from parley.data.fetch import cache_dir
 from parley.data.formats import read_json, readable
 from parley.data.sets.base import dataset
 from parley.data.sets.leaf import LeafPart, read_leaf
@@ -38,7 +37,7 @@ def shakespeare(length: int = 80, stride: int = 20, min_chars: int = 1000, test_
     `stride` characters, the rest test windows; the target is the character after the window. `stride=1` uses every
     position. LEAF's own JSON files, if present, come as they are (windows of 80, every position).
     """
-    folder = cache_dir() / "shakespeare"
+    folder = shakespeare.folder()
     roles = next((file for file in (folder / "roles.json.gz", folder / "roles.json") if file.is_file()), None)
     if roles is None:
         return _from_leaf(folder)
@@ -85,8 +84,6 @@ def _pool(windows: list[NDArray[np.int64]]) -> tuple[ClientData, NDArray[np.int6
 
 
 def _from_leaf(folder: Path) -> Dataset:
-    if not folder.is_dir():
-        raise InputError(f"the data set 'shakespeare' is not in '{folder.parent}': {shakespeare.manual}")
     names, train, test = read_leaf(folder)
     data = _encoded(train, folder)
     length = data.x.shape[1]

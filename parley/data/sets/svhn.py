@@ -38,7 +38,7 @@ def _read(file: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     with readable(file, "MATLAB"):
         try:
             content = loadmat(file)
-        except MatReadError as error:
+        except (MatReadError, RuntimeError) as error:
             raise ValueError(str(error)) from error
         pixels, labels = content["X"], content["y"][:, 0]
         if pixels.ndim != 4 or pixels.shape[2] != 3:
