@@ -1,0 +1,122 @@
+"""The section [data] of a study: a registered data set with its loading options, or a folder of the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from parley.core.errors import InputError
+from parley.core.fields import Setting, options_of, settings_of
+from parley.data import IID, Federation, Partitioner, datasets, partitioners
+from parley.engine.sections import check, checked, choose, located, plain
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """Which samples there are and who has them."""
+
+    name: str | None = None
+    """A data set that Parley knows (`parley list data`); its loading options may follow."""
+    folder: str | None = None
+    """In place of name: a folder with one .csv, .npz or .safetensors file per client, relative to the study file."""
+    target: str | None = None
+    """With folder: the column of the .csv files to predict; by default the last one."""
+    clients: Annotated[int, Field(ge=1)] | None = None
+    """Clients to deal the samples to; natural partitions take all they have if it is not given."""
+    test_fraction: Share = 0.0
+    """Share of each client's samples held out for its own evaluation."""
+    public_fraction: Share = 0.0
+    """Share of the samples taken out beforehand and shown to all without labels (methods that distil need it)."""
+    seed: int | None = None
+    """Seed of the partition; by default the study's seed."""
+    partition: Partitioner = field(default_factory=IID)
+    """[data.partition]: who gets which samples, by name and the partitioner's own settings; by default iid."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.name or Path(self.folder or "data").name
+
+    def load(self, study_seed: int) -> Federation:
+        """Build the federation."""
+        seed = study_seed if self.seed is None else self.seed
+        try:
+            if self.folder is not None:
+                return Federation.from_folder(
+                    self.folder, target=self.target, test_fraction=self.test_fraction, seed=seed
+                )
+            renamed = {_RENAMED.get(key, key): value for key, value in self.options.items()}
+            pooled = datasets[self.name or ""](**renamed)
+            return pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+        except InputError as error:
+            raise located(error, "data") from None
+
+    def plain(self, study_seed: int) -> dict[str, Any]:
+        """As plain JSON, with the seed and all options spelled out."""
+        seed = study_seed if self.seed is None else self.seed
+        if self.folder is not None:
+            return {"folder": self.folder, "target": self.target, "test_fraction": self.test_fraction, "seed": seed}
+        options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
+        partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
+        return {
+            "name": self.name,
+            **options,
+            "clients": self.clients,
+            "test_fraction": self.test_fraction,
+            "public_fraction": self.public_fraction,
+            "seed": seed,
+            "partition": partition,
+        }
+
+
+# A loading function's own test_fraction is the share of the central test set; in [data] that name is the clients'.
+_RENAMED = {"central_fraction": "test_fraction"}
+_OPTION_DOCS = {
+    "central_fraction": "Share of all samples that becomes the central test set.",
+    "verify": "Check the files against their known checksums.",
+}
+
+
+def own_settings(folder: bool) -> list[Setting]:
+    """The settings of [data] itself, with a data set's name or with a folder."""
+    fields = [s for s in settings_of(DataSection) if s.name != "options"]
+    left_out = {"name", "clients", "public_fraction", "partition"} if folder else {"folder", "target"}
+    return [setting for setting in fields if setting.name not in left_out]
+
+
+def loader_settings(name: str) -> list[Setting]:
+    """The loading options of a data set, as they are called in [data]."""
+    back = {option: shown for shown, option in _RENAMED.items()}
+    return [
+        Setting(
+            shown := back.get(option.name, option.name),
+            Share if shown in _RENAMED else option.hint,
+            option.default,
+            _OPTION_DOCS.get(shown, ""),
+        )
+        for option in options_of(datasets[name].load)
+    ]
+
+
+def data_from_table(table: dict[str, Any], base: Path) -> DataSection:
+    """The checked section; a relative folder is looked for under `base`."""
+    if ("name" in table) == ("folder" in table):
+        raise InputError("[data] needs either name, a data set that Parley knows, or folder, one file per client.")
+    if "folder" in table:
+        values = checked(own_settings(folder=True), table, "data", "[data] with a folder")
+        return DataSection(**values | {"folder": str((base / values["folder"]).resolve())})
+    name = check(str, table["name"], "data.name")
+    loading = loader_settings(name)
+    known = own_settings(folder=False)
+    rest = {key: value for key, value in table.items() if key != "partition"}
+    values = checked([*known, *loading], rest, "data", f"[data] with data set '{name}'")
+    chosen: dict[str, Any] = {}
+    if "partition" in table:
+        chosen["partition"] = choose(partitioners, table["partition"], "data.partition")
+    options = {s.name: values.pop(s.name) for s in loading if s.name in values}
+    return DataSection(**values, **chosen, options=options)

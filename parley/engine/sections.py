@@ -1,0 +1,142 @@
+"""From tables of plain values (TOML or JSON) to the dataclasses they describe, checked field by field.
+
+A value is checked by pydantic, strictly, in JSON form: a stored configuration and a study file take the same way.
+Every mistake is one sentence that names the setting by its dotted path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from parley.algorithms.server import server_optimizers
+from parley.core.errors import InputError, nearest
+from parley.core.fields import Setting, settings_of, type_text
+from parley.core.registry import Registry
+
+T = TypeVar("T")
+
+NESTED: tuple[Registry[Any], ...] = (server_optimizers,)
+"""Registries whose classes may be the value of a field: `[algorithm.server] name = "adam"`."""
+
+
+def build(cls: type[T], table: Any, where: str, what: str) -> T:
+    """An instance of the dataclass `cls` from its table; `what` names it in sentences ("algorithm 'fedavg'")."""
+    values = checked(settings_of(cls), as_table(table, where), where, what)
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise located(error, where) from None
+
+
+def choose(registry: Registry[type[T]], table: Any, where: str) -> T:
+    """An instance of the class that the table's `name` chooses."""
+    table = as_table(table, where)
+    if "name" not in table:
+        raise InputError(f"{where}.name is missing: choose one of {', '.join(registry)}.")
+    name = check(str, table["name"], f"{where}.name")
+    rest = {key: value for key, value in table.items() if key != "name"}
+    return build(registry[name], rest, where, f"{registry.kind} '{name}'")
+
+
+def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, what: str) -> dict[str, Any]:
+    """The table's values, each checked against its setting; unknown and missing ones are refused."""
+    known = {setting.name: setting for setting in settings}
+    for key in table:
+        if key not in known:
+            hint = nearest(key, known) if known else "it has no settings."
+            raise InputError(f"{what} has no setting '{key}': {hint}")
+    for name, setting in known.items():
+        if setting.required and name not in table:
+            raise InputError(f"{_dotted(where, name)} is missing: it must be {type_text(setting.hint)}.")
+    return {key: _value(known[key], value, _dotted(where, key)) for key, value in table.items()}
+
+
+def check(hint: Any, value: Any, path: str) -> Any:
+    """The value as the type says, or a sentence."""
+    try:
+        return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
+    except TypeError:
+        raise InputError(f"{path} must be {type_text(hint)}, not {value}.") from None
+    except ValidationError as error:
+        raise InputError(f"{path} must be {_wanted(hint, error)}, not {_shown(value)}.") from None
+
+
+def as_table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} must be a section, not {_shown(value)}: write [{where}] and its settings below it.")
+    return dict(value)
+
+
+def plain(value: Any) -> Any:
+    """The JSON form of a setting's value; what came from a registry begins with its name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        registry = _registry_of(type(value))
+        name = {"name": registry.name_of(type(value))} if registry else {}
+        return name | {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def located(error: InputError, where: str) -> InputError:
+    """The same sentence, saying in which section, unless it says so itself."""
+    text = str(error)
+    return error if text.startswith(f"{where}.") else InputError(f"[{where}] {text}")
+
+
+def _value(setting: Setting, value: Any, path: str) -> Any:
+    base = next((option for option in (setting.hint, *get_args(setting.hint)) if is_dataclass(option)), None)
+    if not isinstance(base, type) or value is None:
+        return check(setting.hint, value, path)
+    table = as_table(value, path)
+    registry = _registry_of(base)
+    if registry is not None and "name" in table:
+        chosen = choose(registry, table, path)
+        if not isinstance(chosen, base):
+            raise InputError(f"{path}.name = '{table['name']}' does not fit there.")
+        return chosen
+    start = setting.default if isinstance(setting.default, base) else base()
+    what = f"{registry.kind} '{registry.name_of(type(start))}'" if registry else path
+    values = checked(settings_of(type(start)), table, path, what)
+    try:
+        return replace(start, **values)
+    except InputError as error:
+        raise located(error, path) from None
+
+
+def _registry_of(base: type) -> Registry[Any] | None:
+    """The registry with classes of this kind."""
+    return next((r for r in NESTED if any(issubclass(r[name], base) for name in r)), None)
+
+
+def _wanted(hint: Any, error: ValidationError) -> str:
+    first = error.errors()[0]
+    limits = first.get("ctx", {})
+    words = {
+        "greater_than_equal": "at least {ge}",
+        "greater_than": "above {gt}",
+        "less_than_equal": "at most {le}",
+        "less_than": "below {lt}",
+    }
+    if first["type"] in words:
+        return words[first["type"]].format(**limits)
+    return type_text(hint)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a section"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _dotted(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
