@@ -6,11 +6,13 @@ import hashlib
 import http.client
 import os
 import shutil
+import ssl
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -97,17 +99,25 @@ def _is_here(remote: Remote) -> bool:
 
 def _fetch(remote: Remote, progress: Progress | None) -> None:
     target = cache_dir() / remote.path
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _download(remote, part, progress)
-        verify(part, remote.checksum, "try again later, or put the file there yourself")
-        if remote.members:
-            _unpack(part, remote)
-        else:
-            part.replace(target)
+        with _part(target) as part:
+            _download(remote, part, progress)
+            verify(part, remote.checksum, "try again later, or put the file there yourself")
+            if remote.members:
+                _unpack(part, remote)
+            else:
+                part.replace(target)
     except OSError as error:
         raise InputError(f"'{target}' cannot be written: {error}; set $PARLEY_DATA to another folder.") from error
+
+
+@contextmanager
+def _part(target: Path) -> Iterator[Path]:
+    """A place beside `target` to write to before it is moved there; cleared in the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        yield part
     finally:
         part.unlink(missing_ok=True)
 
@@ -129,7 +139,7 @@ def _download(remote: Remote, part: Path, progress: Progress | None) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             return
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
             reasons.append(f"{url} ({error})")
     raise InputError(f"'{Path(remote.path).name}' cannot be downloaded from {' or '.join(reasons)}; try again later.")
 
@@ -154,13 +164,9 @@ def _unpack(archive: Path, remote: Remote) -> None:
 
 
 def _place(stream: IO[bytes], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
+    with _part(target) as part:
         with part.open("wb") as file:
             shutil.copyfileobj(stream, file, CHUNK)
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

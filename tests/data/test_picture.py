@@ -1,0 +1,65 @@
+"""The picture and the numbers of a partition."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from parley.data import ClientData, DataInfo, Dataset, Dirichlet, Federation, describe, digits, partition_figure
+
+
+def labels(*clients: list[int]) -> Federation:
+    return Federation.from_arrays({str(i): (np.zeros((len(y), 1)), y) for i, y in enumerate(clients)})
+
+
+def test_numbers_of_a_known_partition():
+    facts = describe(labels([0, 0], [1, 1], [0, 1]))
+    assert (facts["clients"], facts["samples"], facts["min"], facts["median"], facts["max"]) == (3, 6, 2, 2.0, 2)
+    assert facts["pooled_label_entropy"] == pytest.approx(1.0)
+    assert facts["mean_label_entropy"] == pytest.approx(1 / 3)
+    assert facts["total_variation"] == pytest.approx((0.5 + 0.5 + 0) / 3)
+
+
+def test_equal_clients_have_distance_zero():
+    assert describe(labels([0, 1, 2], [0, 1, 2]))["total_variation"] == pytest.approx(0)
+
+
+def test_pooled_and_loaded_clients_are_counted_alike():
+    federation = digits().split(Dirichlet(0.2), 7)
+    arrays = Federation.from_arrays({id: federation.client(id) for id in federation.ids}, info=federation.info)
+    first, second = describe(federation), describe(arrays)
+    assert {k: v for k, v in first.items() if k != "test_samples"} == {
+        k: v for k, v in second.items() if k != "test_samples"
+    }
+
+
+def make(i: int) -> ClientData:
+    return ClientData(torch.zeros(3, 1), torch.full((3,), i % 4))
+
+
+FEDERATIONS = {
+    "few": lambda: digits().split(Dirichlet(0.2), 5),
+    "many": lambda: digits().split(Dirichlet(0.2), 300),
+    "sizes": lambda: digits().split("quantity", 60),
+    "one": lambda: digits().split("iid", 1),
+    "each": lambda: digits().split("iid", 1438),
+    "regression": lambda: Dataset(
+        DataInfo("line", (1,), 1, "regression"), torch.zeros(90, 1), torch.linspace(0, 1, 90)
+    ).split("sorted", 9),
+    "one class": lambda: labels([0] * 5, [0] * 500),
+    "classes": lambda: labels(list(range(90)), [5, 6]),
+    "million": lambda: Federation.from_function(1_000_000, make, 3, info=DataInfo("many", (1,), 4, "classification")),
+    "long names": lambda: Federation.from_arrays({f"a very long hospital name {i}": make(i) for i in range(8)}),
+}
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_every_kind_of_federation_can_be_drawn(name):
+    figure = partition_figure(FEDERATIONS[name]())
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=40)
+    assert stream.getvalue().startswith(b"\x89PNG")
+    assert name != "million" or "1,000,000 clients, 3,000,000 samples" in figure.get_suptitle()
