@@ -23,6 +23,7 @@ LIMIT = 2 * 1024**3
 
 _PREFIX = 8  # a safetensors file begins with the length of its header, 8 bytes
 _VERSION = 1
+_NO_SCALARS = f'{{"v":{_VERSION},"scalars":{{}}}}'
 _DTYPES = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
@@ -79,13 +80,17 @@ def check_schema(tensors: dict[str, Tensor], like: Schema) -> None:
             )
 
 
-def wire_size(parcel: Parcel) -> int:
-    """len(encode(parcel)), exactly, without encoding it."""
-    header, payload = _layout(schema(parcel.tensors))
-    text = _scalars_text(parcel.scalars)
-    metadata = len(f'"__metadata__":{{"parley":{json.dumps(text, ensure_ascii=False)}}}'.encode())
+def wire_size(parcel: Parcel, form: Schema | None = None) -> int:
+    """len(encode(parcel)), exactly, without encoding it; `form`: the schema of its tensors, if it is at hand."""
+    header, payload = _layout(schema(parcel.tensors) if form is None else form)
+    metadata = _metadata_length(_scalars_text(parcel.scalars))
     unpadded = header + metadata + (1 if header > 2 else 0)  # a comma, if there are tensors
     return _PREFIX + math.ceil(unpadded / 8) * 8 + payload
+
+
+@lru_cache(maxsize=4096)
+def _metadata_length(text: str) -> int:
+    return len(f'"__metadata__":{{"parley":{json.dumps(text, ensure_ascii=False)}}}'.encode())
 
 
 @lru_cache(maxsize=4096)
@@ -98,7 +103,7 @@ def _layout(names: Schema) -> tuple[int, int]:
 
 def _scalars_text(scalars: dict[str, Scalar]) -> str:
     if not scalars:
-        return f'{{"v":{_VERSION},"scalars":{{}}}}'
+        return _NO_SCALARS
     try:
         return json.dumps({"v": _VERSION, "scalars": scalars}, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -38,6 +38,7 @@ class Round:
     remembered: dict[str, Memory] = field(default_factory=dict)
     observed: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    forms: dict[str, Schema] = field(default_factory=dict)
 
     def play(self, state: State) -> State:
         """The state after the round; raises QuorumError if too few clients answered."""
@@ -83,7 +84,7 @@ class Round:
             raise QuorumError(self._too_few(len(answered), asked))
         up = self.up
         for sender, reply in outcomes.items():
-            up[sender] = up.get(sender, 0) + wire_size(reply.message)
+            up[sender] = up.get(sender, 0) + wire_size(reply.message, self.forms.pop(sender, None))
             if reply.memory is not None:
                 self.remembered[sender] = reply.memory
             if reply.observed:
@@ -100,19 +101,18 @@ class Round:
             else:
                 replies[call.client] = outcome
         algorithm = self.job.algorithm
-        expected = algorithm.expected(self.job.task) if isinstance(algorithm, Method) else None
-        like = expected if expected is not None else _majority(replies)
-        fits: dict[str, Reply] = {}
-        for client, reply in replies.items():
-            if like is None or schema(reply.message.tensors) == like:
-                fits[client] = reply
-                continue
-            try:
-                check_schema(reply.message.tensors, like)
-                fits[client] = reply
-            except WireError as error:
-                self.failures[client] = f"sent a reply of the wrong form: {error}"
-        return fits
+        self.forms = {client: schema(reply.message.tensors) for client, reply in replies.items()}
+        like = algorithm.expected(self.job.task) if isinstance(algorithm, Method) else None
+        if like is None:
+            like = _majority(self.forms)
+        for client, form in self.forms.items():
+            if like is not None and form != like:
+                try:
+                    check_schema(replies[client].message.tensors, like)
+                except WireError as error:
+                    self.failures[client] = f"sent a reply of the wrong form: {error}"
+                    del replies[client]
+        return replies
 
     def _ask_party(self, name: str, message: Message, exchange: int) -> Reply:
         algorithm = self.job.algorithm
@@ -135,10 +135,9 @@ class Round:
         )
 
 
-def _majority(replies: Mapping[str, Reply]) -> Schema | None:
+def _majority(forms: Mapping[str, Schema]) -> Schema | None:
     """The form most replies have; None if there is none that more than half share."""
-    forms = Counter(schema(reply.message.tensors) for reply in replies.values())
     if not forms:
         return None
-    form, count = forms.most_common(1)[0]
-    return form if 2 * count > len(replies) else None
+    form, count = Counter(forms.values()).most_common(1)[0]
+    return form if 2 * count > len(forms) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from parley.core.errors import InputError, nearest
 
 
+@cache
 def _classes() -> dict[str, type[Optimizer]]:
     found = inspect.getmembers(torch.optim, lambda c: inspect.isclass(c) and issubclass(c, Optimizer))
     # L-BFGS needs a closure, sparse optimizers sparse gradients; neither fits a step that is handed its gradients.
@@ -32,6 +34,8 @@ class LocalOptimizer:
     """Further arguments of that class, such as momentum or weight_decay."""
 
     def __post_init__(self) -> None:
+        if self.name == "sgd" and not self.options and self.lr >= 0:
+            return
         if self.name not in _classes():
             raise InputError(f"unknown local optimizer '{self.name}': {nearest(self.name, _classes())}")
         if not self.lr >= 0:

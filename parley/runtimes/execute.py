@@ -28,15 +28,17 @@ def examine(client: str, reply: object) -> Outcome:
     """The reply if it is one and all its numbers are finite."""
     if not isinstance(reply, Reply):
         return Failure(client, f"returned {type(reply).__name__} where a Reply was expected.")
-    for what, parcel in (("message", reply.message), ("memory", reply.memory)):
-        if parcel is not None and not finite(parcel):
-            return Failure(client, f"sent NaN or infinite numbers in its {what}.")
+    if not finite(reply.message):
+        return Failure(client, "sent NaN or infinite numbers in its message.")
+    if reply.memory is not None and not finite(reply.memory):
+        return Failure(client, "made NaN or infinite numbers in its memory.")
     return reply
 
 
 def finite(parcel: Parcel) -> bool:
-    numbers = (value for value in parcel.scalars.values() if isinstance(value, float))
-    return is_finite(parcel.tensors) and all(math.isfinite(value) for value in numbers)
+    if parcel.scalars and not all(math.isfinite(v) for v in parcel.scalars.values() if isinstance(v, float)):
+        return False
+    return not parcel.tensors or is_finite(parcel.tensors)
 
 
 def describe(error: BaseException) -> str:
