@@ -1,0 +1,176 @@
+"""Progress of one run on the terminal: a bar over rounds with rate and time left, and the latest figures below it."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import time
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from parley.engine.listeners import Listener
+from parley.engine.record import RoundRecord
+from parley.engine.run import Run
+
+UPDATES = 8.0
+"""Pictures per second on a terminal."""
+QUIET = 5.0
+"""Seconds between lines where the output is not a terminal."""
+_COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the records so far say; taking one in costs about a microsecond."""
+
+    round: int = 0
+    accuracy: float | None = None
+    """On the central test set; None until it is measured, as all of these."""
+    loss: float | None = None
+    clients: float | None = None
+    """Mean accuracy of the evaluated clients on their own held-out samples."""
+    best: float | None = None
+    """The highest accuracy (central, else the clients'), or the lowest loss where no accuracy is measured."""
+    cohort: int = 0
+    up: float = 0.0
+    """Bytes sent by clients in all rounds."""
+    failures: int = 0
+
+    def add(self, record: RoundRecord) -> None:
+        self.round = record.number
+        for name, metric in record.metrics.items():
+            match name:
+                case "central/accuracy":
+                    self.accuracy = metric.value
+                case "central/loss":
+                    self.loss = metric.value
+                case "clients/accuracy":
+                    self.clients = metric.value
+                case "clients/loss" if "central/loss" not in record.metrics:
+                    self.loss = metric.value
+                case "up/bytes":
+                    self.up += metric.value
+                case "cohort":
+                    self.cohort = int(metric.value)
+        self.failures += len(record.failures)
+        accuracy = self.accuracy if self.accuracy is not None else self.clients
+        value, sign = (accuracy, 1) if accuracy is not None else (self.loss, -1)
+        if value is not None and (self.best is None or math.isnan(self.best) or sign * (value - self.best) > 0):
+            self.best = value
+
+    def parts(self) -> list[str]:
+        """The figures as short phrases, those that were measured."""
+        known = {
+            "accuracy": None if self.accuracy is None else f"{self.accuracy:.1%}",
+            "loss": None if self.loss is None else f"{self.loss:.3g}",
+            "clients": None if self.clients is None else f"{self.clients:.1%}",
+        }
+        headline = next((name for name in ("accuracy", "clients", "loss") if known[name] is not None), None)
+        parts = []
+        for name, value in known.items():
+            if value is not None:
+                best = f" (best {self.best:{'.3g' if name == 'loss' else '.1%'}})" if name == headline else ""
+                parts.append(f"{name} {value}{best}")
+        if self.cohort:
+            parts += [f"cohort {self.cohort}", f"{megabytes(self.up)} up"]
+        if self.failures:
+            parts.append(f"{self.failures} failed")
+        return parts
+
+
+class Progress(Listener):
+    """Shows one run. Where the output is not a terminal: a plain line every few seconds, no control codes."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.figures = Figures()
+        self._live: Live | None = None
+        self._status, self._name, self._rounds = "running", "", 1
+        self._first = self._begun = self._spoken = 0.0
+        self._ended: float | None = None
+
+    def start(self, run: Run, rounds: int) -> None:
+        self.figures = Figures()
+        for record in run.records:
+            self.figures.add(record)
+        self._status, self._name, self._rounds = "running", run.name or type(run.algorithm).__name__, rounds
+        self._first, self._ended = self.figures.round, None
+        self._begun = self._spoken = time.monotonic()
+        if self.console.is_terminal:
+            # The picture is drawn by a thread of its own, so that it moves during long rounds and costs short ones
+            # nothing; `end` restores the cursor, and so does the end of the process should `end` never be called.
+            self._live = Live(console=self.console, refresh_per_second=UPDATES, get_renderable=self.picture)
+            self._live.start()
+            atexit.register(self._close)
+
+    def note(self, text: str) -> None:
+        self.console.print(f"{self._name}: {text}", style="dim", markup=False, highlight=False)
+
+    def round(self, record: RoundRecord) -> None:
+        self.figures.add(record)
+        if self._live is None and (now := time.monotonic()) - self._spoken >= QUIET:
+            self._spoken = now
+            self._say()
+
+    def end(self, run: Run) -> None:
+        self._status, self._ended = run.status, time.monotonic()
+        if self._live is None:
+            self._say()
+        self._close()
+
+    def picture(self) -> RenderableType:
+        """The bar and the line of figures."""
+        colour = _COLOURS.get(self._status, "cyan")
+        head = Table.grid(padding=(0, 1), expand=False)
+        head.add_row(
+            Text(self._name, style="bold", overflow="ellipsis", no_wrap=True),
+            ProgressBar(self._rounds, self.figures.round, width=30, complete_style=colour, finished_style=colour),
+            Text(f"{self.figures.round}/{self._rounds}", no_wrap=True),
+            Text(self._pace(), style="dim", no_wrap=True),
+        )
+        return Group(head, Text("  " + " · ".join(self.figures.parts()), overflow="ellipsis", no_wrap=True))
+
+    def _pace(self) -> str:
+        """Rate and time left, or how it ended."""
+        seconds = (self._ended or time.monotonic()) - self._begun
+        done = self.figures.round - self._first
+        if self._status != "running":
+            return f"{self._status} after {duration(seconds)}"
+        if done <= 0:
+            return f"{duration(seconds)}"
+        left = seconds / done * (self._rounds - self.figures.round)
+        rate = done / seconds if seconds > 0 else math.inf
+        pace = f"{rate:.3g} rounds/s" if rate >= 1 else f"{1 / rate:.3g} s/round"
+        return f"{pace}, {duration(left)} left"
+
+    def _say(self) -> None:
+        figures = " · ".join(self.figures.parts())
+        line = f"{self._name}: round {self.figures.round}/{self._rounds} · {figures} · {self._pace()}"
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _close(self) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+            atexit.unregister(self._close)
+
+
+def megabytes(count: float) -> str:
+    """Bytes in megabytes (10^6) with three digits, or in gigabytes."""
+    if count >= 1e9:
+        return f"{count / 1e9:.3g} GB" if count < 1e12 else f"{count / 1e9:,.0f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e8 else f"{count / 1e6:.3g} MB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 8 s, 2:05, 1:02:05."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
