@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from parley.core.errors import InputError
 from parley.theory.advice import check_request
-from parley.theory.servers import ServerSetting, check_server, error_factors, tune
+from parley.theory.rounds import Descent, Rounds
+from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
 from parley.theory.surrogate import Quadratics
-from parley.theory.theta import All, Array
+from parley.theory.theta import Array
 
-POLISHED = 12
+POLISHED = 8
 """How many of the coarse candidates get a local search."""
 
 
@@ -49,15 +49,6 @@ class ExactAdvice:
     one_shot: ExactChoice
 
 
-@dataclass(frozen=True, eq=False)
-class _Surrogate:
-    """One surrogate in the eigenbasis of its Hessian: eigenvalues, x_0 - x~ and x~ - x*, [d] each."""
-
-    eigenvalues: Array
-    start: Array
-    drift: Array
-
-
 def best_exact_setting(
     clients: Quadratics,
     start: npt.ArrayLike,
@@ -68,12 +59,13 @@ def best_exact_setting(
     max_gamma: float | None = None,
 ) -> ExactAdvice:
     """The setting of Theta_{1:K} with the least ||x_T - x*|| at T = `rounds` from x_0 = `start` [d], all clients in."""
-    search = _Search(clients, np.asarray(start, dtype=np.float64), rounds, server, max_steps, max_gamma)
+    search = _Search(clients, start, rounds, server, max_steps, max_gamma)
     mu, L = clients.mu, clients.L
     one_shot_steps = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) + 1
     extremes = [search.tuned(0.0, 1, 0.0), search.tuned(0.5 / L, one_shot_steps, 0.0)]
     coarse = sorted(search.candidates(), key=lambda choice: choice.distance)
-    starts = _spread_over_steps(coarse, POLISHED)
+    rounding = np.finfo(np.float64).eps * (search.model.start_distance + clients.C)
+    starts = _spread_over_steps(coarse, POLISHED) if coarse[0].distance > rounding else []
     best = min([coarse[0], *(search.polish(choice) for choice in starts)], key=lambda choice: choice.distance)
     return ExactAdvice(best, *extremes)
 
@@ -82,17 +74,15 @@ class _Search:
     def __init__(
         self,
         clients: Quadratics,
-        start: Array,
+        start: npt.ArrayLike,
         rounds: int,
         server: str,
         max_steps: int | None,
         max_gamma: float | None,
     ) -> None:
-        if start.shape != clients.c.shape[1:] or not np.isfinite(start).all():
-            raise InputError(f"the start must be {clients.c.shape[1]} finite numbers, one per dimension.")
         check_server(server)
         check_request(rounds, 0.0, max_steps, max_gamma)
-        self.clients, self.start, self.rounds, self.server = clients, start, rounds, server
+        self.clients, self.model, self.rounds, self.server = clients, Rounds(clients, start), rounds, server
         self.max_steps, self.max_gamma = max_steps, max_gamma
 
     def gamma_limit(self, alpha: float) -> float:
@@ -111,29 +101,23 @@ class _Search:
                 for share in (*np.geomspace(1e-4, 0.3, 12), 0.5, 0.7, 0.85, 0.95, 1.0):
                     yield self.tuned(limit * share, K, alpha)
 
-    def surrogate(self, gamma: float, K: int, alpha: float) -> _Surrogate:
-        drift = self.clients.drift(gamma, All(K), alpha)
-        eigenvalues, vectors = np.linalg.eigh(self.clients.hessian(gamma, All(K), alpha))
-        offset = self.start - self.clients.empirical_minimiser - drift
-        return _Surrogate(eigenvalues, vectors.T @ offset, vectors.T @ drift)
-
     def tuned(self, gamma: float, K: int, alpha: float) -> ExactChoice:
-        surrogate = self.surrogate(gamma, K, alpha)
-        setting = tune(self.server, float(surrogate.eigenvalues[-1]), float(surrogate.eigenvalues[0]))
-        return self.choice(surrogate, gamma, K, alpha, setting.eta, setting.momentum)
+        descent = self.model.descent(gamma, K, alpha)
+        setting = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
+        return self.choice(descent, gamma, K, alpha, setting.eta, setting.momentum)
 
-    def choice(self, surrogate: _Surrogate, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
-        left = self._left(surrogate, eta, beta)
-        low, high = float(surrogate.eigenvalues[0]), float(surrogate.eigenvalues[-1])
+    def choice(self, descent: Descent, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
+        left = descent.remaining(self.server, eta, beta, self.rounds)
+        low, high = float(descent.eigenvalues[0]), float(descent.eigenvalues[-1])
         return ExactChoice(
             gamma=gamma,
             K=K,
             alpha=alpha,
-            server=ServerSetting(eta, beta, spectral_radius(self.server, eta, beta, surrogate.eigenvalues)),
+            server=ServerSetting(eta, beta, spectral_radius(self.server, eta, beta, descent.eigenvalues)),
             kappa=high / low,
-            distance=float(np.linalg.norm(left + surrogate.drift)),
+            distance=float(np.linalg.norm(left + descent.drift)),
             convergence=float(np.linalg.norm(left)),
-            drift=float(np.linalg.norm(surrogate.drift)),
+            drift=float(np.linalg.norm(descent.drift)),
         )
 
     def polish(self, choice: ExactChoice) -> ExactChoice:
@@ -151,9 +135,9 @@ class _Search:
 
         def distance(z: Array) -> float:
             gamma, alpha, eta, beta = decode(z)
-            surrogate = self.surrogate(gamma, K, alpha)
+            descent = self.model.descent(gamma, K, alpha)
             with np.errstate(over="ignore", invalid="ignore"):
-                value = float(np.linalg.norm(self._left(surrogate, eta, beta) + surrogate.drift))
+                value = float(np.linalg.norm(descent.remaining(self.server, eta, beta, self.rounds) + descent.drift))
             return value if np.isfinite(value) else np.finfo(np.float64).max
 
         first = [0.0]
@@ -165,21 +149,8 @@ class _Search:
             first.append(float(_logit(choice.gamma / self.gamma_limit(choice.alpha))))
         found = _nelder_mead(distance, np.array(first))
         gamma, alpha, eta, beta = decode(found)
-        polished = self.choice(self.surrogate(gamma, K, alpha), gamma, K, alpha, eta, beta)
+        polished = self.choice(self.model.descent(gamma, K, alpha), gamma, K, alpha, eta, beta)
         return min(choice, polished, key=lambda candidate: candidate.distance)
-
-    def _left(self, surrogate: _Surrogate, eta: float, beta: float) -> Array:
-        return error_factors(self.server, eta, beta, surrogate.eigenvalues, self.rounds) * surrogate.start
-
-
-def spectral_radius(server: str, eta: float, momentum: float, eigenvalues: Array) -> float:
-    """The asymptotic rate of a server setting on a quadratic with these Hessian eigenvalues."""
-    check_server(server)
-    left = 1 - eta * np.asarray(eigenvalues)
-    trace = left * (1 + momentum) if server == "nesterov" else left + momentum
-    product = left * momentum if server == "nesterov" else np.full_like(left, momentum)
-    root = np.sqrt((trace / 2) ** 2 - product + 0j)
-    return float(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max())
 
 
 def _spread_over_steps(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
@@ -200,7 +171,7 @@ def _nelder_mead(objective: Callable[[Array], float], first: Array) -> Array:
         objective,
         first,
         method="Nelder-Mead",
-        options={"initial_simplex": simplex, "maxiter": 120 * len(first), "xatol": 1e-5, "fatol": 0.0},
+        options={"initial_simplex": simplex, "maxiter": 60 * len(first), "xatol": 1e-4, "fatol": 0.0},
     )
     return np.asarray(found.x, dtype=np.float64)
 

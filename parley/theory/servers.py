@@ -106,3 +106,13 @@ def advance(server: str, setting: ServerSetting, hessian: Array, minimiser: Arra
     eigenvalues, vectors = np.linalg.eigh(hessian)
     factors = error_factors(server, setting.eta, setting.momentum, eigenvalues, rounds)
     return np.asarray(minimiser + vectors @ (factors * (vectors.T @ (start - minimiser))), dtype=np.float64)
+
+
+def spectral_radius(server: str, eta: float, momentum: float, eigenvalues: Array) -> float:
+    """The asymptotic rate of a server setting on a quadratic with these Hessian eigenvalues."""
+    check_server(server)
+    left = 1 - eta * np.asarray(eigenvalues)
+    trace = left * (1 + momentum) if server == "nesterov" else left + momentum
+    product = left * momentum if server == "nesterov" else np.full_like(left, momentum)
+    root = np.sqrt((trace / 2) ** 2 - product + 0j)
+    return float(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max())

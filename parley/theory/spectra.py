@@ -1,9 +1,11 @@
-"""Random Hessians for simulated frontiers (paper 001, Appendix D.1)."""
+"""Random quadratics: Hessians for simulated frontiers (paper 001, Appendix D.1) and federations to try advice on."""
 
 import numpy as np
+from scipy.linalg import expm
 
 from parley.core.errors import InputError
 from parley.theory.region import check_curvature
+from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
 
@@ -15,3 +17,32 @@ def wishart_spectrum(dimension: int, L: float, mu: float, rng: np.random.Generat
     raw = np.linalg.svd(rng.standard_normal((dimension, dimension)), compute_uv=False)[::-1] ** 2
     share = (raw - raw[0]) / (raw[-1] - raw[0])
     return np.asarray(mu + (L - mu) * share, dtype=np.float64)
+
+
+def random_clients(
+    dimension: int, clients: int, kappa0: float, rng: np.random.Generator, rotation: float = 0.1, jitter: float = 0.2
+) -> Quadratics:
+    """Clients with related Hessians, spectra in [1, kappa0], and optima uniform in the unit ball.
+
+    All share one log-uniform spectrum and one eigenbasis, up to a factor kappa0^U(-jitter, jitter) per eigenvalue and a
+    random rotation of about `rotation` radians; `rotation=numpy.inf` draws every eigenbasis and spectrum afresh.
+    """
+    if dimension < 1 or clients < 1 or not kappa0 >= 1:
+        raise InputError("random clients need dimension >= 1, clients >= 1 and kappa0 >= 1.")
+    if np.isinf(rotation):
+        eigenvalues = np.exp(rng.uniform(0, np.log(kappa0), (clients, dimension)))
+        bases = np.stack([_orthogonal(dimension, rng) for _ in range(clients)])
+    else:
+        common = np.exp(rng.uniform(0, np.log(kappa0), dimension))
+        common[0], common[-1] = 1.0, kappa0
+        eigenvalues = np.clip(common * kappa0 ** rng.uniform(-jitter, jitter, (clients, dimension)), 1, kappa0)
+        normal = rng.standard_normal((clients, dimension, dimension))
+        turns = (normal - np.swapaxes(normal, 1, 2)) * rotation / np.sqrt(2 * dimension)
+        bases = _orthogonal(dimension, rng) @ np.stack([expm(turn) for turn in turns])
+    optima = rng.standard_normal((clients, dimension))
+    optima *= rng.uniform(size=(clients, 1)) ** (1 / dimension) / np.linalg.norm(optima, axis=1, keepdims=True)
+    return Quadratics((bases * eigenvalues[:, None, :]) @ np.swapaxes(bases, 1, 2), optima)
+
+
+def _orthogonal(dimension: int, rng: np.random.Generator) -> Array:
+    return np.asarray(np.linalg.qr(rng.standard_normal((dimension, dimension)))[0], dtype=np.float64)

@@ -97,6 +97,11 @@ class Quadratics:
         return self._spectra[0]
 
     @property
+    def eigenvectors(self) -> Array:
+        """The eigenvectors of every A_i as columns, in the order of `eigenvalues`, [m, d, d]."""
+        return self._spectra[1]
+
+    @property
     def L(self) -> float:
         """The largest eigenvalue of any A_i (Assumption 1)."""
         return float(self.eigenvalues[:, -1].max())
@@ -212,7 +217,7 @@ class Quadratics:
 
     def compose(self, eigenvalues: Array) -> Array:
         """The matrices with the eigenvectors of A_i and the given eigenvalues [m, d], as [m, d, d]."""
-        vectors = self._spectra[1]
+        vectors = self.eigenvectors
         return np.asarray((vectors * eigenvalues[:, None, :]) @ np.swapaxes(vectors, 1, 2), dtype=np.float64)
 
     @staticmethod

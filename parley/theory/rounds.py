@@ -1,0 +1,68 @@
+"""The exact state of a local update method after T rounds on known quadratics, for Theta_{1:K} and all clients in.
+
+In the eigenbasis of the surrogate's Hessian round T is a closed form: x_T - x* = (x~ - x*) + p_T(Lambda) (x_0 - x~),
+p_T being the server's `error_factors`. One setting costs one d x d decomposition, whatever K and T.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from parley.core.errors import InputError
+from parley.theory.region import check_step
+from parley.theory.servers import ServerSetting, error_factors
+from parley.theory.surrogate import Quadratics
+from parley.theory.theta import Array, log_mean_all
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A surrogate in its Hessian's eigenbasis: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*; [d] each."""
+
+    eigenvalues: Array
+    start: Array
+    drift: Array
+
+    def remaining(self, server: str, eta: float, momentum: float, rounds: int) -> Array:
+        """x_T - x~, [d], in the eigenbasis."""
+        return error_factors(server, eta, momentum, self.eigenvalues, rounds) * self.start
+
+    def distance(self, server: str, setting: ServerSetting, rounds: int) -> float:
+        """||x_T - x*||."""
+        return float(np.linalg.norm(self.remaining(server, setting.eta, setting.momentum, rounds) + self.drift))
+
+
+class Rounds:
+    """Settings tried on the same clients from the same start x_0 [d].
+
+    >>> clients = Quadratics(np.array([[[1.0]], [[4.0]]]), np.array([[0.0], [1.0]]))
+    >>> Rounds(clients, [0.0]).descent(gamma=0.1, K=5).drift.round(3)  # the stiffer client is heard less
+    array([-0.107])
+    """
+
+    def __init__(self, clients: Quadratics, start: npt.ArrayLike) -> None:
+        self.clients = clients
+        offset = np.asarray(start, dtype=np.float64)
+        if offset.shape != clients.c.shape[1:] or not np.isfinite(offset).all():
+            raise InputError(f"the start must be {clients.c.shape[1]} finite numbers, one per dimension.")
+        self._offset = offset - clients.empirical_minimiser
+        # All clients' eigenvectors side by side, [d, m d]; p_i lam and c_i - x* along them, [m d].
+        self._vectors = np.concatenate(list(clients.eigenvectors), axis=1)
+        self._curvatures = (clients.p[:, None] * clients.eigenvalues).ravel()
+        residuals = clients.c - clients.empirical_minimiser
+        self._residuals = np.einsum("ijk,ij->ik", clients.eigenvectors, residuals).ravel()
+
+    @property
+    def start_distance(self) -> float:
+        """||x_0 - x*||."""
+        return float(np.linalg.norm(self._offset))
+
+    def descent(self, gamma: float, K: int, alpha: float = 0.0) -> Descent:
+        """The surrogate of Theta_{1:K} as seen from x_0."""
+        check_step(gamma, alpha, self.clients.L)
+        logs = log_mean_all(gamma * (self.clients.eigenvalues.ravel() + alpha), K)
+        eigenvalues, basis = np.linalg.eigh((self._vectors * (np.exp(logs) * self._curvatures)) @ self._vectors.T)
+        # As in Quadratics.drift, with Q_i - w I in place of Q_i.
+        drift = basis.T @ (self._vectors @ (np.expm1(logs) * self._curvatures * self._residuals)) / eigenvalues
+        return Descent(K * eigenvalues, basis.T @ self._offset - drift, drift)
