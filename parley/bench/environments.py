@@ -31,7 +31,7 @@ def installed(peer: str, cache: Path | None = None) -> Path | None:
 def install(peer: str, cache: Path | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
     """The Python of a peer's environment; makes it first if it is missing, half-made or has other pins.
 
-    Needs the network (or a configured package index) and one to five minutes. pip's output is kept beside it in `<peer>.log`.
+    Needs a package index and one to five minutes. pip's output is kept beside the environment in `<peer>.log`.
     """
     if (ready := installed(peer, cache)) is not None:
         return ready

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import psutil
@@ -38,8 +40,10 @@ class Lap:
     """Seconds from the start of the process to the end of its warm-up round."""
     seconds: list[float] = field(default_factory=list)
     """One figure per timed chunk, measured inside the contestant."""
-    weights: dict[str, Tensor] = field(default_factory=dict)
-    """Final parameters, empty if it has none to compare."""
+    early: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters after the parity rounds, empty if it has none to compare."""
+    final: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters after the timed rounds, empty if it has none to compare or the workload uses dropout."""
     peak: int = 0
     """Bytes: the sum over its processes of each one's largest resident size."""
 
@@ -57,7 +61,8 @@ class Child:
                 stderr=errors,
                 text=True,
                 env={**os.environ, **entry.environment()},
-                start_new_session=True,
+                # A group of its own in this session: if this process dies, the kernel hangs up on the stopped group.
+                process_group=0,
             )
 
     def __enter__(self) -> Child:
@@ -69,7 +74,7 @@ class Child:
         """Ask it to quit, then end what is left of its process tree."""
         tree = self.tree()
         if kind is None:
-            with suppress(ContestantError):
+            with suppress(ContestantError, subprocess.TimeoutExpired):
                 self.ask(do="quit")
                 self.wake()
                 self.process.wait(timeout=30)
@@ -77,6 +82,9 @@ class Child:
             with suppress(psutil.Error):
                 process.kill()
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def tree(self) -> list[psutil.Process]:
         with suppress(psutil.Error):
@@ -133,15 +141,15 @@ def race(
     say: Callable[[str], None] = lambda _: None,
     seed: int = 0,
 ) -> list[Lap]:
-    """Run a workload's contestants against each other: never two at a time, all on the same rounds before the next ones.
+    """Run a workload's contestants in turn: never two at a time, everyone on a chunk of rounds before the next chunk.
 
     `pythons` maps a peer's name ("" for Parley's own) to the interpreter of its environment.
     """
     laps = [Lap(entry) for entry in entries]
-    with TemporaryDirectory(prefix="parley-bench-") as name, ExitStack() as stack:
+    with _terminable(), TemporaryDirectory(prefix="parley-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         write_work(workload, folder, seed)
-        field_: list[tuple[Child, Lap]] = []
+        running: list[tuple[Child, Lap]] = []
         for number, lap in enumerate(laps):
             say(f"{workload.name}: starting {lap.entry.name}")
             began = time.perf_counter()
@@ -149,32 +157,48 @@ def race(
             child = stack.enter_context(Child(lap.entry, pythons[lap.entry.peer], folder, workload.cores, log))
             lap.versions = child.ask()["versions"]
             lap.setup = time.perf_counter() - began
-            field_.append((child, lap))
-        _run_all(workload, field_, folder / "weights.safetensors", say)
+            running.append((child, lap))
+        _run_all(workload, running, folder / "weights.safetensors", say)
     return laps
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn a termination signal into an exception, so that sleeping contestants are cleaned up on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run_all(
     workload: Workload, contestants: Sequence[tuple[Child, Lap]], path: Path, say: Callable[[str], None]
 ) -> None:
-    if workload.dropout:
-        for child, lap in contestants:
-            say(f"{workload.name}: {lap.entry.name}, {workload.parity_rounds} rounds without dropout for comparison")
+    for child, lap in contestants:
+        if lap.entry.comparable:
+            say(f"{workload.name}: {lap.entry.name}, {workload.parity_rounds} rounds to compare parameters")
             child.ask(do="reset", dropout=False)
             child.ask(do="run", start=0, stop=workload.parity_rounds)
-            lap.weights = _weights(child, path)
-    for child, _ in contestants:
+            lap.early = _weights(child, path)
         child.ask(do="reset", dropout=workload.dropout)
     for repeat in range(workload.repeats):
         start = repeat * workload.rounds
-        # Everyone is first once in a while, so that no one always inherits the same neighbour's warm or cold machine.
+        # The order rotates, so that no one always inherits the same neighbour's caches and clock speed.
         turn = repeat % len(contestants)
         for child, lap in [*contestants[turn:], *contestants[:turn]]:
             lap.seconds.append(child.ask(do="run", start=start, stop=start + workload.rounds)["seconds"])
             say(f"{workload.name}: chunk {repeat + 1}/{workload.repeats}, {lap.entry.name} {lap.seconds[-1]:.3f} s")
     for child, lap in contestants:
-        if not workload.dropout:
-            lap.weights = _weights(child, path)
+        if lap.entry.comparable and not workload.dropout:
+            lap.final = _weights(child, path)
         lap.peak = child.peak()
 
 

@@ -24,6 +24,8 @@ class Entry:
     """The environment it runs in; "" for the one that runs Parley."""
     variant: str = ""
     """Passed on to the contestant, which knows what it means."""
+    comparable: bool = True
+    """Whether it ends with global weights that must equal the others'."""
 
     def command(self, python: Path, work: Path, cores: int) -> list[str]:
         """The command line that starts it, confined to the first `cores` CPUs."""
@@ -58,7 +60,7 @@ def roster(workload: Workload) -> list[Entry]:
         "plain": [Entry("plain", "plain", "plain", threads=n)],
         "pfl": [Entry(f"pfl {p}x{n // p}", "pfl", "pfl", p, n // p, peer="pfl") for p in sorted({1, n})],
         "flower": [Entry("flower", "flower", "flower", processes=n, peer="flower")],
-        "bare": [Entry("bare", "bare", "bare", processes=n)],
+        "bare": [Entry("bare", "bare", "bare", processes=n, comparable=False)],
     }
     return [entry for group in workload.groups for entry in everyone[group]]
 

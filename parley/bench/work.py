@@ -20,14 +20,14 @@ SPEC = ("model", "shape", "classes", "clients", "samples", "cohort", "batch", "l
 
 
 def write_work(workload: Workload, folder: Path, seed: int = 0) -> None:
-    """Fill `folder` with `spec.json`, `work.safetensors` and `initial.safetensors` (see `contestants.protocol.Work`)."""
-    key = Key(seed).fold("bench", workload.name)
+    """Fill `folder` with the three files that `contestants.protocol.Work` reads."""
+    key = _key(workload, seed)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = schedule(workload, key)
     if not workload.lazy:
         tensors["x"], tensors["y"] = client_arrays(workload, key)
     save_file(tensors, folder / "work.safetensors")
-    save_file(initial_weights(workload, key), folder / "initial.safetensors")
+    save_file(initial_weights(workload, seed), folder / "initial.safetensors")
     spec = {field: getattr(workload, field) for field in SPEC}
     (folder / "spec.json").write_text(json.dumps(spec, indent=1))
 
@@ -59,21 +59,26 @@ def client_arrays(workload: Workload, key: Key) -> tuple[Tensor, Tensor]:
 
 
 def real_arrays(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """A data set's training inputs, standardised per channel (or as a whole for grey images), and its labels."""
+    """A data set's training inputs and labels. Colour images are standardised per channel, as pfl's benchmark does."""
     dataset = load(name)
-    x = np.asarray(dataset.x, dtype=np.float32)
-    axes = (0, 2, 3) if x.ndim == 4 else None
-    x = (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
-    return np.ascontiguousarray(x, dtype=np.float32), np.asarray(dataset.y, dtype=np.int64)
+    x, y = dataset.x.numpy().astype(np.float32), dataset.y.numpy().astype(np.int64)
+    if x.ndim == 4 and x.shape[1] > 1:
+        axes = (0, 2, 3)
+        x = (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
+    return x, y
 
 
-def initial_weights(workload: Workload, key: Key) -> dict[str, Tensor]:
+def initial_weights(workload: Workload, seed: int = 0) -> dict[str, Tensor]:
     """Xavier-uniform matrices and zero biases, as in pfl-research's benchmark."""
     model = build(workload.model, workload.shape, workload.classes, dropout=False)
-    random = key.fold("weights").torch()
+    random = _key(workload, seed).fold("weights").torch()
     for weight in model.parameters():
         if weight.ndim > 1:
             nn.init.xavier_uniform_(weight, generator=random)
         else:
             nn.init.zeros_(weight)
     return {name: weight.detach() for name, weight in model.state_dict().items()}
+
+
+def _key(workload: Workload, seed: int) -> Key:
+    return Key(seed).fold("bench", workload.name)

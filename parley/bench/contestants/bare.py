@@ -1,7 +1,7 @@
 """Training loops alone, one process per core: no server, no averaging, no messages. Nothing can be much quicker.
 
-Each process trains one model on the clients of its share of every cohort, one after the other, without ever going back to
-common weights. The rounds therefore cost what the same samples cost in a framework, less everything the framework does.
+Each process trains one model on the clients of its share of every cohort, one after the other, without ever going back
+to common weights. Its rounds cost what the same samples cost in a framework, less everything the framework does.
 """
 
 import sys

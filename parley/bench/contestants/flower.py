@@ -68,11 +68,11 @@ if __name__ == "__main__":
     told = options()
     server_app = ServerApp()
 
-    @server_app.main()
     def main(grid: Grid, context: Context) -> None:
         work = Work(told.work)
         serve(Flower(grid, work, told.work), work, output, {"flwr": version("flwr"), "ray": version("ray")})
 
+    server_app.main()(main)
     run_simulation(
         server_app=server_app,
         client_app=client_app,

@@ -1,4 +1,4 @@
-"""The client half of the Flower contestant: a module of its own, so that Ray's actors import it once and keep its cache."""
+"""The client half of the Flower contestant, apart so that Ray's actors import it once and keep its cache."""
 
 # The peer lives in an environment of its own, so its types cannot be seen from here.
 # mypy: disable-error-code="import-not-found,import-untyped"

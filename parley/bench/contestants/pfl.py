@@ -1,7 +1,7 @@
 """Apple's pfl-research, used as its own CIFAR10 benchmark uses it, without evaluation in the timed rounds.
 
-One process: `python -m contestants.pfl`. Several: pfl spreads a cohort over the processes of `torchrun`, which all-reduce
-their sums with gloo; the first process speaks the protocol and passes the commands on to the others.
+One process: `python -m contestants.pfl`. Several: pfl spreads a cohort over the processes of `torchrun`, which
+all-reduce their sums with gloo; the first process speaks the protocol and passes the commands on to the others.
 """
 
 # The peer lives in an environment of its own, so its types cannot be seen from here.

@@ -1,0 +1,59 @@
+"""The whole benchmark: choose contestants, see to their environments, race, and judge."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from parley.bench.environments import install, installed
+from parley.bench.harness import race
+from parley.bench.result import Result, summarise
+from parley.bench.roster import chosen, own_python, roster
+from parley.bench.work import initial_weights
+from parley.bench.workloads import WORKLOADS, Scale, workload
+from parley.core.errors import InputError
+
+
+def bench(
+    names: Iterable[str] = (),
+    scale: Scale = "full",
+    *,
+    cores: int | None = None,
+    contestants: Iterable[str] = (),
+    install_peers: bool = True,
+    cache: Path | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Result]:
+    """Run workloads (all of them without `names`) and return one result each.
+
+    `contestants` narrows a race to those names or groups. At full scale missing peers are installed first; at smoke
+    scale, or with `install_peers=False`, peers that are not installed are left out and claims about them not judged.
+    """
+    return [
+        _bench_one(name, scale, cores, list(contestants), install_peers and scale == "full", cache, seed, say)
+        for name in (list(names) or list(WORKLOADS))
+    ]
+
+
+def _bench_one(
+    name: str,
+    scale: Scale,
+    cores: int | None,
+    contestants: list[str],
+    install_peers: bool,
+    cache: Path | None,
+    seed: int,
+    say: Callable[[str], None],
+) -> Result:
+    work = workload(name, scale, cores)
+    entries = chosen(roster(work), contestants) if contestants else roster(work)
+    pythons = {"": own_python()}
+    for peer in sorted({entry.peer for entry in entries} - {""}):
+        python = install(peer, cache, say) if install_peers else installed(peer, cache)
+        if python is not None:
+            pythons[peer] = python
+        else:
+            say(f"{work.name}: leaving out {peer}, which is not installed")
+    entries = [entry for entry in entries if entry.peer in pythons]
+    if not entries:
+        raise InputError(f"no contestant of {work.name} is left to run; install the peers or name others.")
+    return summarise(work, scale, race(work, entries, pythons, say, seed), initial_weights(work, seed))
