@@ -60,7 +60,15 @@ def stack_batches(data: ClientStack, plans: Sequence[Plan], dtype: torch.dtype) 
     if full:
         plans = [Plan(None, plan.lengths[:1]) for plan in plans]
     indices, weights = pad(plans, data.sizes)
-    shape = indices.shape[1:]
-    x = torch.stack([c.x[i.flatten()].view(*shape, *c.x.shape[1:]) for c, i in zip(data.clients, indices, strict=True)])
-    y = torch.stack([c.y[i.flatten()].view(*shape, *c.y.shape[1:]) for c, i in zip(data.clients, indices, strict=True)])
-    return StackedBatches(x, y, weights.to(dtype), steps)
+    columns = [_gather([getattr(client, name) for client in data.clients], indices) for name in ("x", "y")]
+    return StackedBatches(columns[0], columns[1], weights.to(dtype), steps)
+
+
+def _gather(sources: list[Tensor], indices: Tensor) -> Tensor:
+    """rows[s, k, b] = sources[s][indices[s, k, b]]."""
+    first = sources[0]
+    flat = indices.flatten(1)
+    rows = torch.empty(*flat.shape, *first.shape[1:], dtype=first.dtype)
+    for source, index, row in zip(sources, flat, rows, strict=True):
+        torch.index_select(source, 0, index, out=row)
+    return rows.view(*indices.shape, *first.shape[1:])

@@ -128,12 +128,7 @@ def _stack_parcels(parcels: list[P]) -> P:
 
 def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
     """Each client's rows of a stacked reply. Memories are copied: they must not keep the whole stack alive."""
-    fine = torch.ones(len(clients), dtype=torch.bool)
-    for tensors in (reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}):
-        for value in tensors.values():
-            if value.is_floating_point():
-                fine &= torch.isfinite(value).flatten(1).all(1)
-    good: list[bool] = fine.tolist()
+    good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], len(clients))
     messages = _rows(reply.message.tensors, len(clients))
     memories = _rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
     observed = _rows(reply.observed, len(clients))
@@ -147,6 +142,16 @@ def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
             memory = Memory({n: v.clone() for n, v in memories[row].items()}, reply.memory.scalars)
         outcomes.append(Reply(Message(messages[row], reply.message.scalars), memory, observed[row]))
     return outcomes
+
+
+def _finite_rows(parcels: list[Parcel], count: int) -> list[bool]:
+    """Whether all numbers of each client are finite: a sum shows it in one pass, unless it overflows by itself."""
+    fine = torch.ones(count, dtype=torch.bool)
+    for value in [value for parcel in parcels for value in parcel.tensors.values() if value.is_floating_point()]:
+        rows = value.flatten(1)
+        sound = torch.isfinite(rows.sum(1))
+        fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1)
+    return [bool(value) for value in fine]
 
 
 def _rows(tensors: Tree, count: int) -> list[Tree]:
