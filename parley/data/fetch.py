@@ -40,10 +40,17 @@ class Remote:
     members: Mapping[str, str] = field(default_factory=dict)
     """For an archive: member -> place in the cache; the archive itself is not kept."""
 
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of members by their place, where known."""
+
     @property
     def places(self) -> tuple[str, ...]:
         """The files in the cache that this download leads to."""
         return tuple(self.members.values()) or (self.path,)
+
+    def checksum_of(self, place: str) -> str:
+        """Checksum of a file in the cache; '' where only that of its archive is known."""
+        return self.sums.get(place, "") if self.members else self.checksum
 
 
 def cache_dir() -> Path:
@@ -51,7 +58,7 @@ def cache_dir() -> Path:
     return Path(os.environ.get("PARLEY_DATA") or "~/.cache/parley").expanduser()
 
 
-def locate(name: str, path: str, checksum: str | None = None) -> Path:
+def locate(name: str, path: str, checksum: str = "") -> Path:
     """A file of data set `name` in the cache, verified if a checksum is given; an unpacked '.gz' will do as well."""
     for candidate in (path, path.removesuffix(".gz")):
         file = cache_dir() / candidate
@@ -90,11 +97,12 @@ def fetch_files(files: tuple[Remote, ...], progress: Progress | None = None) -> 
 
 
 def _is_here(remote: Remote) -> bool:
-    kind, _, expected = remote.checksum.partition(":")
-    if remote.members:
-        return all((cache_dir() / place).is_file() for place in remote.places)
-    file = cache_dir() / remote.path
-    return file.is_file() and hash_file(file, kind) == expected
+    return all(_is_whole(cache_dir() / place, remote.checksum_of(place)) for place in remote.places)
+
+
+def _is_whole(file: Path, checksum: str) -> bool:
+    kind, _, expected = checksum.partition(":")
+    return file.is_file() and (not checksum or hash_file(file, kind) == expected)
 
 
 def _fetch(remote: Remote, progress: Progress | None) -> None:

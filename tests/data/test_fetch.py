@@ -155,6 +155,17 @@ def test_archives_give_the_named_members_and_nothing_else(cache, url, name):
     assert (cache / "set/a.bin").read_bytes() == b"aa"
 
 
+def test_a_damaged_member_is_fetched_again(cache, url, server):
+    members, sums = {"in/a.bin": "set/a.bin"}, {"set/a.bin": sha256(b"aa")}
+    archive = Remote("set/file.zip", (f"{url}zip",), sha256(FILES["zip"]), 1.0, members, sums)
+    fetch_files((archive,))
+    (cache / "set/a.bin").write_bytes(b"ab")
+    fetch_files((archive,))
+    assert (cache / "set/a.bin").read_bytes() == b"aa"
+    fetch_files((archive,))
+    assert server.asked == ["/zip", "/zip"]
+
+
 @pytest.mark.parametrize("name", ["tar", "zip", "good"])
 def test_an_archive_without_the_member_is_refused(cache, url, name):
     with pytest.raises(InputError, match="not as expected"):

@@ -25,7 +25,14 @@ class Loader(Generic[P]):
     """A function that loads a data set, with what can be known before loading."""
 
     def __init__(
-        self, load: Callable[P, Dataset], name: str, source: str, license: str, files: tuple[Remote, ...], manual: str
+        self,
+        load: Callable[P, Dataset],
+        name: str,
+        source: str,
+        license: str,
+        files: tuple[Remote, ...],
+        manual: str,
+        substitute: str,
     ) -> None:
         self.load = load
         self.name = name
@@ -36,6 +43,8 @@ class Loader(Generic[P]):
         """What `fetch` downloads; empty if nothing is to be downloaded."""
         self.manual = manual
         """How to get the files where they cannot be downloaded ready for use."""
+        self.substitute = substitute
+        """A smaller file in the cache that will do as well."""
         self.__doc__ = load.__doc__
         self.__wrapped__ = load
 
@@ -51,9 +60,11 @@ class Loader(Generic[P]):
 
     @property
     def present(self) -> bool:
-        """Whether its downloads are in the cache (for manual ones: whether its folder is)."""
+        """Whether it can be loaded from the cache (for manual ones: whether its folder is there)."""
         if self.manual:
             return (cache_dir() / self.name).is_dir()
+        if self.substitute and (cache_dir() / self.substitute).is_file():
+            return True
         return all((cache_dir() / place).is_file() for remote in self.files for place in remote.places)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Dataset:
@@ -85,8 +96,8 @@ class Loader(Generic[P]):
 
     def locate(self, path: str, verified: bool = True) -> Path:
         """A file of this data set in the cache, verified if its own checksum is known."""
-        remote = next((remote for remote in self.files if remote.path == path and not remote.members), None)
-        return locate(self.name, path, remote.checksum if remote and verified else None)
+        sums = (remote.checksum_of(path) for remote in self.files if path in remote.places)
+        return locate(self.name, path, next(sums, "") if verified else "")
 
     def info(
         self, shape: tuple[int, ...], outputs: int, kind: Kind, classes: tuple[str, ...] = (), vocabulary: int = 0
@@ -99,12 +110,18 @@ datasets: Registry[Loader[Any]] = Registry("data set")
 
 
 def dataset(
-    name: str, *, source: str, license: str, files: tuple[Remote, ...] = (), manual: str = ""
+    name: str,
+    *,
+    source: str,
+    license: str,
+    files: tuple[Remote, ...] = (),
+    manual: str = "",
+    substitute: str = "",
 ) -> Callable[[Callable[P, Dataset]], Loader[P]]:
     """Registers a loading function as data set `name`; the first line of its docstring is its title."""
 
     def register(load: Callable[P, Dataset]) -> Loader[P]:
-        loader = Loader(load, name, source, license, files, manual)
+        loader = Loader(load, name, source, license, files, manual, substitute)
         datasets(name)(loader)
         return loader
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from parley.core.errors import InputError
 from parley.data.dataset import Dataset
 from parley.data.fetch import Remote
-from parley.data.fetch import verify as check
 from parley.data.formats import read_lines, read_records
 from parley.data.sets.base import dataset, images
 
@@ -31,6 +30,7 @@ TEN = Remote(
     "md5:c32a1d4ab5d03f1284b67883e8d87530",
     170.1,
     {f"cifar-10-batches-bin/{name}": f"cifar-10-batches-bin/{name}" for name in SHA1},
+    {f"cifar-10-batches-bin/{name}": f"sha1:{sha1}" for name, sha1 in SHA1.items()},
 )
 HUNDRED = Remote(
     "cifar-100-binary.tar.gz",
@@ -48,11 +48,8 @@ HUNDRED = Remote(
 def cifar10(verify: bool = True) -> Dataset:
     """60,000 colour pictures of 32x32 pixels, ten classes; the official 50,000 / 10,000 split."""
     parts = []
-    for name, sha1 in SHA1.items():
-        file = cifar10.locate(f"cifar-10-batches-bin/{name}")
-        if verify:
-            check(file, f"sha1:{sha1}", "delete it and run `parley data fetch cifar10`")
-        labels, pixels = read_records(file, 1, 3072)
+    for place in TEN.places:
+        labels, pixels = read_records(cifar10.locate(place, verify), 1, 3072)
         parts.append((_pictures(pixels), labels[:, 0]))
     train = tuple(np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True))
     return images(cifar10, (train[0], train[1]), parts[-1], CLASSES)

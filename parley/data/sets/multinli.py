@@ -18,7 +18,7 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data.client import ClientData
 from parley.data.dataset import Dataset
-from parley.data.fetch import Remote, cache_dir, locate
+from parley.data.fetch import Remote, cache_dir
 from parley.data.formats import read_lines, readable
 from parley.data.sets.base import dataset
 
@@ -45,6 +45,7 @@ Pair = tuple[str, str, str, str]
     source="https://cims.nyu.edu/~sbowman/multinli/",
     license="OANC and CC BY-SA 3.0 / CC BY 3.0, by genre",
     files=(ARCHIVE,),
+    substitute=SUBSET,
 )
 def multinli(length: int = 64, vocabulary: int = 8192, test_fraction: float = 0.2) -> Dataset:
     """Sentence pairs by genre: entailment, neutral or contradiction; natural clients are the genres.
@@ -59,11 +60,7 @@ def multinli(length: int = 64, vocabulary: int = 8192, test_fraction: float = 0.
     """
     if length < 4 or vocabulary < 3 or not 0.0 < test_fraction < 1.0:
         raise InputError("multinli needs length >= 4, vocabulary >= 3 and test_fraction between 0 and 1.")
-    official = [_official(part) for part in ("train", "dev_matched")]
-    if official[0] and official[1]:
-        train, test = (list(_read_official(file)) for file in official if file)
-    else:
-        train, test = _subset(test_fraction)
+    train, test = _pairs(test_fraction)
     genres = tuple(sorted({pair[0] for pair in train}))
     data, groups = _encode(train, genres, length, vocabulary)
     test_data, test_groups = _encode([pair for pair in test if pair[0] in genres], genres, length, vocabulary)
@@ -112,11 +109,20 @@ def _read_official(file: Path) -> Iterator[Pair]:
                 yield row["genre"], row["gold_label"], row["sentence1"], row["sentence2"]
 
 
-def _subset(test_fraction: float) -> tuple[list[Pair], list[Pair]]:
-    file = locate("multinli", SUBSET) if (cache_dir() / SUBSET).is_file() else None
-    if file is None:
-        locate("multinli", "multinli/multinli_1.0_train.jsonl")
-        file = locate("multinli", "multinli/multinli_1.0_dev_matched.jsonl")
+def _pairs(test_fraction: float) -> tuple[list[Pair], list[Pair]]:
+    """(train, test) from the official files, or from the subset where one of them is missing."""
+    parts = ("train", "dev_matched")
+    files = [file for file in map(_official, parts) if file]
+    if len(files) == 2:
+        train, test = (list(_read_official(file)) for file in files)
+        return train, test
+    if not (cache_dir() / SUBSET).is_file():
+        missing = next(part for part in parts if _official(part) is None)
+        multinli.locate(f"multinli/multinli_1.0_{missing}.jsonl")  # raises, saying how to get it
+    return _subset(cache_dir() / SUBSET, test_fraction)
+
+
+def _subset(file: Path, test_fraction: float) -> tuple[list[Pair], list[Pair]]:
     with readable(file, "MultiNLI"):
         rows = csv.DictReader(read_lines(file), delimiter="\t", quoting=csv.QUOTE_NONE)
         pairs = [(row["genre"], row["label"], row["premise"], row["hypothesis"]) for row in rows]
