@@ -18,7 +18,7 @@ from parley.theory.theta import Array, log_mean_all
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A surrogate in its Hessian's eigenbasis: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*; [d] each."""
+    """A surrogate in its eigenbasis: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*, each [d]."""
 
     eigenvalues: Array
     start: Array
