@@ -29,7 +29,7 @@ def test_refuse_names_the_buffer_and_the_way_out() -> None:
 
 def test_unknown_policy() -> None:
     with pytest.raises(InputError, match="did you mean 'average'"):
-        models.check_policy(batchnorm(), "averge")  # type: ignore[arg-type]
+        models.check_policy(batchnorm(), "averge")
 
 
 def test_buffer_names_partition_the_state_dict() -> None:

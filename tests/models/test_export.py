@@ -4,6 +4,7 @@ import json
 import logging
 import warnings
 from pathlib import Path
+from zipfile import ZipFile
 
 import onnx
 import pytest
@@ -108,6 +109,8 @@ def test_files_hold_neither_the_example_nor_this_machines_paths(tmp_path: Path) 
     models.export_module(module, secret, tmp_path / "out")
     assert b"site-packages" not in (tmp_path / "out" / "model.onnx").read_bytes()
     assert b"parley/models/text.py" not in (tmp_path / "out" / "model.onnx").read_bytes()
+    with ZipFile(tmp_path / "out" / "model.torchscript.pt") as archive:
+        assert not any("traced_inputs" in name for name in archive.namelist())
     for file in (tmp_path / "out").iterdir():
         assert secret.numpy().tobytes() not in file.read_bytes()
 
@@ -134,14 +137,14 @@ def test_tied_weights_and_untraced_outputs(tmp_path: Path) -> None:
 )
 def test_bad_input(example: torch.Tensor, arguments: dict[str, object], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        models.export_module(nn.Linear(4, 2), example, tmp_path / "out", **arguments)  # type: ignore[arg-type]
+        models.export_module(nn.Linear(4, 2), example, tmp_path / "out", **arguments)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_earlier_export_is_replaced_and_other_folders_are_not(tmp_path: Path) -> None:
     module = nn.Linear(4, 2)
     for formats in (("safetensors", "torchscript"), ("safetensors",)):
-        models.export_module(module, torch.ones(2, 4), tmp_path / "out", formats)  # type: ignore[arg-type]
+        models.export_module(module, torch.ones(2, 4), tmp_path / "out", formats)
     assert not (tmp_path / "out" / "model.torchscript.pt").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("dear")

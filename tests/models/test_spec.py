@@ -66,7 +66,7 @@ def test_every_parameter_receives_a_gradient(name: str) -> None:
 @given(st.integers(0, 2**63))
 def test_weights_depend_on_nothing_but_the_key(seed: int) -> None:
     def weights() -> torch.Tensor:
-        return models.build_module(lambda: nn.Linear(3, 2), (3,), 2, Key(seed)).weight  # type: ignore[return-value]
+        return models.build_module(lambda: nn.Linear(3, 2), (3,), 2, Key(seed)).weight
 
     first = weights()
     torch.rand(5)
@@ -77,9 +77,9 @@ def test_a_module_is_copied_with_its_weights() -> None:
     mine = nn.Linear(3, 2)
     copy = models.build_module(mine, (3,), 2, Key(0))
     assert copy is not mine
-    assert torch.equal(copy.weight, mine.weight)  # type: ignore[arg-type]
+    assert torch.equal(copy.weight, mine.weight)
     with torch.no_grad():
-        copy.weight.zero_()  # type: ignore[operator]
+        copy.weight.zero_()
     assert mine.weight.abs().sum() > 0
 
 
@@ -94,7 +94,7 @@ def test_a_class_means_its_defaults() -> None:
 @pytest.mark.parametrize(("wrong", "kind"), [(3, "int"), ("mlp", "str"), (dict, "dict"), (lambda: 3, "int")])
 def test_something_else_is_refused(wrong: object, kind: str) -> None:
     with pytest.raises(InputError, match=rf"a model spec or a function .* gives a {kind}\."):
-        models.build_module(wrong, (3,), 2, Key(0))  # type: ignore[arg-type]
+        models.build_module(wrong, (3,), 2, Key(0))
 
 
 def test_modules_that_cannot_be_copied_are_refused() -> None:

@@ -88,14 +88,14 @@ def test_parameter_counts(
 
 def test_kaiming_start_has_variance_two_over_fan_in_and_zero_biases() -> None:
     module = build(models.mlp(1000), (500,), 500)
-    for layer, fan_in in ((module[1], 500), (module[3], 1000)):  # type: ignore[index]
+    for layer, fan_in in ((module[1], 500), (module[3], 1000)):
         assert layer.bias.abs().max() == 0
         # The sample variance of 500,000 normal numbers is within 1% with overwhelming probability (5 sigma).
         assert layer.weight.var().item() == pytest.approx(2 / fan_in, rel=0.01)
 
 
 def test_torch_start_is_torchs_own() -> None:
-    weight = build(models.mlp(100, init="torch"), (400,), 2)[1].weight  # type: ignore[index]
+    weight = build(models.mlp(100, init="torch"), (400,), 2)[1].weight
     assert weight.abs().max() <= 1 / 20
     assert weight.abs().max() > 0.9 / 20
 
@@ -107,7 +107,7 @@ def test_zero_start_of_linear() -> None:
 
 def test_glorot_start_is_bounded_by_its_fans() -> None:
     module = build(models.cnn001(), (1, 28, 28), 10)
-    weight, bias = module[2].weight, module[2].bias  # type: ignore[index]
+    weight, bias = module[2].weight, module[2].bias
     bound = (6 / (9 * 32 + 9 * 64)) ** 0.5
     assert 0.99 * bound < weight.abs().max() <= bound
     assert bias.abs().max() == 0
@@ -140,7 +140,7 @@ def test_resnet20_has_twenty_weight_layers_named_in_forward_order() -> None:
 
 
 def test_pad_shortcut_is_subsampling_with_zero_channels() -> None:
-    block = build(models.resnet20(shortcut="pad"), (1, 8, 8), 2).blocks[3]  # type: ignore[index, union-attr]
+    block = build(models.resnet20(shortcut="pad"), (1, 8, 8), 2).blocks[3]
     x = torch.randn(2, 16, 5, 8, generator=Key(2).torch())
     y = block.shortcut(x)
     assert torch.equal(y[:, 8:24], x[:, :, ::2, ::2])
@@ -176,7 +176,7 @@ def test_text_bag_is_the_mean_of_embeddings_without_padding() -> None:
     module = build(models.text_bag(vocabulary=10, embedding=4), (5,), 3)
     table, head = module.embed.weight, module.head
     output = module(torch.tensor([[3, 7, 7, 0, 0], [0, 0, 0, 0, 0]]))
-    torch.testing.assert_close(output[0], head((table[3] + 2 * table[7]) / 3))  # type: ignore[operator, index]
+    torch.testing.assert_close(output[0], head((table[3] + 2 * table[7]) / 3))
     torch.testing.assert_close(output[1], head.bias)
     output.sum().backward()
-    assert table.grad[0].abs().max() == 0  # type: ignore[union-attr]
+    assert table.grad[0].abs().max() == 0
