@@ -49,7 +49,7 @@ class Traits:
     """The steps in order if the module is a plain chain of dense layers, all of them trainable, else None. A chain
     that does not flatten before its first linear step is dense on one-dimensional samples only."""
     recurrent: bool
-    """Has RNN, LSTM or GRU layers (which torch.func cannot stack)."""
+    """Has RNN, LSTM or GRU layers (which torch.func stacks only through a slow fallback that warns)."""
 
 
 def traits(module: nn.Module) -> Traits:
