@@ -43,22 +43,29 @@ def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
 
     Integer tensors (counters among a model's buffers) cannot be averaged: the largest is kept.
     """
-    total: Tree = {}
+    floats: dict[str, Tensor] = {}
+    integers: dict[str, Tensor] = {}
     for tree, weight in zip(trees, weights, strict=True):
-        if not total:
-            total = {n: v * weight if v.is_floating_point() else v.clone() for n, v in tree.items()}
+        if not floats and not integers:
+            floats = {n: v * weight for n, v in tree.items() if v.is_floating_point()}
+            integers = {n: v for n, v in tree.items() if not v.is_floating_point()}
+            order = list(tree)
             continue
-        for name, value in tree.items():
-            if value.is_floating_point():
-                total[name].add_(value, alpha=weight)
-            else:
-                total[name] = torch.maximum(total[name], value)
-    return total
+        if floats:
+            torch._foreach_add_(list(floats.values()), [tree[n] for n in floats], alpha=weight)
+        for name, value in integers.items():
+            integers[name] = torch.maximum(value, tree[name])
+    return {n: floats[n] if n in floats else integers[n] for n in order} if floats or integers else {}
 
 
 def is_finite(tree: Tree) -> bool:
     """Whether no floating-point entry is NaN or infinite."""
-    return all(bool(torch.isfinite(value).all()) for value in tree.values() if value.is_floating_point())
+    floats = [value for value in tree.values() if value.is_floating_point() and value.numel()]
+    if not floats:
+        return True
+    if any(value.dtype != floats[0].dtype for value in floats):
+        return all(bool(torch.isfinite(value).all()) for value in floats)
+    return bool(torch.isfinite(torch.stack(torch._foreach_norm(floats, float("inf")))).all())
 
 
 def norm(tree: Tree) -> Tensor:

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from parley.core.errors import WireError
 from parley.core.message import Message, Parcel, Scalar
-from parley.core.tree import Schema, schema
+from parley.core.tree import Schema, aligned, schema
 
 LIMIT = 2 * 1024**3
 """Default upper limit of a message in bytes."""
 
 _PREFIX = 8  # a safetensors file begins with the length of its header, 8 bytes
 _VERSION = 1
+_BITS = 4096  # Python reads no decimal numbers that are much longer
 _NO_SCALARS = f'{{"v":{_VERSION},"scalars":{{}}}}'
 _DTYPES = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -34,9 +35,7 @@ P = TypeVar("P", bound=Parcel)
 
 def encode(parcel: Parcel) -> bytes:
     """The parcel as bytes; refuses what the other side would refuse."""
-    for name, value in parcel.tensors.items():
-        if value.dtype not in _DTYPES:
-            raise WireError(f"tensor '{name}' has dtype {value.dtype}, which messages cannot carry.")
+    _check_names(schema(parcel.tensors))
     tensors = {name: value.detach().contiguous() for name, value in parcel.tensors.items()}
     return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(parcel.scalars)})
 
@@ -57,12 +56,10 @@ def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Sc
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"{len(data)} bytes are not a message: {type(error).__name__} ({error}).") from None
     scalars = _checked_scalars(body)
-    for name, value in tensors.items():
-        if value.dtype not in _DTYPES:
-            raise WireError(f"tensor '{name}' has dtype {value.dtype}, which messages cannot carry.")
+    _check_names(schema(tensors))
     if like is not None:
         check_schema(tensors, like)
-    return kind(tensors, scalars)
+    return kind({name: aligned(value) for name, value in tensors.items()}, scalars)
 
 
 def check_schema(tensors: dict[str, Tensor], like: Schema) -> None:
@@ -96,29 +93,42 @@ def _metadata_length(text: str) -> int:
 @lru_cache(maxsize=4096)
 def _layout(names: Schema) -> tuple[int, int]:
     """Length of the header without metadata and padding, and of the tensors, for such a parcel."""
+    _check_names(names)
     data = safetensors.save({name: torch.empty(shape, dtype=dtype) for name, dtype, shape in names})
     length = int.from_bytes(data[:_PREFIX], "little")
     return len(data[_PREFIX : _PREFIX + length].rstrip(b" ")), len(data) - _PREFIX - length
 
 
+def _check_names(names: Schema) -> None:
+    for name, dtype, _ in names:
+        if dtype not in _DTYPES:
+            raise WireError(f"tensor '{name}' has dtype {dtype}, which messages cannot carry.")
+        if name == "__metadata__":
+            raise WireError("a tensor cannot be called '__metadata__', where messages keep their scalars; rename it.")
+
+
 def _scalars_text(scalars: dict[str, Scalar]) -> str:
     if not scalars:
-        return _NO_SCALARS
-    try:
-        return json.dumps({"v": _VERSION, "scalars": scalars}, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        bad = [n for n, v in scalars.items() if isinstance(v, float) and not math.isfinite(v)]
-        raise WireError(f"scalar {bad[0]!r} is not a finite number.") from None
+        return f'{{"v":{_VERSION},"scalars":{{}}}}'
+    _check_scalars(scalars)
+    return json.dumps({"v": _VERSION, "scalars": scalars}, separators=(",", ":"))
 
 
 def _checked_scalars(body: object) -> dict[str, Scalar]:
     if not isinstance(body, dict) or body.get("v") != _VERSION or not isinstance(body.get("scalars"), dict):
         raise WireError(f"a message of another version than {_VERSION} was received.")
     scalars: dict[str, Scalar] = body["scalars"]
-    for name, value in scalars.items():
-        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
-            raise WireError(f"scalar '{name}' is neither a finite number, a truth value nor a text.")
+    _check_scalars(scalars)
     return scalars
+
+
+def _check_scalars(scalars: dict[str, Scalar]) -> None:
+    for name, value in scalars.items():
+        known = isinstance(value, bool | int | float | str)
+        if not known or (isinstance(value, float) and not math.isfinite(value)):
+            raise WireError(f"scalar '{name}' is neither a finite number, a truth value nor a text.")
+        if isinstance(value, int) and value.bit_length() > _BITS:
+            raise WireError(f"scalar '{name}' is a whole number of more than {_BITS} bits.")
 
 
 def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -96,7 +96,7 @@ class Loop:
             status = "finished"
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and not self._reached(done):
-                done = self._round((done.number if done is not None else 0) + 1)
+                done = self.step((done.number if done is not None else 0) + 1)
         except QuorumError:
             status = "stopped"
             raise
@@ -113,7 +113,8 @@ class Loop:
             for listener in self.listeners:
                 listener.end(run)
 
-    def _round(self, number: int) -> RoundRecord:
+    def step(self, number: int) -> RoundRecord:
+        """One round and its record."""
         begin = time.perf_counter()
         cohort = self.sampler.draw(number)
         course = Round(
