@@ -4,6 +4,7 @@ Trees are values: functions return new ones and nothing that has been put into a
 in place afterwards. Checkpoints rely on it (a tensor that is the same object need not be written again).
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -58,14 +59,22 @@ def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
     return {n: floats[n] if n in floats else integers[n] for n in order} if floats or integers else {}
 
 
+def aligned(value: Tensor) -> Tensor:
+    """`value`, copied unless it lies in one piece on a boundary of 64 bytes, as what torch allocates does.
+
+    Matrix products round differently where memory is not aligned, so the same numbers would not give the same bits.
+    """
+    return value if value.is_contiguous() and value.data_ptr() % 64 == 0 else value.contiguous().clone()
+
+
 def is_finite(tree: Tree) -> bool:
     """Whether no floating-point entry is NaN or infinite."""
-    floats = [value for value in tree.values() if value.is_floating_point() and value.numel()]
-    if not floats:
-        return True
-    if any(value.dtype != floats[0].dtype for value in floats):
-        return all(bool(torch.isfinite(value).all()) for value in floats)
-    return bool(torch.isfinite(torch.stack(torch._foreach_norm(floats, float("inf")))).all())
+    return all(_finite(value) for value in tree.values() if value.is_floating_point())
+
+
+def _finite(value: Tensor) -> bool:
+    """A sum shows NaN and infinity in one pass; where it overflows by itself, every entry is looked at."""
+    return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
 
 
 def norm(tree: Tree) -> Tensor:
