@@ -12,7 +12,7 @@ import numpy.typing as npt
 from parley.core.errors import InputError
 from parley.theory.region import check_step
 from parley.theory.servers import ServerSetting, error_factors
-from parley.theory.surrogate import Quadratics
+from parley.theory.surrogate import Quadratics, without_common_part
 from parley.theory.theta import Array, log_mean_all
 
 
@@ -63,6 +63,6 @@ class Rounds:
         check_step(gamma, alpha, self.clients.L)
         logs = log_mean_all(gamma * (self.clients.eigenvalues.ravel() + alpha), K)
         eigenvalues, basis = np.linalg.eigh((self._vectors * (np.exp(logs) * self._curvatures)) @ self._vectors.T)
-        # As in Quadratics.drift, with Q_i - w I in place of Q_i.
-        drift = basis.T @ (self._vectors @ (np.expm1(logs) * self._curvatures * self._residuals)) / eigenvalues
+        pull = self._vectors @ (without_common_part(logs) * self._curvatures * self._residuals)
+        drift = basis.T @ pull / eigenvalues
         return Descent(K * eigenvalues, basis.T @ self._offset - drift, drift)

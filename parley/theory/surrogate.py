@@ -184,8 +184,7 @@ class Quadratics:
         logs = self._log_mean(gamma, theta, alpha)
         relative = logs - logs.max()  # a common factor of all Q_i changes no minimiser
         hessian = np.einsum("i,ijk->jk", self.p, self.compose(np.exp(relative) * self.eigenvalues))
-        # sum_i p_i A_i (c_i - x*) = 0, so Q_i may be replaced by Q_i - I: no cancellation as gamma -> 0.
-        excess = self.compose(np.expm1(relative) * self.eigenvalues)
+        excess = self.compose(without_common_part(relative) * self.eigenvalues)
         return self._solve(hessian, np.einsum("i,ijk,ik->j", self.p, excess, self.c - self.empirical_minimiser))
 
     def curvature(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> tuple[float, float]:
@@ -229,6 +228,16 @@ class Quadratics:
                 "take a smaller gamma or K."
             )
         return np.asarray(cho_solve(cho_factor(matrix), right), dtype=np.float64)
+
+
+def without_common_part(log_distortion: Array) -> Array:
+    """Q's eigenvalues less a constant, from their logarithms (at most 0), for sums over p_i Q_i A_i (c_i - x*).
+
+    Since sum_i p_i A_i (c_i - x*) = 0 any constant may go. Near Q = I that is 1, so that nothing cancels as gamma -> 0;
+    far from it 0, because then the rounding error of x* would outweigh the small eigenvalues.
+    """
+    near_identity = bool((log_distortion > -0.7).all())
+    return np.asarray(np.expm1(log_distortion) if near_identity else np.exp(log_distortion), dtype=np.float64)
 
 
 def _normalised(weights: npt.ArrayLike | None, clients: int) -> Array:

@@ -109,11 +109,11 @@ class Explicit:
 
     def log_mean(self, s: npt.ArrayLike) -> Array:
         support = np.flatnonzero(self.coefficients)
-        shares = np.asarray(self.coefficients, dtype=np.float64)[support] / self.weight
+        present = np.asarray(self.coefficients, dtype=np.float64)[support]
         exponents = np.log1p(-np.asarray(s, dtype=np.float64))[..., None] * support
-        below_one = np.expm1(exponents) @ shares
+        below_one = np.expm1(exponents) @ (present / self.weight)
         # log1p is exact near s = 0, log-sum-exp where the mean is far below one.
-        far = np.asarray(logsumexp(exponents, b=shares, axis=-1), dtype=np.float64)
+        far = np.asarray(logsumexp(exponents + np.log(present) - np.log(self.weight), axis=-1), dtype=np.float64)
         return np.where(below_one > -0.5, np.log1p(np.maximum(below_one, -0.5)), far)
 
 
