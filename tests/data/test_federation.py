@@ -111,6 +111,13 @@ def test_regression_targets_are_split_by_decile():
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
 
 
+def test_labels_stay_with_their_samples_when_public_ones_are_taken_out():
+    federation = toy(90).split("sorted", 3, public_fraction=1 / 3)
+    shares = [torch.bincount(federation.client(id).y, minlength=3).max() / federation.size(id) for id in federation.ids]
+    assert min(shares) > 0.7
+    assert len(federation.public) == 30
+
+
 def test_bad_splits_are_refused():
     for options in ({"test_fraction": 1.0}, {"public_fraction": -0.1}):
         with pytest.raises(InputError, match="at least 0 and below 1"):

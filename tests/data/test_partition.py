@@ -21,6 +21,8 @@ from parley.data import (
     Sorted,
     partitioners,
 )
+from parley.data.partition.base import owners_from_counts
+from parley.data.partition.dirichlet import deal, refill
 from parley.data.partition.quantity import apportion
 
 EXACT = [
@@ -222,6 +224,37 @@ def test_apportion_keeps_the_total_and_misses_no_share_by_one(total, weights):
     counts = apportion(total, w)
     assert counts.sum() == total
     assert (np.abs(counts - total * w / w.sum()) < 1 + 1e-9).all()
+
+
+def test_apportion_gives_the_rest_to_the_largest_remainders():
+    assert apportion(3, np.array([0.5, 0.3, 0.2])).tolist() == [1, 1, 1]
+    assert apportion(10, np.array([0.55, 0.26, 0.19])).tolist() == [5, 3, 2]
+
+
+def test_deal_meets_sizes_and_stock_and_falls_back_to_what_is_left():
+    # One client wants only class 0, of which there are 2: the other 500 follow the stock, 9 to 1.
+    counts = deal(np.array([[1.0, 0.0, 0.0]]), np.array([502]), np.array([2, 9000, 1000]), np.random.default_rng(0))
+    assert counts.sum() == 502
+    assert counts[0, 0] == 2
+    assert abs(counts[0, 1] - 450) < 5 * np.sqrt(500 * 0.9 * 0.1)
+
+
+def test_deal_cuts_wishes_fairly():
+    # Ten clients want the same scarce class: on average each gets a tenth of it.
+    shares, sizes, stock = np.tile([0.9, 0.1], (10, 1)), np.full(10, 20), np.array([50, 150])
+    total = sum(deal(shares, sizes, stock, np.random.default_rng(k)) for k in range(200))
+    assert np.allclose(total[:, 0] / 200, 5, atol=0.6)
+
+
+def test_refill_takes_from_the_largest_only_what_is_missing():
+    owner = refill(np.repeat([0, 1], [20, 5]), 3, 4, np.random.default_rng(0))
+    assert np.bincount(owner).tolist() == [16, 5, 4]
+
+
+def test_samples_of_a_class_are_dealt_at_random():
+    owners = [owners_from_counts(np.zeros(6, int), np.array([[3], [2]]), np.random.default_rng(k)) for k in range(40)]
+    assert {tuple(np.bincount(owner + 1)) for owner in owners} == {(1, 3, 2)}
+    assert {owner[0] for owner in owners} == {-1, 0, 1}
 
 
 def test_quantity_skew_follows_its_law():
