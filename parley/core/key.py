@@ -7,6 +7,9 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
+_ESCAPES = str.maketrans({"\x1d": "\x1d\x1d", "\x1e": "\x1d0", "\x1f": "\x1d1"})
+"""Texts must not contain the marks that tell steps and numbers apart."""
+
 
 class Key:
     """A place in a tree of seeds; `fold` walks down, `numpy`/`torch` make a generator at that place.
@@ -24,7 +27,7 @@ class Key:
 
     def fold(self, *path: str | int) -> Key:
         """The key below this one at `path`; an int and a string that print alike lead to different places."""
-        part = "\x1f".join([p if isinstance(p, str) else f"\x1e{p}" for p in path])
+        part = "\x1f".join([p.translate(_ESCAPES) if isinstance(p, str) else f"\x1e{p}" for p in path])
         return Key(digest=blake2b(part.encode(), digest_size=16, key=self.digest).digest())
 
     @property

@@ -74,7 +74,7 @@ def test_summary_is_the_first_line():
         (list[str], "a list of texts"),
         (dict[str, Any], "a table"),
         (Annotated[int, "limit"], "a whole number"),
-        (Base, "a table"),
+        (Base, "a section"),
         (list[Literal["x", "y"]], "a list of values, each 'x' or 'y'"),
     ],
 )
