@@ -32,7 +32,10 @@ class DenseGradient:
     @staticmethod
     def applies(task: Task, data_ndim: int) -> bool:
         """Whether this task can be trained here; `data_ndim` counts the dimensions of one sample's target."""
-        return task.traits.dense is not None and task.loss in (cross_entropy, half_squares, mse) and data_ndim <= 1
+        chain = task.traits.dense
+        if chain is None or task.loss not in (cross_entropy, half_squares, mse) or data_ndim > 1:
+            return False
+        return len(task.info.shape) == 1 or chain[0].kind == "flatten"
 
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
         gradients = list(parameters)

@@ -16,12 +16,12 @@ IGNORE = -100
 
 @losses("cross-entropy")
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Outputs [B, C] and classes [B]; or [B, T, C] and [B, T], averaged over the positions that count."""
-    if outputs.ndim == 2:
-        return F.cross_entropy(outputs, targets, reduction="none")
-    each = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=IGNORE).flatten(1)
+    """Outputs [B, C] and classes [B]; or [B, C, T] and [B, T], averaged over the positions that count."""
+    each = F.cross_entropy(outputs, targets, reduction="none", ignore_index=IGNORE)
+    if each.ndim == 1:
+        return each
     count = (targets != IGNORE).flatten(1).sum(1)
-    return each.sum(1) / count.clamp(min=1)
+    return each.flatten(1).sum(1) / count.clamp(min=1)
 
 
 @losses("half-squares")

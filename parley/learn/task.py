@@ -17,7 +17,7 @@ from parley.models.buffers import BufferPolicy, batch_statistics
 from parley.models.spec import Traits, traits
 
 Predictor = Callable[[Tensor], Tensor]
-"""Inputs [n, ...] -> outputs [n, ...]: logits of classes, or values."""
+"""Inputs [n, ...] -> outputs: logits of classes [n, classes] (or [n, classes, positions]), or values [n, ...]."""
 
 
 @dataclass(frozen=True)

@@ -60,5 +60,5 @@ def score(job: Job, check: Check) -> Score:
     if job.task.info.kind == "regression":
         return Score(float(losses), math.nan, len(x), len(x))
     counted = y != IGNORE
-    correct = (outputs.argmax(-1) == y) & counted
+    correct = (outputs.argmax(1) == y) & counted
     return Score(float(losses), float(correct.sum()), len(x), int(counted.sum()))
