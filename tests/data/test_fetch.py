@@ -184,7 +184,7 @@ def test_an_unpacked_file_will_do(cache):
 
 
 def test_the_default_cache_is_in_the_home_folder(monkeypatch):
-    monkeypatch.delenv("PARLEY_DATA")
+    monkeypatch.delenv("PARLEY_DATA", raising=False)
     assert cache_dir().parts[-2:] == (".cache", "parley")
 
 
