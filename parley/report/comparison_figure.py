@@ -1,0 +1,143 @@
+"""A comparison as a figure: accuracy over rounds and over megabytes, and how it is spread over the clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parley.report.compare import Comparison, Line
+from parley.report.looks import FAINT, INK, Stroke, accuracy_scale, clean, panel, percent_axis, strokes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_DOTS = 400
+"""Clients drawn as dots; of more, this many evenly spaced in rank."""
+
+
+def figure(comparison: Comparison) -> Figure:
+    """Two panels, and a third where clients were evaluated one by one; save with dpi=150 for 1800 pixels' width."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    lines = comparison.lines
+    drawn = list(zip(lines, strokes([line.run.role for line in lines]), strict=True))
+    spread = [(line, stroke) for line, stroke in drawn if line.quantiles is not None]
+    result = Figure(figsize=(12, 5.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06), facecolor="white")
+    panels = result.subplots(1, 3 if spread else 2, width_ratios=(1, 1, 0.95) if spread else (1, 1))
+    over_rounds, over_megabytes = panels[0], panels[1]
+    over_megabytes.sharey(over_rounds)
+    _over_rounds(over_rounds, comparison, drawn)
+    _over_megabytes(over_megabytes, comparison, drawn)
+    if spread:
+        _clients(panels[2], spread)
+    _legend(result, comparison, over_rounds)
+    return result
+
+
+def _legend(result: Figure, comparison: Comparison, axes: Axes) -> None:
+    """The headline, what is drawn how, and where the target is."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = axes.get_legend_handles_labels()
+    if not np.isnan(comparison.target):
+        handles.append(Line2D([], [], color=FAINT, linewidth=0.9, marker="o", markersize=6))
+        labels.append(f"target {comparison.show(comparison.target)}")
+    words = comparison.metric_words[0].upper() + comparison.metric_words[1:]
+    stretched = "  (vertical scale stretched towards 100%)" if axes.get_yscale() == "function" else ""
+    result.legend(
+        handles, labels, title=words + stretched, alignment="left", loc="outside upper left",
+        title_fontproperties={"weight": "bold", "size": 14}, ncols=min(len(labels), 7), frameon=False, fontsize=10.5,
+        labelcolor=INK, handlelength=2.2, columnspacing=1.6, borderaxespad=0.3,
+    ).get_title().set_color(INK)  # fmt: skip
+
+
+def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
+    for line, stroke in drawn:
+        rounds, values, _, _ = line.run.curve(comparison.metric)
+        axes.plot(rounds, values, label=line.run.label, **stroke.line)
+        if line.reached is not None:
+            axes.plot([line.reached.round], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
+    axes.set_xlim(left=0)
+    panel(axes, "over rounds", "round")
+    _target(axes, comparison)
+    _value_axis(axes, comparison, drawn)
+
+
+def _over_megabytes(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
+    totals = [line.megabytes for line, _ in drawn if line.run.role == "federated" and line.megabytes > 0]
+    if totals and max(totals) > 8 * min(totals):
+        axes.set_xscale("log")
+    for line, stroke in drawn:
+        if line.run.role != "federated":
+            axes.axhline(line.last, **stroke.line)
+            continue
+        rounds, values, megabytes, _ = line.run.curve(comparison.metric)
+        sent = megabytes > 0 if axes.get_xscale() == "log" else megabytes >= 0
+        axes.plot(megabytes[sent], values[sent], **stroke.line)
+        if line.reached is not None and line.reached.megabytes > 0:
+            axes.plot([line.reached.megabytes], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
+    if axes.get_xscale() == "linear":
+        axes.set_xlim(left=0)
+    else:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    panel(axes, "over traffic", "MB, sent and received by all clients")
+    _target(axes, comparison)
+    clean(axes)
+    axes.tick_params(labelleft=False)
+
+
+def _target(axes: Axes, comparison: Comparison) -> None:
+    if not np.isnan(comparison.target):
+        axes.axhline(comparison.target, color=FAINT, linewidth=0.9, zorder=1)
+
+
+def _value_axis(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
+    clean(axes)
+    if not comparison.lower_is_better:
+        every = np.concatenate([line.run.curve(comparison.metric)[1] for line, _ in drawn])
+        known = every[np.isfinite(every)] if np.isfinite(every).any() else np.array([0.0, 1.0])
+        accuracy_scale(axes, float(known.min()), float(known.max()))
+
+
+def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
+    """One strip per run: a dot per client, a bar from 10% to 90% of them, the median marked and written."""
+    for row, (line, stroke) in enumerate(reversed(spread)):
+        own = np.sort([value for value in line.run.clients.values() if not np.isnan(value)])
+        shown = own[np.linspace(0, len(own) - 1, min(len(own), _MOST_DOTS)).astype(int)]
+        axes.scatter(shown, row - 0.14 - _heaps(shown), s=13, color=stroke.colour, alpha=0.55, linewidths=0)
+        assert line.quantiles is not None
+        low, median, high = line.quantiles
+        axes.plot([low, high], [row, row], color=stroke.colour, linewidth=5, solid_capstyle="round", alpha=0.35)
+        axes.plot([median], [row], marker="|", markersize=13, markeredgewidth=2.6, color=stroke.colour)
+        axes.annotate(
+            f"{median:.0%}",
+            (median, row),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9.5,
+            color=INK,
+        )
+    names = [line.run.label for line, _ in reversed(spread)]
+    axes.set_yticks(range(len(spread)), [name if len(name) <= 18 else f"{name[:17]}…" for name in names])
+    axes.set_ylim(-0.75, len(spread) - 0.4)
+    lowest = min(float(np.nanmin(list(line.run.clients.values()))) for line, _ in spread)
+    axes.set_xlim(max(-0.02, lowest - 0.05), 1.03)
+    panel(axes, "client by client", "accuracy on own held-out samples")
+    clean(axes, grid="x")
+    percent_axis(axes.xaxis)
+
+
+def _heaps(values: np.ndarray) -> np.ndarray:
+    """Offsets that pile equal values up, 0 to 0.4; the tallest pile fills the room."""
+    bins = np.round(values * 60).astype(int)
+    _, start, counts = np.unique(bins, return_index=True, return_counts=True)
+    depth = np.arange(len(values)) - np.repeat(start, counts)
+    return depth * min(0.075, 0.4 / max(int(counts.max()) - 1, 1))
+
+
+def _value_at(rounds: np.ndarray, values: np.ndarray, round: int) -> float:
+    return float(values[int(np.flatnonzero(rounds == round)[0])])
