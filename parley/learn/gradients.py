@@ -38,7 +38,9 @@ class SoloGradient:
         with torch.enable_grad():
             outputs = self.task.apply(dict(zip(self.names, leaves, strict=True)), self.buffers, x)
             loss = self.task.loss(outputs, y).mean()
-        return list(torch.autograd.grad(loss, leaves)), loss.detach()
+        # A parameter the forward pass does not use has the gradient zero, as it has in a stack.
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        return list(gradients), loss.detach()
 
 
 class StackGradient:
