@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from parley.data import ClientData
 from parley.learn.losses import Loss, cross_entropy, half_squares, mse
 from parley.learn.stack import StackedBatches
 from parley.learn.task import Task
@@ -30,12 +31,14 @@ class DenseGradient:
         self.place = {name: index for index, name in enumerate(names)}
 
     @staticmethod
-    def applies(task: Task, data_ndim: int) -> bool:
-        """Whether this task can be trained here; `data_ndim` counts the dimensions of one sample's target."""
+    def applies(task: Task, data: ClientData) -> bool:
+        """Whether such samples can be trained on here: vectors (or flattened) in, a class number or a vector out."""
         chain = task.traits.dense
-        if chain is None or task.loss not in (cross_entropy, half_squares, mse) or data_ndim > 1:
+        if chain is None or not (data.x.ndim == 2 or chain[0].kind == "flatten"):
             return False
-        return len(task.info.shape) == 1 or chain[0].kind == "flatten"
+        if task.loss is cross_entropy:
+            return data.y.ndim == 1 and data.y.dtype == torch.int64
+        return task.loss in (half_squares, mse) and data.y.ndim <= 2
 
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
         gradients = list(parameters)

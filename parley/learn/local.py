@@ -72,7 +72,8 @@ def train(
     fused = isinstance(gradient, DenseGradient) and optimizer.plain and transform is None and total is None
     losses = torch.zeros((len(steps),) if isinstance(steps, tuple) else (), dtype=torch.float64)
     _check_theta(theta, most)
-    random = task.traits.has_randomness and isinstance(key, Key)
+    # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
+    random = task.traits.dense is None and isinstance(key, Key)
     task.module.train()
     with torch.no_grad(), forward_randomness(key.fold("forward") if isinstance(key, Key) else Key(), random):
         for k in range(most):
@@ -112,7 +113,7 @@ def _prepare(
     batches = stack_batches(data, plans, next(iter(parameters.values())).dtype)
     shapes = {name: parameter.ndim for name, parameter in task.module.named_parameters()}
     x = [_stacked(parameters[name], shapes[name], len(data)) for name in names]
-    dense = DenseGradient.applies(task, data.clients[0].y.ndim - 1)
+    dense = DenseGradient.applies(task, data.clients[0])
     gradient = DenseGradient(task, names, batches) if dense else StackGradient(task, names, batches)
     return gradient, batches.steps, x
 

@@ -1,4 +1,4 @@
-"""What a client does with its gradients: plain SGD, or any optimizer of `torch.optim`."""
+"""What a client does with its gradients: plain SGD, or any elementwise optimizer of `torch.optim`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from parley.core.errors import InputError, nearest
 def _classes() -> dict[str, type[Optimizer]]:
     found = inspect.getmembers(torch.optim, lambda c: inspect.isclass(c) and issubclass(c, Optimizer))
     # L-BFGS needs a closure, sparse optimizers sparse gradients; neither fits a step that is handed its gradients.
-    left_out = {"optimizer", "lbfgs", "sparseadam"}
+    # Adafactor and Muon are not elementwise: on a stack of clients they would mix what belongs to different clients.
+    left_out = {"optimizer", "lbfgs", "sparseadam", "adafactor", "muon"}
     return {name.lower(): value for name, value in found if name.lower() not in left_out}
 
 
@@ -27,7 +28,7 @@ class LocalOptimizer:
     """The optimizer of local steps. It starts afresh in every round."""
 
     name: str = "sgd"
-    """`sgd`, or the name of any `torch.optim` class in lower case (`adam`, `adamw`, `rmsprop`, ...)."""
+    """`sgd`, or the name of an elementwise `torch.optim` class in lower case (`adam`, `adamw`, `rmsprop`, ...)."""
     lr: float = 0.1
     """Step size (gamma); 0 is allowed and leaves the client's model where it is."""
     options: dict[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from parley.core.message import Memory, Message, Parcel
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
 from parley.learn.batches import Plan
+from parley.learn.dense import DenseGradient
 from parley.learn.gradients import StackGradient
 from parley.learn.stack import ClientStack, KeyStack, stack_batches
 from parley.runtimes.execute import attempt, describe
@@ -42,15 +43,16 @@ def obstacle(job: Job) -> str | None:
         return "the model has running statistics (BatchNorm)"
     if traits.recurrent:
         return "the model is recurrent"
-    return None if traits.dense is not None else _trial(job)
-
-
-def _trial(job: Job) -> str | None:
-    """Ask torch.func itself, with two samples of two clients."""
     client = job.federation.client(job.federation.ids[0])
+    return None if DenseGradient.applies(job.task, client) else _trial(job, client)
+
+
+def _trial(job: Job, client: ClientData) -> str | None:
+    """Ask torch.func itself, with a sample for each of two clients."""
     data = ClientData(client.x[:1], client.y[:1])
     initial = job.task.initial()
     batches = stack_batches(ClientStack((data, data)), [Plan(None, (1,))] * 2, next(iter(initial.values())).dtype)
+    job.task.module.train()
     try:
         StackGradient(job.task, list(initial), batches)([v.expand(2, *v.shape) for v in initial.values()], 0)
     except (RuntimeError, ValueError, TypeError) as error:
