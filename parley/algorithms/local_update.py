@@ -204,6 +204,11 @@ class MAML(LocalUpdate):
     server: ServerOptimizer = field(default_factory=lambda: Descent(lr=0.1))
     """What the server does with the average."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form != "gradients" or self.theta != "all":
+            raise InputError("MAML sends the gradient through all its local steps; leave form and theta as they are.")
+
     def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
         return meta_gradient(task, x, data, key, work=self.work(), lr=self.lr, alpha=self.alpha)
 

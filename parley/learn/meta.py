@@ -8,7 +8,7 @@ quadratics for every alpha, as Theorem 2 says for alpha = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -36,9 +36,12 @@ def meta_gradient(
         stack, keys = ClientStack((data,)), KeyStack((key,)) if isinstance(key, Key) else key
     else:
         stack, keys = data, key if isinstance(key, KeyStack) else KeyStack((key,))
+    counts = [work.count(size) for size in stack.sizes]
+    if len(set(counts)) > 1:
+        return _by_steps(counts, lambda rows: meta_gradient(
+            task, parameters, ClientStack(stack.clients[rows]), KeyStack(keys.keys[rows]), work=work, lr=lr, alpha=alpha
+        ))  # fmt: skip
     plans = [work.plan(n, k.fold("batches")) for n, k in zip(stack.sizes, keys.keys, strict=True)]
-    if len({plan.steps for plan in plans}) > 1:
-        raise UnsupportedError("MAML can be stacked only where all clients take equally many steps.")
     query = replace(work, steps=1, epochs=None)
     queries = [query.plan(n, k.fold("query")) for n, k in zip(stack.sizes, keys.keys, strict=True)]
     dtype = next(iter(parameters.values())).dtype
@@ -66,8 +69,16 @@ def meta_gradient(
     task.module.train()
     if isinstance(data, ClientData):
         assert isinstance(key, Key)
-        with forward_randomness(key.fold("forward"), task.traits.has_randomness):
+        with forward_randomness(key.fold("forward"), task.traits.dense is None):
             gradients, loss = function(parameters, parameters, *[t[0] for t in tensors])
         return Trained(parameters, {}, {n: g.detach() for n, g in gradients.items()}, loss.detach().double(), steps)
     gradients, loss = vmap(function, in_dims=(None, None, *[0] * 6))(parameters, parameters, *tensors)
     return Trained(parameters, {}, gradients, loss.double(), (steps,) * len(data))
+
+
+def _by_steps(counts: Sequence[int], part: Callable[[slice], Trained]) -> Trained:
+    """The rows of a stack in groups that take equally many steps; such rows are neighbours."""
+    ends = [row + 1 for row in range(len(counts)) if row + 1 == len(counts) or counts[row + 1] != counts[row]]
+    parts = [part(slice(first, last)) for first, last in zip([0, *ends], ends, strict=False)]
+    gradients = {name: torch.cat([own.gradients[name] for own in parts]) for name in parts[0].gradients}
+    return Trained(parts[0].parameters, {}, gradients, torch.cat([own.loss for own in parts]), tuple(counts))

@@ -24,7 +24,7 @@ def test_things_are_found_by_name_and_listed_in_order():
 def test_unknown_names_suggest_the_nearest():
     models = Registry[object]("model")
     models("linear")(object())
-    with pytest.raises(InputError, match="unknown model 'linaer': did you mean 'linear'?"):
+    with pytest.raises(InputError, match=r"unknown model 'linaer': did you mean 'linear'\?"):
         models["linaer"]
 
 
