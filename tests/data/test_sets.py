@@ -259,8 +259,9 @@ def test_femnist_before_leafs_own_split(cache):
     loaded = data.femnist()
     assert loaded.test is None
     assert loaded.group_names == ("f1",)
+    assert [file.name for file in data.datasets["femnist"].fetch()] == ["all_data_0_niid_0_keep_0.json"]
     write_leaf(cache / "femnist/all_data", {"f1": ([[0.0] * 5], [3])})
-    with pytest.raises(InputError, match="FEMNIST"):
+    with pytest.raises(InputError, match="not a whole LEAF file"):
         data.femnist()
     write_leaf(cache / "femnist/all_data", {"f1": ([], [3])})
     with pytest.raises(InputError, match="0 inputs but 1 targets"):

@@ -91,7 +91,7 @@ class Loader(Generic[P]):
     def fetch(self, progress: Progress | None = None) -> list[Path]:
         """Downloads and verifies what is missing; returns the files."""
         if self.manual:
-            self.folder()
+            return sorted(file for file in self.folder().rglob("*") if file.is_file())
         return fetch_files(self.files, progress)
 
     def locate(self, path: str, verified: bool = True) -> Path:

@@ -7,6 +7,7 @@ LEAF's scripts write {"users": [...], "num_samples": [...], "user_data": {user: 
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,27 @@ from parley.data.dataset import Dataset
 from parley.data.formats import read_json, readable
 from parley.data.sets.base import dataset, images
 
+Encoder = Callable[[list[Any]], NDArray[Any]]
+"""One user's inputs or targets, as JSON has them, to an array with one row per sample."""
+
 
 @dataclass(frozen=True)
 class LeafPart:
     """Samples of all users, one after the other; `owner` holds numbers into the common list of users."""
 
-    x: list[Any]
-    y: list[Any]
+    x: NDArray[Any]
+    y: NDArray[Any]
     owner: NDArray[np.int64]
 
 
-def read_leaf(folder: Path) -> tuple[tuple[str, ...], LeafPart, LeafPart | None]:
-    """(users, train, test) of LEAF's output folder; test is None where LEAF has not split the data."""
-    train, test = _users(folder / "train"), _users(folder / "test")
+def read_leaf(folder: Path, inputs: Encoder, targets: Encoder) -> tuple[tuple[str, ...], LeafPart, LeafPart | None]:
+    """(users, train, test) of LEAF's output folder; test is None where LEAF has not split the data.
+
+    Files are encoded one by one, because JSON's lists take many times the memory of arrays.
+    """
+    train, test = (_users(folder / part, inputs, targets) for part in ("train", "test"))
     if not train:
-        train, test = _users(folder / "all_data"), {}
+        train, test = _users(folder / "all_data", inputs, targets), {}
     if not train:
         raise InputError(f"'{folder}' has no LEAF files: it needs train/*.json and test/*.json, or all_data/*.json.")
     names = tuple(sorted(train.keys() | test.keys()))
@@ -41,24 +48,28 @@ def read_leaf(folder: Path) -> tuple[tuple[str, ...], LeafPart, LeafPart | None]
     return names, _part(train, number), _part(test, number) if test else None
 
 
-def _users(folder: Path) -> dict[str, tuple[list[Any], list[Any]]]:
-    users: dict[str, tuple[list[Any], list[Any]]] = {}
+Users = dict[str, tuple[NDArray[Any], NDArray[Any]]]
+
+
+def _users(folder: Path, inputs: Encoder, targets: Encoder) -> Users:
+    users: Users = {}
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)
         with readable(file, "LEAF"):
             for user in content["users"]:
-                samples = content["user_data"][user]
-                if len(samples["x"]) != len(samples["y"]):
-                    raise ValueError(f"user {user} has {len(samples['x'])} inputs but {len(samples['y'])} targets")
-                users[user] = (samples["x"], samples["y"])
+                samples = content["user_data"].pop(user)
+                x, y = inputs(samples["x"]), targets(samples["y"])
+                if len(x) != len(y):
+                    raise ValueError(f"user {user} has {len(x)} inputs but {len(y)} targets")
+                if len(x):
+                    users[user] = (x, y)
     return users
 
 
-def _part(users: dict[str, tuple[list[Any], list[Any]]], number: dict[str, int]) -> LeafPart:
-    x = [sample for xs, _ in users.values() for sample in xs]
-    y = [label for _, ys in users.values() for label in ys]
-    sizes = [len(ys) for _, ys in users.values()]
-    return LeafPart(x, y, np.repeat([number[user] for user in users], sizes).astype(np.int64))
+def _part(users: Users, number: dict[str, int]) -> LeafPart:
+    x, y = (np.concatenate([pair[i] for pair in users.values()]) for i in (0, 1))
+    owner = np.repeat([number[user] for user in users], [len(pair[1]) for pair in users.values()])
+    return LeafPart(x, y, owner.astype(np.int64))
 
 
 @dataset(
@@ -69,17 +80,14 @@ def _part(users: dict[str, tuple[list[Any], list[Any]]], number: dict[str, int])
 )
 def femnist() -> Dataset:
     """Handwritten digits and letters of 28x28 pixels by writer, 62 classes, some 3,500 natural clients (LEAF)."""
-    folder = femnist.folder()
-    names, train, test = read_leaf(folder)
+    names, train, test = read_leaf(femnist.folder(), _pictures, lambda labels: np.asarray(labels, np.int64))
     classes = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-    data = _pair(train, folder)
     if test is None:
-        whole = images(femnist, data, (data[0][:0], data[1][:0]), classes)
+        whole = images(femnist, (train.x, train.y), (train.x[:0], train.y[:0]), classes)
         return Dataset(whole.info, whole.x, whole.y, groups=train.owner, group_names=names)
     own = {"groups": train.owner, "group_names": names, "test_groups": test.owner}
-    return images(femnist, data, _pair(test, folder), classes, **own)
+    return images(femnist, (train.x, train.y), (test.x, test.y), classes, **own)
 
 
-def _pair(part: LeafPart, folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    with readable(folder, "FEMNIST"):
-        return np.asarray(part.x, np.float32).reshape(len(part.x), 1, 28, 28), np.asarray(part.y, np.int64)
+def _pictures(samples: list[Any]) -> NDArray[Any]:
+    return np.asarray(samples, np.float32).reshape(len(samples), 1, 28, 28)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,16 @@ def shakespeare(length: int = 80, stride: int = 20, min_chars: int = 1000, test_
 
 def encode(text: str) -> NDArray[np.int64]:
     """Token ids; characters outside the vocabulary are dropped."""
+    ids = _table()[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+    return np.asarray(ids[ids >= 0])
+
+
+@cache
+def _table() -> NDArray[np.int64]:
+    """Code point -> token id, or -1."""
     table = np.full(0x110000, -1, np.int64)
     table[[ord(c) for c in VOCABULARY]] = np.arange(len(VOCABULARY))
-    ids = table[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-    return np.asarray(ids[ids >= 0])
+    return table
 
 
 def _windows(text: NDArray[np.int64], length: int, stride: int) -> NDArray[np.int64]:
@@ -84,17 +91,17 @@ def _pool(windows: list[NDArray[np.int64]]) -> tuple[ClientData, NDArray[np.int6
 
 
 def _from_leaf(folder: Path) -> Dataset:
-    names, train, test = read_leaf(folder)
-    data = _encoded(train, folder)
-    length = data.x.shape[1]
-    info = shakespeare.info((length,), len(VOCABULARY), "text", tuple(VOCABULARY), len(VOCABULARY))
+    names, train, test = read_leaf(folder, _rows, lambda labels: encode("".join(labels)))
+    info = shakespeare.info((train.x.shape[1],), len(VOCABULARY), "text", tuple(VOCABULARY), len(VOCABULARY))
+    data = _tensors(train)
     if test is None:
         return Dataset(info, data.x, data.y, None, train.owner, names)
-    return Dataset(info, data.x, data.y, _encoded(test, folder), train.owner, names, test.owner)
+    return Dataset(info, data.x, data.y, _tensors(test), train.owner, names, test.owner)
 
 
-def _encoded(part: LeafPart, folder: Path) -> ClientData:
-    with readable(folder, "LEAF Shakespeare"):
-        length = len(part.x[0])
-        x = encode("".join(part.x)).reshape(len(part.x), length)
-        return ClientData(torch.from_numpy(x), torch.from_numpy(encode("".join(part.y))))
+def _tensors(part: LeafPart) -> ClientData:
+    return ClientData(torch.from_numpy(part.x), torch.from_numpy(part.y))
+
+
+def _rows(windows: list[str]) -> NDArray[np.int64]:
+    return encode("".join(windows)).reshape(len(windows), -1)
