@@ -104,8 +104,8 @@ def _parts(hint: Any) -> list[str]:
         return [f"a list of {len(inner)} {many}" if fixed else f"a list of {many}"]
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return ["a table"]
-    if dataclasses.is_dataclass(hint):
-        return ["a table"]
+    if dataclasses.is_dataclass(hint) or getattr(hint, "_is_protocol", False):
+        return ["a section"]
     return [_WORDS.get(hint, "a value")]
 
 

@@ -21,15 +21,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from parley.core.errors import InputError, nearest
 from parley.engine import locks
-from parley.engine.record import Failure, Metric, RoundRecord
 from parley.engine.schema import connect, explained, transaction
 from parley.engine.tables import write_csv, write_parquet
+
+if TYPE_CHECKING:
+    from parley.engine.record import RoundRecord
 
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
@@ -90,6 +92,8 @@ class RunStore:
         if not locks.acquire(self._lock_file(run)):
             raise InputError(f"run '{run}' is being worked on by another process; wait for it or stop it first.")
         self._claimed.add(run)
+        with self._writing():
+            self._db.execute("UPDATE runs SET status = 'running' WHERE id = ? AND status != 'finished'", (run,))
 
     def release(self, run: str) -> None:
         """Let others work on the run."""
@@ -150,6 +154,9 @@ class RunStore:
 
     def records(self, run: str) -> list[RoundRecord]:
         """Everything the run recorded, in the order of its rounds."""
+        # Imported here because listing runs must not wait for torch.
+        from parley.engine.record import Failure, Metric, RoundRecord
+
         number = self._number(run)
         metrics: dict[int, dict[str, Metric]] = {}
         for (round,) in self._read("SELECT round FROM rounds WHERE run = ? ORDER BY round", number):

@@ -1,15 +1,19 @@
 """A run's numbers as one tidy table for other programs."""
 
+from __future__ import annotations
+
 import csv
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.core.errors import InputError, UnsupportedError
-from parley.engine.record import RoundRecord
+
+if TYPE_CHECKING:
+    from parley.engine.record import RoundRecord
 
 COLUMNS = ("round", "metric", "client", "value")
 Row = tuple[int, str, str, float]

@@ -151,7 +151,9 @@ def test_one_process_at_a_time_works_on_a_run(store: RunStore):
     other.communicate()
     assert store.info(run).status == "interrupted"
     assert store.unfinished("print") == run
+    store.commit(run, [], status="stopped")
     store.claim(run)
+    assert store.info(run).status == "running"
     with RunStore(store.path) as second, pytest.raises(InputError, match="another process"):
         second.claim(run)
     store.release(run)

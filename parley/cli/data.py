@@ -1,0 +1,105 @@
+"""`parley data`: data sets and how a study spreads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import print_table
+
+if TYPE_CHECKING:
+    from parley.data import Federation
+
+app = typer.Typer(help="Data sets: list, fetch, show.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_sets() -> None:
+    """List the data sets, where they come from and whether they are here."""
+    from parley.data import cache_dir, datasets
+
+    rows: list[tuple[str, ...]] = []
+    for name in datasets:
+        loader = datasets[name]
+        here = "embedded" if loader.embedded else "here" if loader.present else "not here"
+        rows.append((name, here, loader.title, loader.license, loader.source))
+    print_table(["data set", "", "", "license", "source"], rows)
+    print(f"cache: {cache_dir()} (set $PARLEY_DATA for another)")
+
+
+@app.command("fetch")
+def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to download.", metavar="NAME...")]) -> None:
+    """Download data sets from their official source and verify their checksums."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from parley.data import datasets
+
+    loaders = [datasets[name] for name in names]
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(file: str, arrived: int, expected: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=expected)
+            bars.update(tasks[file], completed=arrived)
+
+        fetched = [(loader.name, loader.fetch(progress)) for loader in loaders]
+    for name, files in fetched:
+        print(f"{name}: {len(files)} files here" if files else f"{name}: comes with Parley, nothing to fetch")
+
+
+@app.command("show")
+def show(
+    what: Annotated[str, typer.Argument(help="A study file, or the name of a data set.", metavar="STUDY|NAME")],
+    settings: Set = None,
+    figure: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Also draw who has what (.png, .svg or .pdf).", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Show a data set, or how a study spreads its data over clients."""
+    from parley.core.errors import InputError
+
+    if what.endswith(".toml") or Path(what).is_file():
+        from parley.engine.config import load_study
+
+        _show_federation(load_study(what, settings or []).federation(), figure)
+        return
+    if figure is not None or settings:
+        raise InputError("--figure and --set need a study file, which says how the data are spread over clients.")
+    from parley.data import datasets
+
+    data = datasets[what]()
+    rows: list[tuple[str, object]] = [
+        ("data set", what), ("about", datasets[what].title), ("kind", data.info.kind), ("samples", f"{len(data):,}"),
+        ("test samples", f"{len(data.test):,}" if data.test is not None else None), ("shape", data.info.shape),
+        ("classes" if data.info.kind != "regression" else "outputs", data.info.outputs),
+        ("natural clients", len(data.group_names) or None), ("license", data.info.license),
+        ("source", data.info.source),
+    ]  # fmt: skip
+    print_table(["", ""], rows)
+
+
+def _show_federation(federation: Federation, figure: Path | None) -> None:
+    from parley.core.errors import InputError
+    from parley.data import describe, partition_figure
+
+    names = {"min": "smallest client", "median": "median client", "max": "largest client"}
+    facts = describe(federation)
+    print_table(
+        ["", ""],
+        [
+            (names.get(name, name.replace("_", " ")), f"{value:.4g}" if isinstance(value, float) else value)
+            for name, value in facts.items()
+        ],
+    )
+    if figure is not None:
+        try:
+            partition_figure(federation).savefig(figure, dpi=150)
+        except (OSError, ValueError) as error:
+            raise InputError(f"the figure {figure} cannot be written: {error}.") from None
+        print(figure)

@@ -1,0 +1,74 @@
+"""The command `parley`.
+
+Everything heavy is imported inside the commands, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from parley.cli import catalogue, data, run, runs
+from parley.core.errors import ParleyError
+
+app = typer.Typer(
+    name="parley",
+    help="Federated learning among clients that disagree.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"parley {version('parley-fl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def parley(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run")(run.run)
+app.add_typer(runs.app, name="runs")
+app.command("list")(catalogue.show)
+app.add_typer(data.app, name="data")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; bad input is one sentence and exit code 2, an interrupt is exit code 130."""
+    try:
+        code = app(args=arguments, prog_name="parley", standalone_mode=False)
+    except ParleyError as error:
+        code = _say(str(error), 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "parley"
+        # Typer and click both add a suggestion; one is enough.
+        message = error.format_message().partition(" (Did you mean")[0].rstrip(".")
+        code = _say(f"{message}{'' if message.endswith('?') else '.'} See '{command} --help'.", 2)
+    except click.ClickException as error:
+        code = _say(error.format_message(), error.exit_code)
+    except run.Interrupted as interrupt:
+        code = _say(str(interrupt), 130)
+    except (click.Abort, KeyboardInterrupt):
+        code = _say("interrupted.", 130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"parley: {sentence}", file=sys.stderr)
+    return code

@@ -1,0 +1,82 @@
+"""`parley runs`: what the store holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parley.cli.options import Store
+from parley.cli.run import show_run
+from parley.cli.screen import megabytes, percent, plain_value, print_table, seconds
+
+if TYPE_CHECKING:
+    from parley.engine.store import RunInfo
+
+app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
+
+Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN")]
+
+
+@app.callback()
+def list_runs(context: typer.Context, store: Store = None) -> None:
+    if context.invoked_subcommand is not None:
+        context.obj = store
+        return
+    from parley.engine.store import RunStore
+
+    with RunStore(store, create=False) as runs:
+        infos = runs.runs()
+    columns = ["run", "status", "rounds", "accuracy", "MB up", "seconds", "begun"]
+    print_table(columns, [_row(info) for info in infos], right=columns[2:6])
+
+
+def _row(info: RunInfo) -> list[object]:
+    summary = info.summary
+    accuracy = summary.get("central/accuracy", summary.get("clients/accuracy"))
+    return [
+        info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", percent(accuracy),
+        megabytes(summary.get("up/bytes")), seconds(summary.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
+    ]  # fmt: skip
+
+
+@app.command("show")
+def show(context: typer.Context, run: Run, store: Store = None) -> None:
+    """Show a run's results and its whole configuration."""
+    from parley.engine.store import RunStore
+
+    with RunStore(store or context.obj, create=False) as runs:
+        info = runs.info(run)
+    show_run(info.id, info.status, {"rounds": info.rounds} | info.summary)
+    rows: list[tuple[str, str]] = []
+    for name, value in info.config.items():
+        below = value.items() if isinstance(value, dict) else [("", value)]
+        rows += [(f"{name}.{key}" if key else name, plain_value(inner)) for key, inner in below]
+    print_table(["setting", "value"], rows)
+
+
+@app.command("delete")
+def delete(context: typer.Context, run: Run, store: Store = None) -> None:
+    """Delete a run and its artefacts."""
+    from parley.engine.store import RunStore
+
+    with RunStore(store or context.obj, create=False) as runs:
+        found = runs.info(run).id
+        runs.delete(found)
+    print(f"deleted {found}")
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    run: Run,
+    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.", metavar="FILE")],
+    store: Store = None,
+) -> None:
+    """Write a run's numbers as a table: round, metric, client, value."""
+    from parley.engine.store import RunStore
+
+    with RunStore(store or context.obj, create=False) as runs:
+        (runs.export_parquet if file.suffix == ".parquet" else runs.export_csv)(run, file)
+    print(file)

@@ -1,0 +1,61 @@
+"""Printing: one console for results, tables that look the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console() -> Console:
+    """Results go to standard output; where that is no terminal, lines are as long as they need to be."""
+    from rich.console import Console
+
+    screen = Console(highlight=False, soft_wrap=False)
+    if not screen.is_terminal:
+        screen = Console(highlight=False, width=max(200, screen.width))
+    return screen
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """A table; the columns in `right` hold numbers. Without names of columns it is a plain list."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    headed = any(columns)
+    table = Table(show_header=headed, box=box.SIMPLE_HEAD if headed else None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
+    console().print(table)
+
+
+def percent(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.2f} %"
+
+
+def megabytes(value: float | None) -> str | None:
+    return None if value is None else f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
+
+
+def seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f}"
+
+
+def plain_value(value: Any) -> str:
+    """A setting's value as one would write it in a study."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(plain_value(inner) for inner in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {plain_value(inner)}' for key, inner in value.items())}}}"
+    return str(value)

@@ -1,0 +1,236 @@
+"""The command line: exit codes, one sentence per mistake, and a quick start."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parley.cli.main import main
+from parley.engine.store import RunStore
+
+ROOT = Path(__file__).parents[2]
+
+STUDY = """
+rounds = 3
+loss = "cross-entropy"
+[data]
+name = "digits"
+clients = 8
+[data.partition]
+name = "dirichlet"
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+lr = 0.1
+[cohort]
+size = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own with a study in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_STORE", raising=False)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+@pytest.fixture
+def parley(capfd: pytest.CaptureFixture[str]):
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        shown = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, shown.out, shown.err
+
+    return call
+
+
+def refused(result: tuple[int, str, str]) -> str:
+    """The one sentence of a refusal."""
+    code, out, err = result
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert err.startswith("parley: ")
+    return err.removeprefix("parley: ").rstrip("\n")
+
+
+def test_run_and_look_at_it(parley, place: Path):
+    code, out, _ = parley("run", "study.toml", "--set", "algorithm.lr=0.05", "--rounds", "2")
+    assert code == 0
+    assert "fedavg-digits-" in out
+    assert "finished" in out
+    assert (place / "parley-runs" / "runs.db").is_file()
+    code, out, _ = parley("runs")
+    assert code == 0
+    assert "2/2" in out
+    code, out, _ = parley("runs", "show", "last")
+    assert code == 0
+    assert "algorithm.lr" in out
+    assert "0.05" in out
+    code, out, _ = parley("runs", "export", "last", "numbers.csv")
+    assert code == 0
+    assert (place / "numbers.csv").read_text().startswith("round,metric,client,value\n")
+    code, out, _ = parley("runs", "delete", "last")
+    assert out.startswith("deleted fedavg-digits-")
+    assert "no runs yet" in refused(parley("runs", "show", "last"))
+
+
+def test_quiet_prints_the_id_alone(parley):
+    code, out, err = parley("run", "study.toml", "--quiet", "--runtime", "inline", "--store", "other.db")
+    assert code == 0
+    assert err == ""
+    assert parley("runs", "--store", "other.db")[1].count(out.strip()) == 1
+
+
+def test_the_store_can_be_named_by_the_environment(parley, place: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARLEY_STORE", str(place / "elsewhere.db"))
+    parley("run", "study.toml", "--quiet")
+    assert (place / "elsewhere.db").is_file()
+    assert not (place / "parley-runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("algoritm.lr=1", "a study has no section or setting 'algoritm': did you mean 'algorithm'?"),
+        ("algorithm.lr=fast", "algorithm.lr must be a number, not 'fast'."),
+        ("algorithm.lr=-0.1", "[algorithm] the local step size lr must be at least 0, not -0.1."),
+        ("algorithm=3", "algorithm must be a section, not 3: write [algorithm] and its settings below it."),
+        ("data.clients=0", "data.clients must be at least 1, not 0."),
+        ("data.clients=2000", "[data] 1438 samples cannot give 2000 clients 1 each; use fewer clients."),
+        ("data.name=digets", "unknown data set 'digets': did you mean 'digits'?"),
+        ("rounds=0", "rounds must be at least 1, not 0."),
+        ("cohort.size=9", "cohort.size is 9, but the federation has only 8 clients; lower it."),
+        ("runtime.name=stakced", "unknown runtime 'stakced': did you mean 'stacked'?"),
+    ],
+)
+def test_mistakes_in_a_study(parley, place: Path, override: str, sentence: str):
+    assert refused(parley("run", "study.toml", "--set", override)) == sentence
+    assert not (place / "parley-runs").exists()
+
+
+def test_mistakes_in_files(parley, place: Path):
+    assert refused(parley("run", "none.toml")) == "there is no study file none.toml."
+    (place / "broken.toml").write_text("rounds = 3\n[data\n")
+    assert "broken.toml is not valid TOML" in refused(parley("run", "broken.toml"))
+    assert "line 2" in refused(parley("run", "broken.toml"))
+    (place / "text.db").write_text("no database " * 100)
+    assert "is not a run store" in refused(parley("run", "study.toml", "--store", "text.db"))
+    assert "there is no run store at" in refused(parley("runs"))
+
+
+def test_mistakes_on_the_command_line(parley):
+    assert "No such command 'rn'" in refused(parley("rn"))
+    assert refused(parley("run")) == "Missing argument 'STUDY'. See 'parley run --help'."
+    assert "'many' is not a valid" in refused(parley("run", "study.toml", "--rounds", "many"))
+    assert "did you mean 'algorithms'" in refused(parley("list", "algoritms"))
+    assert "did you mean 'fedprox'" in refused(parley("list", "algorithms", "fedporx"))
+    assert "did you mean 'digits'" in refused(parley("data", "show", "digist"))
+    assert "did you mean 'mnist'" in refused(parley("data", "fetch", "mnits"))
+    assert "need a study file" in refused(parley("data", "show", "digits", "--figure", "x.png"))
+    assert "no unfinished run" in refused(parley("run", "study.toml", "--resume"))
+
+
+def test_lists(parley):
+    code, out, _ = parley("list")
+    assert code == 0
+    assert "fedavg" in out
+    assert "dirichlet" in out
+    for kind in ("algorithms", "models", "partitioners", "data sets", "server_optimizers", "losses", "runtimes"):
+        code, out, _ = parley("list", kind)
+        assert code == 0, kind
+        assert len(out.splitlines()) > 3, kind
+    _, out, _ = parley("list", "algorithms", "fedprox")
+    assert "Strength of the proximal pull" in out
+    assert "a list of numbers" in out
+    _, out, _ = parley("list", "data-sets", "digits")
+    assert "central_fraction" in out
+    assert "License: CC BY 4.0" in out
+
+
+def test_data(parley, place: Path):
+    code, out, _ = parley("data", "list")
+    assert code == 0
+    assert "embedded" in out
+    code, out, _ = parley("data", "show", "study.toml", "--figure", "spread.png")
+    assert code == 0
+    assert "total variation" in out
+    assert (place / "spread.png").stat().st_size > 5000
+    assert "cannot be written" in parley("data", "show", "study.toml", "--figure", "none/x.png")[2]
+    code, out, _ = parley("data", "show", "iris")
+    assert code == 0
+    assert "natural clients" in out
+    code, out, _ = parley("data", "fetch", "digits")
+    assert "nothing to fetch" in out
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
+    long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "200", "--store", "runs.db"]
+    code = "import sys; from parley.cli.main import main; main(sys.argv[1:])"
+    process = subprocess.Popen([sys.executable, "-c", code, *long], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        status, out, _ = parley("runs", "--store", "runs.db")
+        if status == 0 and "/200" in out and " 0/200" not in out:
+            break
+        time.sleep(0.02)
+    assert "running" in out
+    assert "no unfinished run" in refused(parley(*long, "--resume"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    last = err.strip().splitlines()[-1]
+    words = shlex.split(last.removeprefix("parley: interrupted; go on with: "))
+    assert words == ["parley", *long, "--resume"]
+    assert "interrupted" in parley("runs", "--store", "runs.db")[1]
+
+    assert parley(*words[1:], "--quiet")[0] == 0
+    assert parley(*long, "--quiet")[0] == 0
+    with RunStore("runs.db") as store:
+        resumed, whole = store.runs()
+        assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 200, whole.fingerprint)
+        for metric in ("central/accuracy", "central/loss", "train/loss", "up/bytes"):
+            np.testing.assert_array_equal(store.series(resumed.id, metric), store.series(whole.id, metric))
+
+
+def test_start_is_quick_and_does_not_load_torch():
+    code = (
+        "import sys\nfrom parley.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    elapsed = time.perf_counter() - begun
+    assert done.stdout.splitlines()[-1] == "False False"
+    assert elapsed < 3.0  # 0.2 s on an idle machine
+
+
+def test_the_version(parley):
+    code, out, _ = parley("--version")
+    assert code == 0
+    assert out.startswith("parley 0.")
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.toml")))
+def test_every_example_trains(parley, example: str):
+    arguments = ["run", ROOT / "examples" / example, "--rounds", "2", "--quiet"]
+    code, _, err = parley(*arguments)
+    if code == 2 and "is not here" in err:
+        if "data" in os.environ.get("PARLEY_REQUIRE", ""):
+            pytest.fail(err)
+        pytest.skip(err.strip())
+    assert code == 0, err
+    assert "2/2" in parley("runs")[1]
