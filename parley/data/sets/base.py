@@ -145,8 +145,9 @@ def standardise(train: NDArray[Any], test: NDArray[Any], axes: tuple[int, ...]) 
 
 def _mean(x: Tensor, axes: tuple[int, ...], square: bool = False) -> Tensor:
     """Mean (of squares): float32 sums over pieces that fit the cache, added in float64 to keep the digits."""
-    pieces = [(piece.square() if square else piece).sum(dim=axes, keepdim=True) for piece in x.split(256)]
-    total = torch.stack(pieces).sum(dim=0, dtype=torch.float64)
+    total = torch.zeros([1 if axis in axes else size for axis, size in enumerate(x.shape)], dtype=torch.float64)
+    for piece in x.split(256):
+        total += (piece.square() if square else piece).sum(dim=axes, keepdim=True)
     return (total * (total.numel() / x.numel())).to(torch.float32)
 
 
