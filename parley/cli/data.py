@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from parley.cli.options import Set
-from parley.cli.screen import print_table
+from parley.cli.screen import print_table, save_figure
 
 if TYPE_CHECKING:
     from parley.data import Federation
@@ -85,7 +85,6 @@ def show(
 
 
 def _show_federation(federation: Federation, figure: Path | None) -> None:
-    from parley.core.errors import InputError
     from parley.data import describe, partition_figure
 
     names = {"min": "smallest client", "median": "median client", "max": "largest client"}
@@ -98,8 +97,4 @@ def _show_federation(federation: Federation, figure: Path | None) -> None:
         ],
     )
     if figure is not None:
-        try:
-            partition_figure(federation).savefig(figure, dpi=150)
-        except (OSError, ValueError) as error:
-            raise InputError(f"the figure {figure} cannot be written: {error}.") from None
-        print(figure)
+        save_figure(partition_figure(federation), figure)

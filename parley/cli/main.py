@@ -12,7 +12,7 @@ from typing import Annotated
 import click
 import typer
 
-from parley.cli import catalogue, data, run, runs
+from parley.cli import bench, catalogue, compare, data, run, runs, trained
 from parley.core.errors import ParleyError
 
 app = typer.Typer(
@@ -41,9 +41,13 @@ def parley(
 
 
 app.command("run")(run.run)
+app.command("compare")(compare.compare)
 app.add_typer(runs.app, name="runs")
-app.command("list")(catalogue.show)
+app.command("export")(trained.export)
+app.command("predict")(trained.predict)
 app.add_typer(data.app, name="data")
+app.command("list")(catalogue.show)
+app.command("bench")(bench.bench)
 
 
 def main(arguments: list[str] | None = None) -> None:

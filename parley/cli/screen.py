@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 
@@ -32,6 +35,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     for row in rows:
         table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
     console().print(table)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure in the format its name says."""
+    with writing(path):
+        figure.savefig(path, dpi=150)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say where the file is once it is written, or why it could not be."""
+    from parley.core.errors import InputError
+
+    try:
+        yield
+    except (OSError, ValueError) as error:  # Matplotlib refuses formats it does not know with a ValueError
+        reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+        raise InputError(f"{path} cannot be written: {reason}.") from None
+    print(path)
 
 
 def percent(value: float | None) -> str | None:

@@ -175,6 +175,36 @@ def test_data(parley, place: Path):
     assert "nothing to fetch" in out
 
 
+def test_compare_export_and_predict(parley, place: Path):
+    for name in ("fedavg", "fedprox"):
+        assert parley("run", "study.toml", "--set", f"algorithm.name={name}", "--quiet")[0] == 0
+    code, out, _ = parley("compare", "fedavg", "fedprox", "--target", "0.5", "--figure", "c.png", "--out", "c.json")
+    assert code == 0
+    assert "fedprox-digits" in out
+    assert "50.0%" in out
+    assert (place / "c.png").stat().st_size > 5000
+    assert (place / "c.json").read_text().startswith("{")
+    assert parley("compare", "last", "--out", "c.csv")[0] == 0
+    assert "did you mean" in refused(parley("compare", "fedavg-digts"))
+    assert parley("compare", "last", "--figure", "c.jpeg2")[0] == 2
+
+    code, out, _ = parley("export", "last", "model", "--best", "--format", "safetensors")
+    assert code == 0
+    assert (place / "model" / "model.safetensors").is_file()
+    assert "did you mean 'onnx'" in refused(parley("export", "last", "other", "--format", "onx"))
+    np.savez(place / "new.npz", x=np.zeros((3, 1, 8, 8), np.float32))
+    code, out, _ = parley("predict", "last", "new.npz", "--out", "answers.csv")
+    assert code == 0
+    assert out == "3 predictions in answers.csv\n"
+    assert len((place / "answers.csv").read_text().splitlines()) == 4
+    assert "there is no file" in refused(parley("predict", "last", "none.npz", "--out", "answers.csv"))
+
+
+def test_bench_refuses_what_it_does_not_know(parley):
+    assert "unknown scale 'smok': did you mean 'smoke'" in refused(parley("bench", "--scale", "smok"))
+    assert "unknown workload" in refused(parley("bench", "nothing", "--scale", "smoke"))
+
+
 def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
     long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "200", "--store", "runs.db"]
     code = "import sys; from parley.cli.main import main; main(sys.argv[1:])"

@@ -1,0 +1,43 @@
+"""`parley bench`: side-by-side speed on published workloads."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.screen import console
+
+
+def bench(
+    workloads: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="Workloads to run; default: all.", metavar="[WORKLOAD]..."),
+    ] = None,
+    scale: Annotated[str, typer.Option(help="full, or smoke for a quick look.", metavar="NAME")] = "full",
+    cores: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Cores for each contestant; default: the workload's.", metavar="N"),
+    ] = None,
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--only", help="Let only these contestants or groups run (repeatable).", metavar="NAME"),
+    ] = None,
+    install: Annotated[bool, typer.Option(help="Install peers that are missing (full scale).")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the workload's data and weights.", metavar="N")] = 0,
+) -> None:
+    """Measure Parley's speed beside other frameworks, on the same work and cores; exit 1 if a claim fails."""
+    from parley import bench as benchmark
+    from parley.core.errors import InputError, nearest
+
+    if scale not in ("full", "smoke"):
+        raise InputError(f"unknown scale '{scale}': {nearest(scale, ('full', 'smoke'))}")
+    results = benchmark.bench(
+        workloads or (), scale, cores=cores, contestants=only or (), install_peers=install, seed=seed,  # type: ignore[arg-type]
+        say=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
+    for result in results:
+        console().print(benchmark.table(result))
+    if any(check.passed is False for result in results for check in result.checks):
+        raise typer.Exit(1)

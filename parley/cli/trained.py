@@ -1,0 +1,59 @@
+"""`parley export` and `parley predict`: what a trained model is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.options import Store
+
+Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN")]
+Best = Annotated[bool, typer.Option("--best", help="The model of the best round, not of the last.")]
+
+
+def export(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(help="A new folder for the model and its card.", metavar="FOLDER")],
+    best: Best = False,
+    formats: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--format", help="safetensors, torchscript or onnx (repeatable); default: all.", metavar="NAME"),
+    ] = None,
+    store: Store = None,
+) -> None:
+    """Export a run's model with a card that says where it comes from."""
+    from parley.engine.store import RunStore
+    from parley.engine.stored import export_run
+    from parley.models.export import FORMATS
+
+    with RunStore(store, create=False) as runs:
+        for file in export_run(runs, run, folder, best=best, formats=formats or FORMATS):  # type: ignore[arg-type]
+            print(file)
+
+
+def predict(
+    run: Run,
+    data: Annotated[
+        Path,
+        typer.Argument(help="Samples like those trained on: .csv with a header, or .npz or .safetensors with x."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The .csv file to write.", metavar="FILE")],
+    best: Best = False,
+    target: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="A .csv column to leave out; default: the one the run was trained on.", metavar="COLUMN"),
+    ] = None,
+    store: Store = None,
+) -> None:
+    """Predict new samples with a run's model."""
+    from parley.engine.predict import predict_file
+    from parley.engine.store import RunStore
+    from parley.engine.stored import load_run
+
+    with RunStore(store, create=False) as runs:
+        trained = load_run(runs, run)
+        known = runs.info(run).config["data"].get("target")
+    count = predict_file(trained, data, out, target=target or known, best=best)
+    print(f"{count:,} predictions in {out}")

@@ -1,0 +1,55 @@
+"""Stored runs brought back: the trained model of a run id, for export and prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parley.algorithms.protocol import Method
+from parley.core.errors import InputError
+from parley.engine.checkpoint import Checkpoints
+from parley.engine.config import study_from_dict
+from parley.engine.run import Run
+from parley.engine.store import RunStore
+from parley.engine.train import make_task, pool
+from parley.models.export import FORMATS, Format, export_module
+
+
+def load_run(store: RunStore, run: str) -> Run:
+    """The run as `train` returned it, at its newest checkpoint; `run` is an id, the beginning of one, or 'last'.
+
+    Its data are loaded again, because the model's shape follows from them.
+    """
+    info = store.info(run)
+    if not info.config:
+        raise InputError(f"run '{info.id}' was started from Python without a study, so it cannot be rebuilt by itself.")
+    found = store.checkpoint(info.id)
+    if found is None:
+        raise InputError(f"run '{info.id}' has no checkpoint yet.")
+    study = study_from_dict(info.config)
+    federation = study.federation()
+    if isinstance(study.algorithm, Method) and study.algorithm.pooled:
+        federation = pool(federation)
+    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    _, manifest = found
+    states = Checkpoints(store.folder(info.id)).load(manifest["states"])
+    return Run(
+        study.algorithm, task, federation, states["last"], store.records(info.id), states.get("best"),
+        manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
+    )  # fmt: skip
+
+
+def export_run(
+    store: RunStore, run: str, folder: Path | str, *, best: bool = False, formats: Sequence[Format] = FORMATS
+) -> list[Path]:
+    """Write the run's model (the last, or the best) with a card that says where it comes from; see `export_module`."""
+    loaded = load_run(store, run)
+    info = store.info(run)
+    federation = loaded.federation
+    example = (federation.test or federation.client(federation.ids[0])).x[:8]
+    card = {
+        "run": info.id, "status": info.status, "rounds": loaded.best_round if best else info.rounds,
+        "model": "best" if best else "last", "results": loaded.summary(), "study": info.config,
+        "classes": list(federation.info.classes),
+    }  # fmt: skip
+    return export_module(loaded.module(best=best), example, folder, formats, card)

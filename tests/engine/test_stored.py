@@ -1,0 +1,145 @@
+"""Stored runs brought back, exported and used."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from parley.core.errors import InputError
+from parley.data import DataInfo
+from parley.engine.config import study_from_dict
+from parley.engine.predict import predict_file, predictions_text, read_inputs
+from parley.engine.record import Metric, RoundRecord
+from parley.engine.run import Run
+from parley.engine.store import RunStore
+from parley.engine.stored import export_run, load_run
+from parley.engine.train import train_study
+
+
+def study(algorithm: str = "fedavg", **data: object):
+    table = {"rounds": 3, "data": {"name": "iris", "clients": 4} | data, "model": {"name": "mlp", "hidden": [5]}}
+    return study_from_dict(table | {"algorithm": {"name": algorithm}})
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with RunStore(tmp_path / "runs.db") as store:
+        yield store
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "centralised"])
+def test_a_loaded_run_predicts_as_the_trained_one(store: RunStore, algorithm: str):
+    trained = train_study(study(algorithm), store=store)
+    loaded = load_run(store, "last")
+    assert (loaded.id, loaded.status, loaded.best_round) == (trained.id, "finished", trained.best_round)
+    assert loaded.records == trained.records
+    x = trained.federation.test.x
+    for best in (False, True):
+        torch.testing.assert_close(loaded.predict(x, best=best), trained.predict(x, best=best), rtol=0, atol=0)
+
+
+def test_runs_that_cannot_be_loaded(store: RunStore):
+    bare = store.create("bare", {}, "")
+    with pytest.raises(InputError, match="without a study"):
+        load_run(store, bare)
+    young = store.create("young", study().resolved(), "")
+    with pytest.raises(InputError, match="no checkpoint yet"):
+        load_run(store, young)
+    store.commit(young, [RoundRecord(0, {"seconds": Metric(0.0)})])
+    with pytest.raises(InputError, match="no checkpoint yet"):
+        load_run(store, young)
+
+
+def test_export_takes_the_model_and_its_story(store: RunStore, tmp_path: Path):
+    trained = train_study(study(), store=store)
+    files = export_run(store, "last", tmp_path / "model", formats=["safetensors"])
+    assert sorted(file.name for file in files) == ["README.md", "card.json", "model.safetensors"]
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    for name, value in trained.module().state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=0)
+    story = json.loads((tmp_path / "model" / "card.json").read_text())["provenance"]
+    assert story["run"] == trained.id
+    assert story["study"]["algorithm"]["name"] == "fedavg"
+    assert story["results"]["central/accuracy"] == trained.last()
+
+
+def table(path: Path) -> list[list[str]]:
+    with path.open() as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture
+def trained() -> Run:
+    return train_study(study())
+
+
+def test_predictions_are_the_models(trained: Run, tmp_path: Path):
+    x = trained.federation.test.x
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    rows = "\n".join(",".join([*(repr(float(v)) for v in row), "?"]) for row in x)
+    (tmp_path / "x.csv").write_text(f"a,b,c,d,species\n{rows}\n")
+    expected = torch.softmax(trained.predict(x).double(), 1)
+    names = trained.task.info.classes
+    for source in ("x.safetensors", "x.npz", "x.csv"):
+        assert predict_file(trained, tmp_path / source, tmp_path / "out.csv") == len(x)
+        head, *lines = table(tmp_path / "out.csv")
+        assert head == ["sample", "prediction", *(f"p({name})" for name in names)]
+        assert [line[1] for line in lines] == [names[k] for k in expected.argmax(1)]
+        np.testing.assert_allclose(
+            np.array([line[2:] for line in lines], float), expected.numpy(), rtol=1e-5, atol=1e-9
+        )
+
+
+def test_the_target_column_is_left_out_wherever_it_is(trained: Run, tmp_path: Path):
+    (tmp_path / "x.csv").write_text("a,label,b,c,d\n1,yes,2,3,4\n")
+    x = read_inputs(tmp_path / "x.csv", trained.task.info, "label")
+    torch.testing.assert_close(x, torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("x.txt", b"", "must be a .csv, .npz or .safetensors file"),
+        ("x.npz", b"PK nothing", "cannot be read as .npz"),
+        ("x.safetensors", b"nothing", "cannot be read as .safetensors"),
+        ("x.csv", b"a,b\n1,2\n", "it has 2 input columns, but the model takes 4"),
+        ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 does not have 4 columns"),
+        ("x.csv", b"a,b,c,d\n1,2,3,x\n", "could not convert"),
+        ("x.csv", b"a,b,c,d\n", "holds 0 samples"),
+        ("x.csv", b"", "it has 0 input columns"),
+    ],
+)
+def test_files_that_cannot_be_predicted(tmp_path: Path, name: str, content: bytes, sentence: str):
+    (tmp_path / name).write_bytes(content)
+    info = DataInfo("table", (4,), 3, "classification")
+    with pytest.raises(InputError, match=sentence):
+        read_inputs(tmp_path / name, info)
+
+
+def test_other_mistakes(trained: Run, tmp_path: Path):
+    with pytest.raises(InputError, match="there is no file"):
+        read_inputs(tmp_path / "none.csv", trained.task.info)
+    np.savez(tmp_path / "y.npz", y=np.zeros(3))
+    with pytest.raises(InputError, match="no array 'x'"):
+        read_inputs(tmp_path / "y.npz", trained.task.info)
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 5), np.float32))
+    with pytest.raises(InputError, match=r"samples of shape \(5,\), but the model takes samples of shape \(4,\)"):
+        read_inputs(tmp_path / "x.npz", trained.task.info)
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 4), np.float32))
+    with pytest.raises(InputError, match="cannot be written"):
+        predict_file(trained, tmp_path / "x.npz", tmp_path / "x.npz" / "out.csv")
+
+
+def test_values_of_a_regression():
+    info = DataInfo("table", (4,), 1, "regression")
+    assert predictions_text(torch.tensor([[1.5], [2.5]]), info) == "sample,value\n0,1.5\n1,2.5\n"
+    two = DataInfo("table", (4,), 2, "regression")
+    assert predictions_text(torch.tensor([[1.5, 2.0]]), two) == "sample,value 0,value 1\n0,1.5,2.0\n"
+    text = DataInfo("text", (4,), 3, "text")
+    with pytest.raises(InputError, match="sequence"):
+        predictions_text(torch.zeros(2, 3, 4), text)
