@@ -1,5 +1,7 @@
 """Plans: which samples each step sees."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -34,7 +36,7 @@ def test_every_sample_is_seen_once_per_pass(size: int, batch: int | None, epochs
     for number in range(epochs):
         one = steps[number * per_pass : (number + 1) * per_pass]
         assert [len(step) for step in one[:-1]] == [each] * (per_pass - 1)
-        assert sorted(sum(one, [])) == list(range(size))
+        assert sorted(chain(*one)) == list(range(size))
 
 
 @quick
@@ -45,7 +47,7 @@ def test_steps_cut_a_pass_short(size: int, batch: int | None, count: int, seed: 
     assert len(steps) == count
     per_pass = -(-size // min(batch or size, size))
     for first in range(0, count, per_pass):
-        seen = sum(steps[first : first + per_pass], [])
+        seen = list(chain(*steps[first : first + per_pass]))
         assert len(set(seen)) == len(seen)
     longer = steps_of(Work(steps=count + 5, batch=batch).plan(size, Key(seed)), size)
     assert longer[:count] == steps  # more work begins like less work

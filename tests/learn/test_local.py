@@ -203,7 +203,7 @@ def test_options_and_step_sizes_are_checked():
             LocalOptimizer(lr=lr)
 
 
-# -- dense chains against autograd, and modules that only torch.func can stack -------------------------------------------
+# -- dense chains against autograd, and modules that only torch.func can stack ----------------------------------
 
 ACTIVATIONS = [
     nn.ReLU(), nn.Tanh(), nn.Sigmoid(), nn.LeakyReLU(0.1), nn.GELU(), nn.GELU(approximate="tanh"), nn.Identity(),
