@@ -14,6 +14,7 @@ from parley.algorithms.protocol import Algorithm, Method
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, Federation
+from parley.data.sources import InMemory
 from parley.engine.evaluation import Evaluator
 from parley.engine.listeners import Listener
 from parley.engine.loop import Keeper, Loop
@@ -143,7 +144,7 @@ def pool(federation: Federation) -> Federation:
     """All clients' samples at one client, for centralised baselines."""
     clients = [federation.client(client) for client in federation.ids]
     data = ClientData(torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients]))
-    return Federation.from_arrays({"all": data}, test=federation.test, public=federation.public, info=federation.info)
+    return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
 
 
 @torch.no_grad()
