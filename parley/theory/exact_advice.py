@@ -1,8 +1,8 @@
 """Which gamma, K, alpha and server for T rounds when A_i and c_i are known: the least *actual* distance at round T.
 
 On quadratics round T is a closed form, x_T - x* = drift + V p_T(Lambda) V' (x_0 - x~), so nothing has to be bounded: a
-coarse search over (gamma, K, alpha) with the server tuned to each surrogate's own spectrum, then a local polish of all
-continuous parameters, the server's included. The result is the best for this start and this T, not a robust rule.
+coarse search over (gamma, K, alpha) and servers around the one tuned to each surrogate's spectrum, then a local polish
+of all continuous parameters. The result is the best for this start and this T, not a robust rule.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,16 @@ from scipy.optimize import minimize
 
 from parley.theory.advice import check_request
 from parley.theory.rounds import Descent, Rounds
-from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
+from parley.theory.servers import ServerSetting, check_server, error_factors, spectral_radius, tune
 from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
-POLISHED = 8
+POLISHED = 10
 """How many of the coarse candidates get a local search."""
+STEP_FACTORS = (1.0, 0.4, 0.6, 0.8, 1.2, 1.5)
+"""Server steps tried in the coarse search, as multiples of the tuned one: few rounds can gain from being off-tune."""
+MOMENTA = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
+"""Server momenta tried beside the tuned one."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def best_exact_setting(
     extremes = [search.tuned(0.0, 1, 0.0), search.tuned(0.5 / L, one_shot_steps, 0.0)]
     coarse = sorted(search.candidates(), key=lambda choice: choice.distance)
     rounding = np.finfo(np.float64).eps * (search.model.start_distance + clients.C)
-    starts = _spread_over_steps(coarse, POLISHED) if coarse[0].distance > rounding else []
+    starts = _different(coarse, POLISHED) if coarse[0].distance > rounding else []
     best = min([coarse[0], *(search.polish(choice) for choice in starts)], key=lambda choice: choice.distance)
     return ExactAdvice(best, *extremes)
 
@@ -90,21 +94,32 @@ class _Search:
         return limit if self.max_gamma is None else min(limit, self.max_gamma)
 
     def candidates(self) -> Iterator[ExactChoice]:
-        """The coarse grid, each point with its server tuned to its surrogate's spectrum."""
+        """The coarse grid over clients' settings, each with the best of a grid of servers around the tuned one."""
         mu, L = self.clients.mu, self.clients.L
         longest = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) if self.max_steps is None else self.max_steps
-        yield self.tuned(0.0, 1, 0.0)
+        yield self.searched(0.0, 1, 0.0)
         counts = {round(float(count)) for count in np.geomspace(2, longest, 14)} if longest > 1 else set()
         for alpha in (0.0, *np.geomspace(mu, L, 3)):
             limit = self.gamma_limit(alpha)
             for K in sorted(counts) if limit > 0 else []:
                 for share in (*np.geomspace(1e-4, 0.3, 12), 0.5, 0.7, 0.85, 0.95, 1.0):
-                    yield self.tuned(limit * share, K, alpha)
+                    yield self.searched(float(limit * share), K, float(alpha))
 
     def tuned(self, gamma: float, K: int, alpha: float) -> ExactChoice:
         descent = self.model.descent(gamma, K, alpha)
         setting = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
         return self.choice(descent, gamma, K, alpha, setting.eta, setting.momentum)
+
+    def searched(self, gamma: float, K: int, alpha: float) -> ExactChoice:
+        descent = self.model.descent(gamma, K, alpha)
+        tuned = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
+        momenta = [tuned.momentum] if self.server == "none" else [tuned.momentum, *MOMENTA]
+        eta, beta = (grid.reshape(-1, 1) for grid in np.meshgrid(tuned.eta * np.array(STEP_FACTORS), momenta))
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = error_factors(self.server, eta, beta, descent.eigenvalues, self.rounds) * descent.start
+            found = np.linalg.norm(left + descent.drift, axis=1)
+        best = int(np.argmin(np.where(np.isfinite(found), found, np.inf)))
+        return self.choice(descent, gamma, K, alpha, float(eta[best, 0]), float(beta[best, 0]))
 
     def choice(self, descent: Descent, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
         left = descent.remaining(self.server, eta, beta, self.rounds)
@@ -153,16 +168,13 @@ class _Search:
         return min(choice, polished, key=lambda candidate: candidate.distance)
 
 
-def _spread_over_steps(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
-    """The best `count` candidates, at most two of one (K, alpha), so that the polish starts from different places."""
-    taken: dict[tuple[int, float], int] = {}
-    chosen: list[ExactChoice] = []
+def _different(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
+    """The best `count` candidates, one for each alpha and level of log(kappa): many (gamma, K) are nearly the same."""
+    widest = max(np.log(choice.kappa) for choice in ordered)
+    firsts: dict[tuple[float, int], ExactChoice] = {}
     for choice in ordered:
-        key = (choice.K, choice.alpha)
-        if taken.get(key, 0) < 2 and len(chosen) < count:
-            taken[key] = taken.get(key, 0) + 1
-            chosen.append(choice)
-    return chosen
+        firsts.setdefault((choice.alpha, round(16 * float(np.log(choice.kappa)) / max(widest, 1e-12))), choice)
+    return list(firsts.values())[:count]
 
 
 def _nelder_mead(objective: Callable[[Array], float], first: Array) -> Array:

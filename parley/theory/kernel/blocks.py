@@ -1,0 +1,81 @@
+"""The block diagonal matrix P (paper 000, eq. 12) through one eigendecomposition per client; P itself is never formed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import eigh
+
+from parley.core.errors import InputError
+from parley.theory.kernel.kernels import Kernel
+from parley.theory.kernel.methods import Method
+from parley.theory.kernel.points import Samples
+from parley.theory.theta import Array
+
+
+def psd_eigh(matrix: Array, what: str, overwrite: bool = False) -> tuple[Array, Array]:
+    """Eigenvalues (ascending, at least 0) and eigenvectors of a positive semidefinite matrix; refuses an indefinite one."""
+    values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
+    # Rounding in the entries alone moves an eigenvalue by about this much.
+    floor = 10 * len(values) * np.finfo(np.float64).eps * max(float(values[-1]), -float(values[0]))
+    if values[0] < -floor:
+        raise InputError(f"{what} is not positive semidefinite (eigenvalue {values[0]:.3g}); this is not a kernel.")
+    return np.maximum(values, 0.0), vectors
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """P of one federation: eigenvalues and eigenvectors of each K_i = [k(x_ij, x_il) / n_i]."""
+
+    method: Method
+    slices: tuple[slice, ...]
+    eigenvalues: Sequence[Array]
+    """Of K_i, [n_i] each."""
+    eigenvectors: Sequence[Array]
+
+    @classmethod
+    def of(cls, kernel: Kernel, samples: Samples, method: Method) -> "Blocks":
+        """Checks gamma < 1 for FedAvg; costs sum_i n_i^3 time and sum_i n_i^2 memory."""
+        values, vectors = [], []
+        for number, (part, size) in enumerate(zip(samples.slices, samples.sizes, strict=True)):
+            points = samples.x[part]
+            gram = kernel(points, points)
+            if not np.isfinite(gram).all():
+                raise InputError(f"the kernel is not finite at client {number}'s points; rescale the data.")
+            spectrum = psd_eigh(gram / size, f"the kernel matrix of client {number}", overwrite=True)
+            values.append(spectrum[0])
+            vectors.append(spectrum[1])
+        blocks = cls(method, samples.slices, values, vectors)
+        method.check(blocks.gamma)
+        return blocks
+
+    @cached_property
+    def gamma(self) -> float:
+        """eta * max_i ||K_i||."""
+        return self.method.eta * max(float(values[-1]) for values in self.eigenvalues)
+
+    @property
+    def kappa(self) -> float:
+        """Eq. (14), the bound on ||P|| ||P^-1||."""
+        return self.method.kappa(self.gamma)
+
+    @cached_property
+    def condition(self) -> float:
+        """||P|| ||P^-1|| itself."""
+        multipliers = np.concatenate([self.method.multiplier(values) for values in self.eigenvalues])
+        return float(multipliers.max() / multipliers.min())
+
+    def apply(self, vector: Array, power: float = 1.0) -> Array:
+        """P^power times a vector [N] or the columns of a matrix [N, k]."""
+        result = np.empty_like(vector, dtype=np.float64)
+        for part, values, vectors in zip(self.slices, self.eigenvalues, self.eigenvectors, strict=True):
+            multiplier = self.method.multiplier(values) ** power
+            rotated = vectors.T @ vector[part]
+            result[part] = vectors @ (multiplier[:, None] * rotated if vector.ndim == 2 else multiplier * rotated)
+        return result
+
+    def block(self, client: int, power: float = 1.0) -> Array:
+        """P_ii^power, [n_i, n_i]."""
+        values, vectors = self.eigenvalues[client], self.eigenvectors[client]
+        return np.asarray((vectors * self.method.multiplier(values) ** power) @ vectors.T, dtype=np.float64)

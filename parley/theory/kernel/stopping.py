@@ -1,0 +1,102 @@
+"""When to stop: the empirical Rademacher complexity (22) and the rule (23) of paper 000, and the noise level it needs.
+
+The rule balances the worst bias over ||f_0 - f*||_H <= norm against the variance. It knows nothing else about f*: for
+a truth much smoother than the kernel's worst, or of another norm than stated, the best round is elsewhere by large factors.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+from scipy.optimize import brentq, minimize_scalar
+
+from parley.core.errors import InputError
+from parley.theory.kernel.federation import KernelFederation
+from parley.theory.kernel.methods import Method
+from parley.theory.theta import Array
+
+
+def rademacher(eigenvalues: npt.ArrayLike, N: int, epsilon: npt.ArrayLike) -> Array:
+    """R(epsilon) of (22), elementwise, from the eigenvalues of K (those left out count as zero)."""
+    values, radius = np.asarray(eigenvalues, dtype=np.float64), np.asarray(epsilon, dtype=np.float64)
+    return np.asarray(np.sqrt(np.minimum(values, radius[..., None] ** 2).sum(axis=-1) / N), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The answer of the stopping rule."""
+
+    T: int
+    """The last round to run; 0 means that f_0 is already as good as the rule can promise."""
+    time: float
+    """eta * s * t at which bias and variance balance: it depends on the data and sigma only, not on the method."""
+    sigma: float
+    norm: float
+    """The assumed ||f_0 - f*||_H; the rule of the paper takes 1."""
+
+    @property
+    def error(self) -> float:
+        """1 / (eta s T), the squared error's order at T."""
+        return 1 / self.time
+
+
+def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: Method, sigma: float, norm: float = 1.0) -> Stop:
+    """T = max { t : R(1/sqrt(eta t s)) <= norm / (sqrt(2e) sigma eta t s) }, eq. (23) for norm = 1."""
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if not np.isfinite(values).all() or not (values > 0).any():
+        raise InputError("the stopping rule needs finite eigenvalues of K, at least one of them positive.")
+    if not 0 < sigma < np.inf:
+        raise InputError(
+            f"the noise level sigma must be positive, not {sigma:g}; without noise there is no need to stop."
+        )
+    if not 0 < norm < np.inf:
+        raise InputError(f"norm, the distance ||f_0 - f*||_H, must be positive and finite, not {norm:g}.")
+    goal = norm / (np.sqrt(2 * np.e) * sigma)
+
+    def excess(log_time: float) -> float:
+        time = np.exp(log_time)
+        # time * R(1/sqrt(time)) grows with time, so the rounds that meet (23) are 1, ..., T.
+        return float(np.log(time * rademacher(values, N, 1 / np.sqrt(time)) / goal))
+
+    low, high = -1.0, 1.0
+    while excess(low) > 0:
+        low *= 2
+    while excess(high) < 0:
+        high *= 2
+    time = float(np.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
+    # The root is exact to rounding: a round that meets the rule with equality counts.
+    return Stop(int(np.floor(time / (method.eta * method.s) * (1 + 1e-12))), time, sigma, norm)
+
+
+def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:
+    """The noise level from the data alone: kernel ridge regression with the penalty of least generalised cross-validation.
+
+    sigma^2 = ||y - f||^2 / (N - degrees of freedom). One N^3 eigendecomposition of K; refuses data that the kernel
+    fits without leaving degrees of freedom.
+    """
+    values, vectors = eigh(federation.gram.dense, check_finite=False)
+    targets = federation.samples.values(y)
+    return sigma_from_coordinates(np.maximum(values, 0.0), np.asarray(vectors.T @ targets), 0.0, len(targets))
+
+
+def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: float, N: int) -> float:
+    """As `estimate_sigma` from the coordinates of y in K's eigenvectors; `outside` is the squared norm of the rest of y."""
+    left_over = N - len(eigenvalues)
+
+    def residual(log_penalty: float) -> tuple[float, float]:
+        shrunk = 1 / (1 + eigenvalues / np.exp(log_penalty))
+        return float(((shrunk * coordinates) ** 2).sum()) + outside, float(shrunk.sum()) + left_over
+
+    def criterion(log_penalty: float) -> float:
+        squares, freedom = residual(log_penalty)
+        return N * squares / freedom**2
+
+    top = np.log(max(float(eigenvalues.max()), np.finfo(np.float64).tiny))
+    grid = np.linspace(top - 35, top + 5, 161)
+    best = int(np.argmin([criterion(value) for value in grid]))
+    found = minimize_scalar(criterion, bounds=(grid[max(best - 1, 0)], grid[min(best + 1, 160)]), method="bounded")
+    squares, freedom = residual(float(found.x))
+    if freedom < 0.02 * N:
+        raise InputError("the kernel interpolates the data, so their noise cannot be told from them; give sigma.")
+    return float(np.sqrt(squares / freedom))

@@ -1,0 +1,128 @@
+"""All rounds of one training run in closed form, its limit, and predictions at new points (paper 000, Proposition 3).
+
+trajectory(federation, y).at([1, 10, 100])            # f_t at the training points, [N, 3]
+trajectory(federation, y).predict(x_new, 100)         # f_100 at new points
+trajectory(federation, y, basis=lowrank_basis(federation, 1e-8))
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from parley.core.errors import InputError
+from parley.theory.kernel.basis import Basis, exact_basis, krylov_basis
+from parley.theory.kernel.decay import as_rounds, gathered, learned
+from parley.theory.kernel.federation import KernelFederation
+from parley.theory.kernel.gram import cross_product
+from parley.theory.kernel.points import as_points
+from parley.theory.theta import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """f_t for every t: f_t = f_0 + (1/N) sum_j c_t[j] k(., x_j). Build it with `trajectory` or `krylov_trajectory`.
+
+    `t` is a round or a list of T rounds; results are [N] or [N, T]. In the low-rank case all of it holds exactly for
+    the low-rank kernel, with the exact P.
+    """
+
+    federation: KernelFederation
+    basis: Basis
+    start: Array
+    """f_0 at the training points, [N]."""
+    residual: Array
+    """P^1/2 (y - f_0), [N]."""
+
+    def at(self, t: npt.ArrayLike) -> Array:
+        """f_t at the training points."""
+        rounds = self._rounds(t)
+        fitted = self._fitted(learned(self._steps, rounds))
+        return fitted if rounds.ndim else fitted[:, 0]
+
+    def limit(self) -> Array:
+        """f_t at the training points as t -> infinity, [N]: y projected, in the metric of P, on what K can express.
+
+        Directions with Lambda below rounding error of the largest count as never learned.
+        """
+        self._rounds(np.inf)
+        values = self.basis.values
+        floor = len(self.start) * np.finfo(np.float64).eps * (values[0] if len(values) else 0.0)
+        return self._fitted((values > floor).astype(np.float64)[:, None])[:, 0]
+
+    def coefficients(self, t: npt.ArrayLike) -> Array:
+        """c_t."""
+        rounds = self._rounds(t)
+        eta = self.federation.method.eta
+        parts = self.basis.vectors @ (eta * gathered(self._steps, rounds) * self._weights[:, None])
+        if not self.basis.complete:
+            outside = self.residual - self.basis.vectors @ self._weights
+            parts = parts + outside[:, None] * eta * rounds
+        result = self.federation.blocks.apply(np.asarray(parts, dtype=np.float64), 0.5)
+        return result if rounds.ndim else result[:, 0]
+
+    def predict(self, x: npt.ArrayLike, t: npt.ArrayLike, start: npt.ArrayLike = 0.0) -> Array:
+        """f_t at new points [m, p]; `start` is f_0 there, a number or [m]. Gives [m] or [m, T]."""
+        sums = cross_product(
+            self.federation.kernel, as_points(x, "the new points"), self.federation.samples.x, self.coefficients(t)
+        )
+        initial = np.asarray(start, dtype=np.float64)
+        return sums + (initial[:, None] if sums.ndim == 2 and initial.ndim else initial)
+
+    def distance(self, t: npt.ArrayLike) -> Array:
+        """||f_t - f_0||_H, a number or [T]."""
+        rounds = self._rounds(t)
+        size = self.federation.method.eta * gathered(self._steps, rounds) * self._weights[:, None]
+        squares = self.basis.values @ size**2 / len(self.start)
+        return np.asarray(np.sqrt(squares) if rounds.ndim else np.sqrt(squares[0]), dtype=np.float64)
+
+    def _fitted(self, share: Array) -> Array:
+        moved = self.federation.blocks.apply(self.basis.vectors @ (share * self._weights[:, None]), -0.5)
+        return np.asarray(self.start[:, None] + moved, dtype=np.float64)
+
+    def _rounds(self, t: npt.ArrayLike) -> Array:
+        rounds = as_rounds(t)
+        if rounds.max() > self.basis.rounds:
+            raise InputError(
+                f"this Krylov basis serves rounds up to {self.basis.rounds:g}; ask for more rounds at once."
+            )
+        return rounds
+
+    @cached_property
+    def _steps(self) -> Array:
+        return np.minimum(self.federation.method.eta * self.basis.values, 1.0)[:, None]
+
+    @cached_property
+    def _weights(self) -> Array:
+        return np.asarray(self.basis.vectors.T @ self.residual, dtype=np.float64)
+
+
+def trajectory(
+    federation: KernelFederation,
+    y: npt.ArrayLike,
+    start: npt.ArrayLike | None = None,
+    basis: Basis | None = None,
+) -> Trajectory:
+    """The run from f_0 = `start` at the training points (default 0) on targets y; a `basis` serves many runs."""
+    targets, initial = _values(federation, y, start)
+    found = exact_basis(federation) if basis is None else basis
+    return Trajectory(federation, found, initial, federation.blocks.apply(targets - initial, 0.5))
+
+
+def krylov_trajectory(
+    federation: KernelFederation,
+    y: npt.ArrayLike,
+    rounds: npt.ArrayLike,
+    start: npt.ArrayLike | None = None,
+    tolerance: float = 1e-12,
+) -> Trajectory:
+    """As `trajectory`, for rounds up to max(rounds) only, from products with K alone; it has no limit."""
+    targets, initial = _values(federation, y, start)
+    residual = federation.blocks.apply(targets - initial, 0.5)
+    return Trajectory(federation, krylov_basis(federation, residual, rounds, tolerance), initial, residual)
+
+
+def _values(federation: KernelFederation, y: npt.ArrayLike, start: npt.ArrayLike | None) -> tuple[Array, Array]:
+    targets = federation.samples.values(y)
+    return targets, np.zeros_like(targets) if start is None else federation.samples.values(start, "start")

@@ -1,0 +1,157 @@
+"""best_setting against brute force on the corrected bound, and against the actual distance on random problems."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.core.errors import InputError
+from parley.theory import pareto
+from parley.theory.condition import curvature_bound, log_distortion_spread
+from parley.theory.servers import SERVERS, tune
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    exponent=st.floats(0, 8),
+    rounds=st.sampled_from([1, 2, 5, 30, 300, 10**4, 10**6]),
+    start_distance=st.sampled_from([0.0, 1e-3, 0.3, 1.0, 20.0, 1e4]),
+    C=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
+    server=st.sampled_from(SERVERS),
+    alpha=st.sampled_from([0.0, 0.01, 1.0]),
+    max_steps=st.sampled_from([None, 1, 3, 100]),
+    max_gamma=st.sampled_from([None, 0.0, 0.01, 0.4]),
+)
+def test_beats_every_point_of_a_grid(
+    exponent: float,
+    rounds: int,
+    start_distance: float,
+    C: float,
+    server: str,
+    alpha: float,
+    max_steps: int | None,
+    max_gamma: float | None,
+) -> None:
+    L, mu = 1.0, 10.0**-exponent
+    advice = pareto.best_setting(
+        rounds=rounds,
+        start_distance=start_distance,
+        C=C,
+        L=L,
+        mu=mu,
+        server=server,
+        alpha=alpha,
+        max_steps=max_steps,
+        max_gamma=max_gamma,
+    )
+    best = advice.best
+    assert best.K >= 1
+    assert 0 <= best.gamma < 1 / (L + alpha)
+    assert max_steps is None or max_steps >= best.K
+    assert max_gamma is None or best.gamma <= max_gamma
+    gammas = np.append(0.0, np.geomspace(1e-9, 1 - 1e-6, 80)) / (L + alpha)
+    gammas = gammas[gammas <= (np.inf if max_gamma is None else max_gamma)][:, None]
+    counts = np.unique(np.geomspace(1, max_steps or 1e9, 60).round())
+    spread = log_distortion_spread(L, mu, gammas, counts, alpha)
+    convergence, drift = pareto.bound_terms(spread, L / mu, rounds, start_distance, C, server)
+    assert best.bound <= (convergence + drift).min() * (1 + 1e-9)
+    # The reported terms are those of the reported setting.
+    terms = [
+        float(term)
+        for term in pareto.bound_terms(
+            log_distortion_spread(L, mu, best.gamma, best.K, alpha), L / mu, rounds, start_distance, C, server
+        )
+    ]
+    assert [best.convergence, best.drift] == pytest.approx(terms, rel=1e-12)
+    assert best.server == tune(server, *curvature_bound(L, mu, best.gamma, best.K, alpha, "fedavg"))
+    assert (advice.minibatch_sgd.drift, advice.minibatch_sgd.kappa) == pytest.approx((0.0, L / mu))
+    assert advice.one_shot.kappa == pytest.approx(1.0, abs=1e-12)
+    if max_steps is None and max_gamma is None and alpha == 0:
+        assert best.bound <= min(advice.minibatch_sgd.bound, advice.one_shot.bound) * (1 + 1e-12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), rounds=st.integers(1, 50), server=st.sampled_from(SERVERS))
+def test_the_bound_holds_for_the_advised_setting(seed: int, rounds: int, server: str, problem: Callable) -> None:
+    clients, _, _, rng = problem(seed)
+    model = pareto.Rounds(clients, rng.standard_normal(clients.c.shape[1]) * 10 ** rng.uniform(-1, 2))
+    advice = pareto.best_setting(
+        rounds=rounds, start_distance=model.start_distance, C=clients.C, L=clients.L, mu=clients.mu, server=server
+    )
+    for choice in (advice.best, advice.minibatch_sgd, advice.one_shot):
+        actual = model.descent(choice.gamma, choice.K).distance(server, choice.server, rounds)
+        assert actual <= choice.bound * (1 + 1e-9) + 1e-11 * (model.start_distance + clients.C)
+
+
+def advice_problem(seed: int, related: bool) -> tuple[pareto.Rounds, int]:
+    """2-20 clients in 2-20 dimensions, kappa_0 from 10 to 1e4, T from 3 to 100, start 1 to 100 away from x*."""
+    rng = np.random.default_rng(seed)
+    dimension, count = (int(n) for n in rng.integers(2, 21, 2))
+    rotation = 10 ** rng.uniform(-2, 0)
+    clients = pareto.random_clients(dimension, count, 10 ** rng.uniform(1, 4), rng, rotation if related else np.inf)
+    direction = rng.standard_normal(dimension)
+    start = clients.empirical_minimiser + direction * 10 ** rng.uniform(0, 2) / np.linalg.norm(direction)
+    return pareto.Rounds(clients, start), round(10 ** rng.uniform(0.5, 2))
+
+
+def regret(seed: int, server: str, related: bool) -> float:
+    """Actual distance at T of the advised setting over the best grid point's; all servers tuned from L and mu alone."""
+    model, rounds = advice_problem(seed, related)
+    L, mu = model.clients.L, model.clients.mu
+
+    def actual(gamma: float, K: int) -> float:
+        setting = tune(server, *curvature_bound(L, mu, gamma, K, 0.0, "fedavg"))
+        return model.descent(gamma, K).distance(server, setting, rounds)
+
+    best = pareto.best_setting(
+        rounds=rounds, start_distance=model.start_distance, C=model.clients.C, L=L, mu=mu, server=server
+    ).best
+    grid = [(0.0, 1)]
+    for K in (2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 100_000):
+        grid += [(gamma / L, K) for gamma in np.geomspace(1e-4, 0.99, 20)]
+    rounding = 1e-12 * (model.start_distance + model.clients.C)
+    return (actual(best.gamma, best.K) + rounding) / (min(actual(*point) for point in grid) + rounding)
+
+
+@pytest.mark.parametrize("related", [True, False])
+def test_heavy_ball_advice_from_constants_is_within_twice_the_best(related: bool) -> None:
+    """On at least 75 of 100 problems; docs/pareto.md has the distributions of all three servers."""
+    regrets = np.array([regret(seed, "heavy-ball", related) for seed in range(100)])
+    assert (regrets <= 2).mean() >= 0.75, np.quantile(regrets, [0.25, 0.5, 0.75, 0.9, 1.0])
+
+
+def test_kappa0_alone_gives_gamma_in_units_of_one_over_l() -> None:
+    request = {"rounds": 20, "start_distance": 5.0, "C": 1.0, "server": "heavy-ball"}
+    free = pareto.best_setting(kappa0=100.0, **request).best
+    scaled = pareto.best_setting(L=300.0, mu=3.0, **request).best
+    assert (scaled.K, scaled.gamma * 300.0) == (free.K, pytest.approx(free.gamma, rel=1e-6))
+    assert scaled.server.eta * 300.0 == pytest.approx(free.server.eta, rel=1e-6)
+    assert scaled.bound == pytest.approx(free.bound, rel=1e-9)
+
+
+def test_few_rounds_ask_for_more_local_work_than_many() -> None:
+    request = {"kappa0": 100.0, "start_distance": 50.0, "C": 1.0}
+    few, some, many = (pareto.best_setting(rounds=T, **request).best for T in (3, 100, 2000))
+    assert few.kappa < some.kappa < many.kappa
+    assert many.kappa == pytest.approx(100.0, rel=0.05)
+
+
+def test_refusals_name_the_condition() -> None:
+    request = {"rounds": 5, "start_distance": 1.0, "C": 1.0}
+    for wrong, words in (
+        ({}, "either kappa0, or both"),
+        ({"kappa0": 10.0, "L": 1.0}, "either kappa0, or both"),
+        ({"kappa0": 0.5}, "1 <= kappa0"),
+        ({"L": 1.0, "mu": 0.0}, "mu > 0"),
+        ({"kappa0": 10.0, "rounds": 0}, "rounds"),
+        ({"kappa0": 10.0, "start_distance": -1.0}, "start distance"),
+        ({"kappa0": 10.0, "C": float("nan")}, "C >= 0"),
+        ({"kappa0": 10.0, "server": "nestrov"}, "did you mean 'nesterov'"),
+        ({"kappa0": 10.0, "max_steps": 0}, "local steps"),
+        ({"kappa0": 10.0, "max_gamma": -1.0}, "client step"),
+        ({"kappa0": 10.0, "alpha": -1.0}, "alpha"),
+    ):
+        with pytest.raises(InputError, match=words):
+            pareto.best_setting(**{**request, **wrong})
