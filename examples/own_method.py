@@ -1,4 +1,4 @@
-"""A federated method of your own, with memory: every client sends only what changed enough, and keeps the rest for later.
+"""A federated method of your own, with memory: clients send what changed most and keep the rest for later.
 
     python examples/own_method.py
 
@@ -56,7 +56,7 @@ def main() -> None:
     federation = pl.data.digits().split(pl.Dirichlet(0.3), clients=20, seed=0)
     for method in (pl.FedAvg(lr=0.1), LazyAverage(share=0.1), LazyAverage(share=0.01)):
         run = pl.train(method, federation, model=pl.models.mlp(32), rounds=40, cohort=10)
-        print(f"{method}: best accuracy {run.best():.3f}")
+        print(f"{type(method).__name__:12} {run.best():.3f}")
 
 
 if __name__ == "__main__":
