@@ -1,0 +1,135 @@
+"""The family's settings, its messages, and what each part of a round carries."""
+
+import pytest
+import torch
+from torch import nn
+
+from parley.algorithms import algorithms
+from parley.algorithms.baselines import LocalOnly
+from parley.algorithms.local_update import FOMAML, MAML, FedAvg, FedProx, FedSGD, LocalUpdate
+from parley.algorithms.protocol import Algorithm, Cohort, Method, Replies
+from parley.core.errors import InputError
+from parley.core.key import Key
+from parley.core.message import Memory, Message
+from parley.core.tree import schema
+from parley.data import ClientData, DataInfo
+from parley.learn.losses import losses
+from parley.learn.task import Task
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: FedAvg(steps=1, epochs=1), "either steps or epochs"),
+        (lambda: FedAvg(steps=0), "steps must be at least 1"),
+        (lambda: FedAvg(batch=-1), "batch must be at least 1"),
+        (lambda: FedAvg(lr=0.0), "needs lr > 0"),
+        (lambda: FedAvg(lr=-0.1), "at least 0"),
+        (lambda: FedAvg(theta="last"), 'theta = "all"'),
+        (lambda: FedProx(alpha=-1.0), "alpha"),
+        (lambda: FedProx(alpha=float("nan")), "alpha"),
+        (lambda: LocalUpdate(theta=(1.0, 2.0), steps=3), "steps must be 2"),
+        (lambda: LocalUpdate(theta=(1.0, 2.0)), "steps must be 2"),
+        (lambda: LocalUpdate(theta=(0.0, 0.0), steps=2), "not all zero"),
+        (lambda: LocalUpdate(theta=(1.0, -1.0), steps=2), "not negative"),
+        (lambda: LocalUpdate(optimizer="adam"), "plain local SGD"),
+        (lambda: LocalUpdate(options={"momentum": 0.9}), "plain local SGD"),
+        (lambda: FedAvg(optimizer="sdg"), "did you mean 'sgd'"),
+        (lambda: MAML(steps=1, form="delta"), "MAML"),
+        (lambda: MAML(steps=1, theta="last"), "MAML"),
+        (lambda: LocalOnly(lr=-1.0), "at least 0"),
+    ],
+)
+def test_settings_that_make_no_sense(make, says: str):
+    with pytest.raises(InputError, match=says):
+        make()
+
+
+def test_defaults_mean_one_epoch_and_zero_means_all_samples():
+    assert (FedAvg().steps, FedAvg().epochs) == (None, 1)
+    assert FedAvg(batch=0).batch is None
+    assert LocalOnly(batch=0).work().batch is None
+    assert FedSGD().work().count(100) == 1
+    assert LocalUpdate(theta=[1, 2], steps=2).theta == (1.0, 2.0)
+    assert FOMAML().theta == "last"
+
+
+@pytest.mark.parametrize("name", list(algorithms))
+def test_every_registered_algorithm_is_one(name: str):
+    kind = algorithms[name]
+    made = kind()
+    assert isinstance(made, Algorithm)
+    assert isinstance(made, Method)
+    assert kind.__doc__
+    hash(name)
+    assert made == kind()
+
+
+@pytest.fixture
+def normed() -> Task:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    return Task(module, losses["cross-entropy"], DataInfo("toy", (3,), 2, "classification"), 2)
+
+
+def client(seed: int, shift: float = 0.0) -> ClientData:
+    random = Key(seed).torch()
+    return ClientData(torch.randn(8, 3, generator=random) + shift, torch.randint(2, (8,), generator=random))
+
+
+def test_averaged_buffers_travel_both_ways(normed: Task):
+    algorithm = FedAvg(steps=2, batch=None)
+    state = algorithm.init(normed, Key(0))
+    message = algorithm.broadcast(normed, state, 1)
+    replies = {str(i): algorithm.client(normed, message, Memory(), client(i, i), Key(i)).message for i in range(2)}
+    assert all(schema(reply.tensors) == algorithm.expected(normed) for reply in replies.values())
+    state = algorithm.aggregate(normed, state, Replies(replies, {"0": 0.25, "1": 0.75}), 1, Key(0))
+    means = [reply["buffers"]["1.running_mean"] for reply in replies.values()]
+    torch.testing.assert_close(state["buffers"]["1.running_mean"], 0.25 * means[0] + 0.75 * means[1])
+    assert state["buffers"]["1.num_batches_tracked"] == 2
+    assert algorithm.weights(normed, state).keys() == normed.module.state_dict().keys()
+
+
+def test_local_buffers_never_travel(normed: Task):
+    task = Task(normed.module, normed.loss, normed.info, 2, "local")
+    algorithm = FedAvg(steps=2, batch=None)
+    state = algorithm.init(task, Key(0))
+    message = algorithm.broadcast(task, state, 1)
+    assert message["buffers"] == {}
+    first = algorithm.client(task, message, Memory(), client(0), Key(0))
+    assert first.message["buffers"] == {}
+    assert first.memory is not None
+    assert first.memory["buffers"]["1.num_batches_tracked"] == 2
+    second = algorithm.client(task, message, first.memory, client(0), Key(0))
+    assert second.memory is not None
+    assert second.memory["buffers"]["1.num_batches_tracked"] == 4
+    state = algorithm.aggregate(task, state, Replies({"0": first.message}, {"0": 1.0}), 1, Key(0))
+    assert state["buffers"] == {}
+    x = client(1).x
+    with torch.no_grad():
+        own = algorithm.predictor(task, state, second.memory)(x)
+        central = algorithm.predictor(task, state)(x)  # with the statistics of the batch
+        empty = algorithm.predictor(task, state, Memory())(x)
+    assert not torch.allclose(own, central)
+    assert torch.equal(central, empty)
+
+
+def test_shares_after_failures():
+    cohort = Cohort(("a", "b", "c"), (0.5, 0.3, 0.2))
+    assert cohort.shares(["a", "b", "c"]) == pytest.approx({"a": 0.5, "b": 0.3, "c": 0.2})
+    assert cohort.shares(["a", "c"]) == pytest.approx({"a": 5 / 7, "c": 2 / 7})
+    assert cohort.shares([]) == {}
+    unbiased = Cohort(("a", "b", "c"), (0.5, 0.6, 0.2), normalise=False)
+    assert unbiased.shares(["a", "b", "c"]) == {"a": 0.5, "b": 0.6, "c": 0.2}
+    assert unbiased.shares(["b"]) == pytest.approx({"b": 0.6 * 3})
+    assert Cohort(("a", "b"), (1.0, 0.0)).shares(["b"]) == {"b": 0.0}
+    assert (list(cohort), len(cohort), cohort[1]) == (["a", "b", "c"], 3, "b")
+
+
+def test_replies_average_the_cohort_s_clients_only():
+    messages = {
+        i: Message.of(update={"w": torch.tensor(value)}) for i, value in (("b", 2.0), ("party", 100.0), ("a", 4.0))
+    }
+    replies = Replies(messages, {"a": 0.25, "b": 0.75})
+    assert replies.average("update")["w"] == 0.25 * 4 + 0.75 * 2
+    assert list(replies) == ["b", "party", "a"]
+    assert (len(replies), replies["party"]["update"]["w"].item()) == (3, 100.0)
