@@ -86,14 +86,15 @@ class LocalUpdate(OneExchange):
 
     def init(self, task: Task, key: Key) -> State:
         x = task.initial()
-        return self._state(x, self.server.start(x), task.initial_buffers())
+        return self._state(x, self.server.start(x), task.initial_buffers() if task.buffers == "average" else {})
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
         return Message.of(model=state["model"], buffers=state["buffers"])
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
         x = message["model"]
-        local = self.local(task, x, memory["buffers"] or message["buffers"], data, key)
+        buffers = memory["buffers"] or message["buffers"] or task.initial_buffers()
+        local = self.local(task, x, buffers, data, key)
         update = local.gradients if self.form == "gradients" else subtract(x, local.parameters)
         observed = {"loss": local.loss}
         if task.buffers == "local":
