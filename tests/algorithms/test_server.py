@@ -136,8 +136,8 @@ def test_slots_travel_in_the_state(quadratics):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Descent(0.0), lambda: Descent(-1.0), lambda: Descent(float("nan")), lambda: HeavyBall(0.1, momentum=1.0),
-        lambda: Nesterov(0.1, momentum=-0.1), lambda: Adam(beta1=1.0), lambda: Yogi(beta2=1.5), lambda: Adam(epsilon=0.0),
+        lambda: Descent(0.0), lambda: Descent(-1.0), lambda: Descent(float("nan")), lambda: HeavyBall(0.1, 1.0),
+        lambda: Nesterov(0.1, -0.1), lambda: Adam(beta1=1.0), lambda: Yogi(beta2=1.5), lambda: Adam(epsilon=0.0),
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(make):
