@@ -16,7 +16,8 @@ def show(
     kind: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="algorithms, models, partitioners, data-sets, server-optimizers, losses or runtimes.", metavar="[KIND]"
+            help="algorithms, models, partitioners, data-sets, server-optimizers, losses, runtimes or studies.",
+            metavar="[KIND]",
         ),
     ] = None,
     name: Annotated[
@@ -79,16 +80,22 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
         return {name: runtimes[name] for name in runtimes}
 
+    def studies() -> Mapping[str, Any]:
+        from parley.studies import studies
+
+        return {name: studies[name] for name in studies}
+
     return {
         "algorithms": algorithms, "models": models, "partitioners": partitioners, "data-sets": data_sets,
         "server-optimizers": server_optimizers, "losses": losses, "runtimes": runtimes,
+        "studies": studies,
     }  # fmt: skip
 
 
 def _summary(thing: Any) -> str:
     from parley.core.fields import summary
 
-    return summary(thing)
+    return thing.about if hasattr(thing, "about") else summary(thing)
 
 
 def _settings(name: str, thing: Any) -> None:
@@ -100,7 +107,9 @@ def _settings(name: str, thing: Any) -> None:
     from parley.engine.data_section import loader_settings
     from parley.engine.sections import plain
 
-    console().print(f"[bold]{name}[/bold]\n{inspect.getdoc(thing) or ''}")
+    about = thing.about if hasattr(thing, "about") else inspect.getdoc(thing) or ""
+    console().print(f"[bold]{name}[/bold]")
+    console().print(about, markup=False)
     settings = settings_of(thing) if is_dataclass(thing) and isinstance(thing, type) else []
     if isinstance(thing, Loader):
         console().print(f"Source: {thing.source}\nLicense: {thing.license}")

@@ -1,0 +1,55 @@
+"""`parley demo` and `parley reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.options import Store
+from parley.cli.screen import console, save_figure
+
+
+def demo(
+    figure: Annotated[Path, typer.Option(help="Where to draw the comparison.", metavar="FILE")] = Path("demo.png"),
+    rounds: Annotated[int, typer.Option(help="Rounds for each method.", metavar="N")] = 60,
+    store: Store = None,
+) -> None:
+    """Compare six methods on handwritten digits that clients share unequally; about half a minute."""
+    from parley import report
+    from parley.engine.store import RunStore
+    from parley.studies.demo import demo
+
+    with RunStore(store) as runs:
+        comparison = demo(runs, rounds=rounds)
+    console().print(report.table(comparison))
+    save_figure(report.figure(comparison), figure)
+
+
+def reproduce(
+    study: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="A study (001/table1), a paper (001) or all; without it, they are listed."),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (the paper's sizes).", metavar="NAME")
+    ] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for figures and numbers.", metavar="FOLDER")] = Path("reproduced"),
+) -> None:
+    """Reproduce a paper's figure or table and print its checks; exit 1 if one fails."""
+    from rich.console import Console
+
+    from parley.studies import matching, run_study
+    from parley.studies.printed import catalogue, checks_table
+
+    if study is None:
+        console().print(catalogue())
+        return
+    passed = True
+    for name in matching(study):
+        result = run_study(name, scale, out, Console(stderr=True))
+        console().print(checks_table(result))
+        passed = passed and result.passed
+    if not passed:
+        raise typer.Exit(1)
