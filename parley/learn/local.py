@@ -11,7 +11,7 @@ control variate) and with Theta, the weights with which gradients are summed (pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -24,7 +24,7 @@ from parley.data import ClientData
 from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
 from parley.learn.gradients import Gradient, SoloGradient, StackGradient
-from parley.learn.optimizers import LocalOptimizer
+from parley.learn.optimizers import Kept, LocalOptimizer
 from parley.learn.randomness import forward_randomness
 from parley.learn.stack import ClientStack, KeyStack, stack_batches
 from parley.learn.task import Task
@@ -48,6 +48,8 @@ class Trained:
     loss: Tensor
     """Mean training loss over the steps, [] or [S]."""
     steps: int | tuple[int, ...]
+    optimizer: Kept = field(default_factory=Kept)
+    """The local optimizer's state, empty unless asked for."""
 
 
 def train(
@@ -61,14 +63,18 @@ def train(
     transform: GradientTransform | None = None,
     theta: Theta | None = None,
     buffers: Tree | None = None,
+    kept: Kept | None = None,
 ) -> Trained:
-    """Train locally from `parameters`, which are left as they are."""
+    """Train locally from `parameters`, which are left as they are.
+
+    `kept` is an optimizer state to go on from (an empty one at first); without it the optimizer starts afresh.
+    """
     names = list(parameters)
     own_buffers = {name: value.clone() for name, value in (buffers or {}).items()}
     gradient, steps, x = _prepare(task, names, parameters, own_buffers, data, key, work)
     most = max(steps) if isinstance(steps, tuple) else steps
     total = [torch.zeros_like(value) for value in x] if theta is not None else None
-    stepper = optimizer.start(x)
+    stepper = optimizer.start(x, names if kept is not None else None, kept)
     fused = isinstance(gradient, DenseGradient) and optimizer.plain and transform is None and total is None
     losses = torch.zeros((len(steps),) if isinstance(steps, tuple) else (), dtype=torch.float64)
     _check_theta(theta, most)
@@ -96,6 +102,7 @@ def train(
         gradients=dict(zip(names, total, strict=True)) if total is not None else {},
         loss=losses / torch.tensor(steps, dtype=torch.float64),
         steps=steps,
+        optimizer=stepper.kept() if kept is not None else Kept(),
     )
 
 

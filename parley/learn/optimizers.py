@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError, UnsupportedError, nearest
+from parley.core.message import Memory, Scalar
+from parley.core.tree import Tree
 
 
 @cache
@@ -25,7 +27,7 @@ def _classes() -> dict[str, type[Optimizer]]:
 
 @dataclass(frozen=True)
 class LocalOptimizer:
-    """The optimizer of local steps. It starts afresh in every round."""
+    """The optimizer of local steps. It starts afresh in every round, unless a method keeps its state (`Kept`)."""
 
     name: str = "sgd"
     """`sgd`, or the name of an elementwise `torch.optim` class in lower case (`adam`, `adamw`, `rmsprop`, ...)."""
@@ -51,13 +53,62 @@ class LocalOptimizer:
         """x <- x - lr g and nothing else."""
         return self.name == "sgd" and not self.options
 
-    def start(self, parameters: list[Tensor]) -> Stepper:
-        return PlainSteps(self.lr) if self.plain else TorchSteps(_classes()[self.name], self, parameters)
+    def start(self, parameters: list[Tensor], names: list[str] | None = None, kept: Kept | None = None) -> Stepper:
+        """Ready to step; with `names` the state can be taken out afterwards, and goes on from `kept`."""
+        if self.plain:
+            return PlainSteps(self.lr)
+        return TorchSteps(_classes()[self.name], self, parameters, names, kept)
+
+    def travel(self, steps: int) -> float:
+        """||a||_1: how far `steps` gradients of 1 move a parameter from a fresh start, in units of lr.
+
+        The step count itself without momentum. What SGD with momentum sends is lr sum_k a_k g_k, so this is what turns
+        the change of a model back into a mean gradient (FedNova, SCAFFOLD). Weight decay belongs to the gradients.
+        """
+        if self.plain:
+            return float(steps)
+        place = torch.zeros(1, dtype=torch.float64)
+        unit = LocalOptimizer(self.name, 1.0, {k: v for k, v in self.options.items() if k != "weight_decay"})
+        stepper = unit.start([place])
+        for _ in range(steps):
+            stepper.step([place], [torch.ones_like(place)], None)
+        return -float(place)
+
+    @property
+    def stride(self) -> float:
+        """What one gradient of 1 moves a parameter in all, in units of lr: 1/(1 - beta) with momentum that runs on."""
+        if self.name != "sgd":
+            return 1.0
+        momentum, dampening = float(self.options.get("momentum", 0)), float(self.options.get("dampening", 0))
+        return (1 - dampening) / (1 - momentum) if momentum else 1.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An optimizer's state between rounds; `memory` and `of` put it into a client's memory and take it out."""
+
+    slots: Tree = field(default_factory=dict)
+    """`<slot>/<parameter>`, each of the parameter's shape, such as `momentum_buffer/0.weight`."""
+    counts: dict[str, Scalar] = field(default_factory=dict)
+    """Numbers that all parameters share, such as `step`."""
+
+    def memory(self) -> Memory:
+        counts = {f"optimizer/{name}": value for name, value in self.counts.items()}
+        return Memory({f"optimizer/{name}": value for name, value in self.slots.items()}, counts)
+
+    @classmethod
+    def of(cls, memory: Memory) -> Kept:
+        cut = len("optimizer/")
+        counts = {name[cut:]: value for name, value in memory.scalars.items() if name.startswith("optimizer/")}
+        return cls(memory["optimizer"], counts)
 
 
 class PlainSteps:
     def __init__(self, lr: float) -> None:
         self.lr = lr
+
+    def kept(self) -> Kept:
+        return Kept()
 
     def step(self, parameters: list[Tensor], gradients: list[Tensor], active: int | None) -> None:
         """Change `parameters` in place; `active`: the first rows of a stack that are still at work."""
@@ -68,8 +119,14 @@ class PlainSteps:
 class TorchSteps:
     """Elementwise optimizers act on a stack as they act on each client; finished rows are put back."""
 
-    def __init__(self, kind: type[Optimizer], spec: LocalOptimizer, parameters: list[Tensor]) -> None:
+    def __init__(
+        self, kind: type[Optimizer], spec: LocalOptimizer, parameters: list[Tensor], names: list[str] | None,
+        kept: Kept | None,
+    ) -> None:  # fmt: skip
         self.optimizer = kind(parameters, lr=spec.lr, **spec.options)  # type: ignore[call-arg]
+        self.names, self.uneven = names, False
+        if kept is not None and names is not None and (kept.slots or kept.counts):
+            self._restore(parameters, names, kept)
 
     def step(self, parameters: list[Tensor], gradients: list[Tensor], active: int | None) -> None:
         if active is None:
@@ -77,13 +134,55 @@ class TorchSteps:
                 parameter.grad = gradient
             self.optimizer.step()
             return
-        finished = [p[active:].clone() for p in parameters]
+        self.uneven = True
+        still = parameters if self.names is None else [*parameters, *self._slots().values()]
+        finished = [value[active:].clone() for value in still]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = torch.zeros_like(parameter)
             parameter.grad[:active] = gradient
         self.optimizer.step()
-        for parameter, rest in zip(parameters, finished, strict=True):
-            parameter[active:] = rest
+        for value, rest in zip(still, finished, strict=True):
+            value[active:] = rest
+
+    def kept(self) -> Kept:
+        """The state after the last step."""
+        slots = self._slots()
+        first = self.optimizer.state[self._parameters[0]]
+        counts: dict[str, Scalar] = {s: float(value) for s, value in first.items() if s not in self._shaped}
+        if counts and self.uneven:
+            raise UnsupportedError(
+                "clients that take different numbers of steps cannot keep this optimizer's state in one stack; use "
+                'runtime = "inline" or "pool".'
+            )
+        return Kept({name: value.detach() for name, value in slots.items()}, counts)
+
+    @property
+    def _parameters(self) -> list[Tensor]:
+        found: list[Tensor] = self.optimizer.param_groups[0]["params"]
+        return found
+
+    @property
+    def _shaped(self) -> list[str]:
+        """Slots that have the parameters' shapes; the others are numbers that all parameters share."""
+        states = [(p, self.optimizer.state[p]) for p in self._parameters]
+        return [
+            slot
+            for slot, value in states[0][1].items()
+            if isinstance(value, Tensor) and all(state[slot].shape == p.shape for p, state in states)
+        ]
+
+    def _slots(self) -> Tree:
+        assert self.names is not None
+        named = list(zip(self.names, self._parameters, strict=True))
+        return {f"{slot}/{name}": self.optimizer.state[p][slot] for slot in self._shaped for name, p in named}
+
+    def _restore(self, parameters: list[Tensor], names: list[str], kept: Kept) -> None:
+        slots = dict.fromkeys(name.split("/", 1)[0] for name in kept.slots)
+        for name, parameter in zip(names, parameters, strict=True):
+            # torch keeps such numbers as tensors of its default precision.
+            state: dict[str, Any] = {slot: torch.tensor(float(value)) for slot, value in kept.counts.items()}
+            state |= {slot: kept.slots[f"{slot}/{name}"].detach().clone() for slot in slots}
+            self.optimizer.state[parameter] = state
 
 
 Stepper = PlainSteps | TorchSteps
