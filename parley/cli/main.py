@@ -6,13 +6,12 @@ Everything heavy is imported inside the commands, so that help and mistakes are 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import click
 import typer
 
-from parley.cli import bench, catalogue, compare, data, run, runs, trained
+from parley.cli import bench, catalogue, compare, data, run, runs, studies, trained
 from parley.core.errors import ParleyError
 
 app = typer.Typer(
@@ -27,7 +26,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"parley {version('parley-fl')}")
+        from parley import __version__
+
+        print(f"parley {__version__}")
         raise typer.Exit
 
 
@@ -40,6 +41,7 @@ def parley(
     pass
 
 
+app.command("demo")(studies.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.add_typer(runs.app, name="runs")
@@ -47,6 +49,7 @@ app.command("export")(trained.export)
 app.command("predict")(trained.predict)
 app.add_typer(data.app, name="data")
 app.command("list")(catalogue.show)
+app.command("reproduce")(studies.reproduce)
 app.command("bench")(bench.bench)
 
 

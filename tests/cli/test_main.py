@@ -200,6 +200,39 @@ def test_compare_export_and_predict(parley, place: Path):
     assert "there is no file" in refused(parley("predict", "last", "none.npz", "--out", "answers.csv"))
 
 
+def test_demo(parley, place: Path):
+    code, out, _ = parley("demo", "--rounds", "2")
+    assert code == 0
+    assert all(method in out for method in ("fedavg", "fedprox", "local-only", "centralised"))
+    assert (place / "demo.png").stat().st_size > 5000
+    assert parley("runs")[1].count("finished") == 6
+
+
+def test_reproduce_exits_by_the_checks(parley, place: Path, monkeypatch: pytest.MonkeyPatch):
+    from parley.studies import at_most, studies, study
+
+    monkeypatch.setattr(studies, "_items", {})
+    for name, measured in (("900/good", 1.0), ("900/bad", 3.0)):
+
+        @study(name, scales={"smoke": "at once"})
+        def measure(scale, context, measured=measured):
+            """A number is small."""
+            return context.result([at_most("the number", measured, 2.0)])
+
+    assert "A number is small." in parley("reproduce")[1]
+    assert "900/good" in parley("list", "studies")[1]
+    code, out, _ = parley("reproduce", "900/good", "--scale", "smoke")
+    assert code == 0
+    assert "passed" in out
+    assert (place / "reproduced" / "900" / "good" / "smoke.json").is_file()
+    code, out, _ = parley("reproduce", "900", "--scale", "smoke", "--out", "there")
+    assert code == 1
+    assert "FAILED" in out
+    assert (place / "there" / "900" / "good" / "smoke.json").is_file()
+    assert "did you mean '900/good'" in refused(parley("reproduce", "900/god"))
+    assert "has no scale 'cpu'" in refused(parley("reproduce", "900/good"))
+
+
 def test_bench_refuses_what_it_does_not_know(parley):
     assert "unknown scale 'smok': did you mean 'smoke'" in refused(parley("bench", "--scale", "smok"))
     assert "unknown workload" in refused(parley("bench", "nothing", "--scale", "smoke"))
