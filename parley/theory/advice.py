@@ -81,7 +81,7 @@ def best_setting(
         spread = float(log_distortion_spread(L, mu, gamma, K, strength))
         convergence, drift = bound_terms(spread, L / mu, rounds, start_distance, C, server)
         tuned = tune(server, *curvature_bound(L, mu, gamma, K, strength, "fedavg"))
-        return Choice(gamma, K, strength, tuned, L / mu * np.exp(-spread), float(convergence), float(drift))
+        return Choice(gamma, K, strength, tuned, float(L / mu * np.exp(-spread)), float(convergence), float(drift))
 
     limit = np.nextafter(1 / (L + alpha), 0.0)
     highest = min(limit * (1 - 1e-12), np.inf if max_gamma is None else max_gamma)
@@ -124,6 +124,8 @@ def client_setting(
 
     if missing_steps(longest) > 0:
         K = int(np.ceil(brentq(missing_steps, 1.0, longest, rtol=1e-12) * (1 - 1e-12)))
+        if K == 1:  # so little drift is wanted that rounding hides it, and one step has none
+            return 0.0, 1
         top = usual
     else:
         K, top = int(longest), max_gamma

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from parley.theory.advice import check_request
 from parley.theory.rounds import Descent, Rounds
-from parley.theory.servers import ServerSetting, check_server, error_factors, spectral_radius, tune
+from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
 from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
@@ -114,12 +114,9 @@ class _Search:
         descent = self.model.descent(gamma, K, alpha)
         tuned = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
         momenta = [tuned.momentum] if self.server == "none" else [tuned.momentum, *MOMENTA]
-        eta, beta = (grid.reshape(-1, 1) for grid in np.meshgrid(tuned.eta * np.array(STEP_FACTORS), momenta))
-        with np.errstate(over="ignore", invalid="ignore"):
-            left = error_factors(self.server, eta, beta, descent.eigenvalues, self.rounds) * descent.start
-            found = np.linalg.norm(left + descent.drift, axis=1)
-        best = int(np.argmin(np.where(np.isfinite(found), found, np.inf)))
-        return self.choice(descent, gamma, K, alpha, float(eta[best, 0]), float(beta[best, 0]))
+        eta, beta = (grid.ravel() for grid in np.meshgrid(tuned.eta * np.array(STEP_FACTORS), momenta))
+        best = int(np.argmin(descent.distance(self.server, eta, beta, self.rounds)))
+        return self.choice(descent, gamma, K, alpha, float(eta[best]), float(beta[best]))
 
     def choice(self, descent: Descent, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
         left = descent.remaining(self.server, eta, beta, self.rounds)
@@ -151,9 +148,8 @@ class _Search:
         def distance(z: Array) -> float:
             gamma, alpha, eta, beta = decode(z)
             descent = self.model.descent(gamma, K, alpha)
-            with np.errstate(over="ignore", invalid="ignore"):
-                value = float(np.linalg.norm(descent.remaining(self.server, eta, beta, self.rounds) + descent.drift))
-            return value if np.isfinite(value) else np.finfo(np.float64).max
+            value = float(descent.distance(self.server, eta, beta, self.rounds))
+            return min(value, float(np.finfo(np.float64).max))
 
         first = [0.0]
         if has_momentum:

@@ -11,26 +11,29 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.theory.region import check_step
-from parley.theory.servers import ServerSetting, error_factors
+from parley.theory.servers import error_factors
 from parley.theory.surrogate import Quadratics, without_common_part
 from parley.theory.theta import Array, log_mean_all
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A surrogate in its eigenbasis: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*, each [d]."""
+    """Surrogates in their eigenbases: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*, each [..., d]."""
 
     eigenvalues: Array
     start: Array
     drift: Array
 
-    def remaining(self, server: str, eta: float, momentum: float, rounds: int) -> Array:
-        """x_T - x~, [d], in the eigenbasis."""
-        return error_factors(server, eta, momentum, self.eigenvalues, rounds) * self.start
+    def remaining(self, server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, rounds: int) -> Array:
+        """x_T - x~ in the eigenbasis, [..., d]; eta and momentum broadcast against [...]."""
+        step, beta = np.asarray(eta)[..., None], np.asarray(momentum)[..., None]
+        return error_factors(server, step, beta, self.eigenvalues, rounds) * self.start
 
-    def distance(self, server: str, setting: ServerSetting, rounds: int) -> float:
-        """||x_T - x*||."""
-        return float(np.linalg.norm(self.remaining(server, setting.eta, setting.momentum, rounds) + self.drift))
+    def distance(self, server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, rounds: int) -> Array:
+        """||x_T - x*||, [...]; infinite where the server diverges beyond floating point."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.linalg.norm(self.remaining(server, eta, momentum, rounds) + self.drift, axis=-1)
+        return np.where(np.isfinite(found), found, np.inf)
 
 
 class Rounds:
@@ -58,11 +61,13 @@ class Rounds:
         """||x_0 - x*||."""
         return float(np.linalg.norm(self._offset))
 
-    def descent(self, gamma: float, K: int, alpha: float = 0.0) -> Descent:
-        """The surrogate of Theta_{1:K} as seen from x_0."""
+    def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> Descent:
+        """The surrogate of Theta_{1:K} as seen from x_0; arrays of settings broadcast to [...]."""
         check_step(gamma, alpha, self.clients.L)
-        logs = log_mean_all(gamma * (self.clients.eigenvalues.ravel() + alpha), K)
-        eigenvalues, basis = np.linalg.eigh((self._vectors * (np.exp(logs) * self._curvatures)) @ self._vectors.T)
-        pull = self._vectors @ (without_common_part(logs) * self._curvatures * self._residuals)
-        drift = basis.T @ pull / eigenvalues
-        return Descent(K * eigenvalues, basis.T @ self._offset - drift, drift)
+        step, count, strength = (np.asarray(value, dtype=np.float64)[..., None] for value in (gamma, K, alpha))
+        logs = log_mean_all(step * (self.clients.eigenvalues.ravel() + strength), count)
+        weighted = self._vectors * (np.exp(logs) * self._curvatures)[..., None, :]
+        eigenvalues, basis = np.linalg.eigh(weighted @ self._vectors.T)
+        pull = (without_common_part(logs, axis=-1) * self._curvatures * self._residuals) @ self._vectors.T
+        drift = np.einsum("...ij,...i->...j", basis, pull) / eigenvalues
+        return Descent(count * eigenvalues, np.einsum("...ij,i->...j", basis, self._offset) - drift, drift)

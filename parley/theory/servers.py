@@ -10,6 +10,7 @@ Conventions, q(x) being the mean message of the clients, i.e. the surrogate's gr
 Proposition 1). Table 2 alone bounds no error at round T: with momentum a factor comes with rho^T (`transient`).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,7 +73,7 @@ def tune(server: str, L: float, mu: float) -> ServerSetting:
     if server == "none":
         return ServerSetting(2 / (L + mu), 0.0, rho)
     if server == "heavy-ball":
-        return ServerSetting(4 / (np.sqrt(L) + np.sqrt(mu)) ** 2, rho * rho, rho)
+        return ServerSetting(4 / (math.sqrt(L) + math.sqrt(mu)) ** 2, rho * rho, rho)
     return ServerSetting(4 / (3 * L + mu), rho / (2 - rho), rho)  # beta = (s - 2)/(s + 2), s = sqrt(3 kappa + 1)
 
 

@@ -230,14 +230,14 @@ class Quadratics:
         return np.asarray(cho_solve(cho_factor(matrix), right), dtype=np.float64)
 
 
-def without_common_part(log_distortion: Array) -> Array:
+def without_common_part(log_distortion: Array, axis: int | None = None) -> Array:
     """Q's eigenvalues less a constant, from their logarithms (at most 0), for sums over p_i Q_i A_i (c_i - x*).
 
     Since sum_i p_i A_i (c_i - x*) = 0 any constant may go. Near Q = I that is 1, so that nothing cancels as gamma -> 0;
-    far from it 0, because then the rounding error of x* would outweigh the small eigenvalues.
+    far from it 0, because then the rounding error of x* would outweigh the small eigenvalues. `axis` runs over one set.
     """
-    near_identity = bool((log_distortion > -0.7).all())
-    return np.asarray(np.expm1(log_distortion) if near_identity else np.exp(log_distortion), dtype=np.float64)
+    near_identity = (log_distortion > -0.7).all(axis=axis, keepdims=True)
+    return np.where(near_identity, np.expm1(log_distortion), np.exp(log_distortion))
 
 
 def _normalised(weights: npt.ArrayLike | None, clients: int) -> Array:

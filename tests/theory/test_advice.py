@@ -56,7 +56,8 @@ def test_beats_every_point_of_a_grid(
     counts = np.unique(np.geomspace(1, max_steps or 1e9, 60).round())
     spread = log_distortion_spread(L, mu, gammas, counts, alpha)
     convergence, drift = pareto.bound_terms(spread, L / mu, rounds, start_distance, C, server)
-    assert best.bound <= (convergence + drift).min() * (1 + 1e-9)
+    rounding = 1e-15 * (start_distance + C * np.sqrt(L / mu))
+    assert best.bound <= (convergence + drift).min() * (1 + 1e-9) + rounding
     # The reported terms are those of the reported setting.
     terms = [
         float(term)
@@ -69,7 +70,7 @@ def test_beats_every_point_of_a_grid(
     assert (advice.minibatch_sgd.drift, advice.minibatch_sgd.kappa) == pytest.approx((0.0, L / mu))
     assert advice.one_shot.kappa == pytest.approx(1.0, abs=1e-12)
     if max_steps is None and max_gamma is None and alpha == 0:
-        assert best.bound <= min(advice.minibatch_sgd.bound, advice.one_shot.bound) * (1 + 1e-12)
+        assert best.bound <= min(advice.minibatch_sgd.bound, advice.one_shot.bound) * (1 + 1e-12) + rounding
 
 
 @settings(deadline=None, max_examples=40)
@@ -81,7 +82,9 @@ def test_the_bound_holds_for_the_advised_setting(seed: int, rounds: int, server:
         rounds=rounds, start_distance=model.start_distance, C=clients.C, L=clients.L, mu=clients.mu, server=server
     )
     for choice in (advice.best, advice.minibatch_sgd, advice.one_shot):
-        actual = model.descent(choice.gamma, choice.K).distance(server, choice.server, rounds)
+        actual = model.descent(choice.gamma, choice.K).distance(
+            server, choice.server.eta, choice.server.momentum, rounds
+        )
         assert actual <= choice.bound * (1 + 1e-9) + 1e-11 * (model.start_distance + clients.C)
 
 
@@ -101,18 +104,17 @@ def regret(seed: int, server: str, related: bool) -> float:
     model, rounds = advice_problem(seed, related)
     L, mu = model.clients.L, model.clients.mu
 
-    def actual(gamma: float, K: int) -> float:
-        setting = tune(server, *curvature_bound(L, mu, gamma, K, 0.0, "fedavg"))
-        return model.descent(gamma, K).distance(server, setting, rounds)
-
     best = pareto.best_setting(
         rounds=rounds, start_distance=model.start_distance, C=model.clients.C, L=L, mu=mu, server=server
     ).best
-    grid = [(0.0, 1)]
+    settings = [(best.gamma, best.K), (0.0, 1)]
     for K in (2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 100_000):
-        grid += [(gamma / L, K) for gamma in np.geomspace(1e-4, 0.99, 20)]
+        settings += [(gamma / L, K) for gamma in np.geomspace(1e-4, 0.99, 20)]
+    tuned = [tune(server, *curvature_bound(L, mu, gamma, K, 0.0, "fedavg")) for gamma, K in settings]
+    descents = model.descent(*np.array(settings).T)
+    actual = descents.distance(server, [one.eta for one in tuned], [one.momentum for one in tuned], rounds)
     rounding = 1e-12 * (model.start_distance + model.clients.C)
-    return (actual(best.gamma, best.K) + rounding) / (min(actual(*point) for point in grid) + rounding)
+    return float((actual[0] + rounding) / (actual[1:].min() + rounding))
 
 
 @pytest.mark.parametrize("related", [True, False])

@@ -6,7 +6,7 @@ import pytest
 from parley.core.errors import InputError
 from parley.theory import pareto
 from parley.theory.condition import curvature_bound
-from parley.theory.servers import SERVERS, advance, error_factors, tune
+from parley.theory.servers import SERVERS, advance, tune
 from parley.theory.surrogate import All, Quadratics
 
 
@@ -31,9 +31,7 @@ def best_of_grid(clients: Quadratics, start: np.ndarray, rounds: int, server: st
                 beta = (
                     np.array([tuned.momentum, worst.momentum, 0.1, 0.3, 0.5, 0.7, 0.9]) if server != "none" else [0.0]
                 )
-                eta, beta = (grid.reshape(-1, 1) for grid in np.meshgrid(eta, beta))
-                left = error_factors(server, eta, beta, descent.eigenvalues, rounds) * descent.start
-                best = min(best, float(np.linalg.norm(left + descent.drift, axis=1).min()))
+                best = min(best, descent.distance(server, *np.meshgrid(eta, beta), rounds).min())
     return best
 
 
