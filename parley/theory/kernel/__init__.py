@@ -10,8 +10,8 @@
     stop = kernel.stopping_round(spectrum.kernel, spectrum.N, federation.method, sigma=0.5)
     kernel.proposition7(spectrum, stop.T, start=1.0, sigma=0.5)
 
-Large problems: `lowrank_basis` and `krylov_trajectory` (N to 20,000), `FeatureSpace` with `random_fourier` or `nystroem`
-(N to 1e6 and beyond). This module only gathers the public names; each is documented where it lives.
+Large problems: `lowrank_basis` and `krylov_trajectory` (N to 20,000); `FeatureSpace` with `random_fourier` or
+`nystroem` (N to 1e6 and beyond). This module only gathers the public names; each is documented where it lives.
 """
 
 from parley.theory.kernel.basis import Basis, exact_basis, krylov_basis, leading_eigenvalues, lowrank_basis

@@ -25,7 +25,7 @@ from parley.theory.theta import Array
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """U [N, r] with orthonormal columns and Lambda [r], descending."""
+    """U [N, r] with orthonormal columns and Lambda [r], descending; values within rounding error of zero are zero."""
 
     blocks: Blocks
     values: Array
@@ -36,6 +36,11 @@ class Basis:
     """A bound on ||S - U Lambda U'||, hence on the error of every Lambda_i; 0: rounding only, or a Krylov basis."""
     rounds: float = np.inf
     """The last round it can serve."""
+
+    def __post_init__(self) -> None:
+        # A computed eigenvalue of a singular matrix is about this large, and would be learned after 1e15 rounds.
+        floor = len(self.vectors) * np.finfo(np.float64).eps * self.values.max(initial=0.0)
+        object.__setattr__(self, "values", np.where(self.values > floor, self.values, 0.0))
 
 
 def exact_basis(federation: KernelFederation) -> Basis:
@@ -98,8 +103,7 @@ def krylov_basis(
         for _ in range(2):
             product -= space @ (space.T @ product)
         norm = float(np.linalg.norm(product))
-        values, rotation = eigh_tridiagonal(np.array(diagonal), np.array(off))
-        values = np.maximum(values, 0.0)
+        values, rotation = _tridiagonal(diagonal, off)
         tails = rotation[-3:] @ (gathered(method.eta * values[:, None], probes) / probes * rotation[0][:, None])
         done = float(np.abs(tails).max()) <= tolerance and len(diagonal) > 3
         if done or norm <= 1e-14 * diagonal[0] or len(diagonal) == len(vector):
@@ -110,6 +114,11 @@ def krylov_basis(
         columns.append(product / norm)
 
 
+def _tridiagonal(diagonal: list[float], off: list[float]) -> tuple[Array, Array]:
+    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off))
+    return np.asarray(np.maximum(values, 0.0), dtype=np.float64), np.asarray(vectors, dtype=np.float64)
+
+
 def symmetric_product(federation: KernelFederation, vector: Array) -> Array:
     """S times a vector, [N]."""
     blocks = federation.blocks
@@ -117,7 +126,7 @@ def symmetric_product(federation: KernelFederation, vector: Array) -> Array:
 
 
 def leading_eigenvalues(federation: KernelFederation, count: int, tolerance: float = 1e-10) -> tuple[Array, Array]:
-    """The `count` largest eigenvalues of (K, K P), descending, to a relative `tolerance`, from products with K alone."""
+    """The `count` largest eigenvalues of (K, K P), descending, to a relative `tolerance`; matrix-free."""
     N = federation.samples.N
     if not 0 < count < N:
         raise InputError(f"count must be between 1 and N - 1 = {N - 1}, not {count}.")

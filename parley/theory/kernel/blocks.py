@@ -1,4 +1,4 @@
-"""The block diagonal matrix P (paper 000, eq. 12) through one eigendecomposition per client; P itself is never formed."""
+"""The block diagonal matrix P (paper 000, eq. 12), held as one eigendecomposition per client and never formed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from parley.theory.theta import Array
 
 
 def psd_eigh(matrix: Array, what: str, overwrite: bool = False) -> tuple[Array, Array]:
-    """Eigenvalues (ascending, at least 0) and eigenvectors of a positive semidefinite matrix; refuses an indefinite one."""
+    """Ascending eigenvalues, at least 0, and eigenvectors; refuses a matrix that is not positive semidefinite."""
     values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
     # Rounding in the entries alone moves an eigenvalue by about this much.
     floor = 10 * len(values) * np.finfo(np.float64).eps * max(float(values[-1]), -float(values[0]))

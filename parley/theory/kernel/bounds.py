@@ -1,4 +1,4 @@
-"""The bounds of paper 000 on the prediction error: Proposition 7, Theorems 8, 10, 11 and 22, Corollaries 23-24, Lemma 27.
+"""Bounds on the prediction error (paper 000: Proposition 7, Theorems 8, 10, 11, 22, Corollaries 23-24, Lemma 27).
 
 All bound E ||f_t - f||_N^2 (or its tail) for any f in the RKHS: `start` is ||f_0 - f||_H, `delta` is ||Delta_f||_2 of
 (21), both of which the caller must know or assume. Where the paper has an unnamed constant, one that is proven is given
@@ -129,7 +129,7 @@ def corollary24(kappa: float, sigma: float, beta: float, N: int, constant: float
     """The L2(P) rate for eigenvalues of order i^(-2 beta), beta > 1/2: kappa (sigma^2 / N)^(2 beta / (2 beta + 1))."""
     if not beta > 0.5:
         raise InputError(f"polynomial decay needs beta > 1/2, not {beta:g}.")
-    return constant * kappa * (sigma**2 / N) ** (2 * beta / (2 * beta + 1))
+    return float(constant * kappa * (sigma**2 / N) ** (2 * beta / (2 * beta + 1)))
 
 
 def _time(spectrum: Spectrum, t: npt.ArrayLike) -> Array:

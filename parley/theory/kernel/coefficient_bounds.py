@@ -1,4 +1,4 @@
-"""Bounds on the coefficients of a d-dimensional model, ||theta_t - theta||_2 (paper 000, Theorem 12, Corollaries 13-14)."""
+"""Bounds on ||theta_t - theta||_2 for models with d coefficients (paper 000, Theorem 12, Corollaries 13-14)."""
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ corollary14 = corollary13
 
 
 def corollary13_distance(kappa: float, heterogeneity: float, constant: float = 1.0) -> float:
-    """(29): ||theta_bar - theta_j*|| <= c_2 Gamma sqrt(kappa), Gamma = max_ij ||theta_i* - theta_j*||; c_2 is unknown."""
+    """(29): ||theta_bar - theta_j*|| <= c_2 Gamma sqrt(kappa); Gamma = max_ij ||theta_i* - theta_j*||, c_2 unknown."""
     return constant * heterogeneity * float(np.sqrt(kappa))
 
 

@@ -10,12 +10,12 @@ from parley.theory.theta import Array
 
 def kept(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     """(1 - x)^t: how much of the initial error is left. Shapes broadcast."""
-    return np.asarray(np.exp(xlog1py(t, -np.asarray(x, dtype=np.float64))), dtype=np.float64)
+    return np.asarray(np.exp(_log_kept(x, t)), dtype=np.float64)
 
 
 def learned(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     """1 - (1 - x)^t: how much of the data is fitted. Shapes broadcast."""
-    return np.asarray(-np.expm1(xlog1py(t, -np.asarray(x, dtype=np.float64))), dtype=np.float64)
+    return np.asarray(-np.expm1(_log_kept(x, t)), dtype=np.float64)
 
 
 def gathered(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
@@ -23,6 +23,10 @@ def gathered(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
     x, t = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(t, dtype=np.float64))
     positive = x > 0
     return np.where(positive, learned(x, t) / np.where(positive, x, 1.0), t)
+
+
+def _log_kept(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
+    return np.asarray(xlog1py(np.asarray(t, dtype=np.float64), -np.asarray(x, dtype=np.float64)), dtype=np.float64)
 
 
 def as_rounds(t: npt.ArrayLike) -> Array:

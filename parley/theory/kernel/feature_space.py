@@ -2,7 +2,7 @@
 
 With A_i = Phi_i' Phi_i / n_i and b_i = Phi_i' y_i / n_i one round of paper 000 is
 
-    theta <- theta - eta sum_i w_i P_i (A_i theta - b_i),     P_i = sum_{tau < s} (I - eta A_i)^tau  or  (I + eta A_i)^-1,
+    theta <- theta - eta sum_i w_i P_i (A_i theta - b_i),    P_i = sum_{tau < s} (I - eta A_i)^tau or (I + eta A_i)^-1,
 
 an affine map in d dimensions: theta <- theta - eta (G theta - g). Clients are read one after the other; only d x d sums
 are kept. The eigenvalues of G are the non-zero ones of K P.
@@ -100,7 +100,7 @@ class FeatureSpace:
     @cached_property
     def rho(self) -> float:
         """rho_N of Theorem 12: the least eigenvalue of Phi' Phi / N; 0 if it is below rounding error."""
-        values = np.linalg.eigvalsh(self.covariance)
+        values = np.asarray(np.linalg.eigvalsh(self.covariance), dtype=np.float64)
         return float(values[0]) if values[0] > self._floor(values) else 0.0
 
     def theta(self, t: int, start: npt.ArrayLike | None = None) -> Array:
@@ -188,11 +188,10 @@ def gradient_dissimilarity(designs: Sequence[npt.ArrayLike]) -> float:
     """The least B with mean_i ||grad l_i||^2 <= B^2 ||mean_i grad l_i||^2 for all theta, noiseless and homogeneous.
 
     Section 2: with one Gaussian sample a client it is of order sqrt(d), although FedAvg does not suffer. `designs` are
-    feature matrices [n_i, d]; infinite if some direction has client gradients but no mean gradient.
+    feature matrices [n_i, d]; directions that no client reaches do not count.
     """
-    covariances = [as_points(x).T @ as_points(x) / len(as_points(x)) for x in designs]
-    mean = sum(covariances) / len(covariances)
-    second = sum(A @ A for A in covariances) / len(covariances)
+    covariances = np.stack([as_points(x).T @ as_points(x) / len(as_points(x)) for x in designs])
+    mean, second = covariances.mean(axis=0), (covariances @ covariances).mean(axis=0)
     values, vectors = psd_eigh(mean, "the mean covariance")
     reached = values > len(values) * np.finfo(np.float64).eps * values[-1]
     # Outside of the mean's range every A_i vanishes too, because all are positive semidefinite.

@@ -71,7 +71,7 @@ class Nystroem:
 def nystroem(
     kernel: Kernel, x: Array, features: int, rng: np.random.Generator, candidates: int | None = None
 ) -> Nystroem:
-    """At most `features` landmarks, chosen by pivoted Cholesky among `candidates` random points (default 20 a feature)."""
+    """At most `features` landmarks by pivoted Cholesky among `candidates` random points (default: 20 a feature)."""
     if features < 1:
         raise InputError(f"Nystrom features need at least one landmark, not {features}.")
     wanted = min(len(x), 20 * features if candidates is None else max(candidates, features))

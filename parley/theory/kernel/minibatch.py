@@ -33,24 +33,24 @@ class AffineRound:
 
     def power(self, times: int) -> "AffineRound":
         """The map applied `times` >= 1 times, by repeated squaring."""
-        half = self if times < 2 else self.power(times // 2)
         if times < 2:
             return self
+        half = self.power(times // 2)
         twice = half.then(half)
         return twice.then(self) if times % 2 else twice
 
     def limit(self) -> Array:
         """The fixed point; refuses a map without a unique one."""
-        I = np.eye(len(self.matrix))
-        if np.linalg.cond(I - self.matrix) > 1e14:
+        shrink = np.eye(len(self.matrix)) - self.matrix
+        if np.linalg.cond(shrink) > 1e14:
             raise InputError("this round has no unique fixed point: some direction is reached by no client's data.")
-        return np.asarray(np.linalg.solve(I - self.matrix, self.shift), dtype=np.float64)
+        return np.asarray(np.linalg.solve(shrink, self.shift), dtype=np.float64)
 
 
 def minibatch_round(
     features: Sequence[npt.ArrayLike], targets: Sequence[npt.ArrayLike], method: Method, batch: int
 ) -> AffineRound:
-    """The federation's round with batches of `batch` samples (the last of a client may be smaller); features [n_i, d]."""
+    """A round with batches of `batch` samples, the last one perhaps smaller; features [n_i, d], targets [n_i]."""
     if batch < 1:
         raise InputError(f"a batch needs at least one sample, not {batch}.")
     if not len(features) or len(features) != len(targets):

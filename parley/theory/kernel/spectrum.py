@@ -64,7 +64,7 @@ def exact_spectrum(federation: KernelFederation) -> Spectrum:
 
 
 def basis_spectrum(federation: KernelFederation, basis: Basis) -> Spectrum:
-    """The spectrum from a low-rank or exact basis: K = V Lambda V' with V = P^-1/2 U has the eigenvalues of a small matrix."""
+    """The spectrum from an exact or low-rank basis, without another N^3: K = V Lambda V' with V = P^-1/2 U."""
     roots = federation.blocks.apply(basis.vectors, -0.5) * np.sqrt(basis.values)
     singular = np.linalg.svd(np.linalg.qr(roots, mode="r"), compute_uv=False)
     return Spectrum(federation.method, federation.samples.N, singular**2, basis.values, federation.gamma)

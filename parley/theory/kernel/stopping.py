@@ -1,7 +1,7 @@
 """When to stop: the empirical Rademacher complexity (22) and the rule (23) of paper 000, and the noise level it needs.
 
 The rule balances the worst bias over ||f_0 - f*||_H <= norm against the variance. It knows nothing else about f*: for
-a truth much smoother than the kernel's worst, or of another norm than stated, the best round is elsewhere by large factors.
+a truth much smoother than the kernel's worst, or of another norm than stated, the best round is off by large factors.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: Method, sigma: fl
 
 
 def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:
-    """The noise level from the data alone: kernel ridge regression with the penalty of least generalised cross-validation.
+    """The noise level from the data alone: kernel ridge regression, its penalty by generalised cross-validation.
 
     sigma^2 = ||y - f||^2 / (N - degrees of freedom). One N^3 eigendecomposition of K; refuses data that the kernel
     fits without leaving degrees of freedom.
@@ -81,7 +81,7 @@ def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:
 
 
 def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: float, N: int) -> float:
-    """As `estimate_sigma` from the coordinates of y in K's eigenvectors; `outside` is the squared norm of the rest of y."""
+    """The same from the coordinates of y in K's eigenvectors; `outside` is the squared norm of the rest of y."""
     left_over = N - len(eigenvalues)
 
     def residual(log_penalty: float) -> tuple[float, float]:

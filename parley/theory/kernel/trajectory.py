@@ -44,12 +44,10 @@ class Trajectory:
     def limit(self) -> Array:
         """f_t at the training points as t -> infinity, [N]: y projected, in the metric of P, on what K can express.
 
-        Directions with Lambda below rounding error of the largest count as never learned.
+        Directions whose Lambda is within rounding error of zero are never learned, here and in `at`.
         """
         self._rounds(np.inf)
-        values = self.basis.values
-        floor = len(self.start) * np.finfo(np.float64).eps * (values[0] if len(values) else 0.0)
-        return self._fitted((values > floor).astype(np.float64)[:, None])[:, 0]
+        return self._fitted((self.basis.values > 0).astype(np.float64)[:, None])[:, 0]
 
     def coefficients(self, t: npt.ArrayLike) -> Array:
         """c_t."""
