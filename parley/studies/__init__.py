@@ -1,0 +1,30 @@
+"""The papers' figures and tables as runnable studies, judged by their checks; one package per paper."""
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+from parley.studies.harness import (
+    SCALES,
+    Check,
+    Context,
+    Entry,
+    Result,
+    Scale,
+    at_least,
+    at_most,
+    holds,
+    matching,
+    near,
+    run_study,
+    studies,
+    study,
+)
+
+__all__ = [
+    "SCALES", "Check", "Context", "Entry", "Result", "Scale", "at_least", "at_most", "holds", "matching", "near",
+    "run_study", "studies", "study",
+]  # fmt: skip
+
+for _module in walk_packages(__path__, f"{__name__}."):
+    if _module.name.startswith(f"{__name__}.paper"):
+        import_module(_module.name)
