@@ -138,6 +138,8 @@ class ArcCosine:
 
     def diagonal(self, x: Array) -> Array:
         squares = _squared_norms(as_points(x))
+        if self.order == 0:
+            return np.where(squares > 0, 1.0, 0.5)
         return np.asarray(squares**self.order * (3.0 if self.order == 2 else 1.0), dtype=np.float64)
 
 
@@ -205,7 +207,7 @@ def _squared_norms(x: Array) -> Array:
 
 
 def _angles(x: Array, z: Array) -> Array:
-    """The angle between x_i and z_j, [n, m], by Kahan's formula; pi/2 where a point is zero (k is 0 there anyway)."""
+    """The angle between x_i and z_j, [n, m], by Kahan's formula; pi/2 where a point is zero, as for H(0) = 1/2."""
     lengths_x, lengths_z = np.sqrt(_squared_norms(x)), np.sqrt(_squared_norms(z))
     unit_x = x / np.where(lengths_x > 0, lengths_x, 1.0)[:, None]
     unit_z = z / np.where(lengths_z > 0, lengths_z, 1.0)[:, None]
