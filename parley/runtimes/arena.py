@@ -72,8 +72,11 @@ class Arena:
         return torch.frombuffer(self._map, dtype=ref.dtype, count=count, offset=ref.offset).view(ref.shape)
 
     def close(self) -> None:
-        self._map = None  # views that still exist keep the mapping
-        os.close(self.descriptor)
+        """Give the memory back once the last view of it is gone; closing twice does no harm."""
+        self._map = None
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 _reading: list[Arena] = []

@@ -34,7 +34,7 @@ def choose(job: Job, workers: int, deadline: float | None, samples: int) -> tupl
 def _cost(job: Job) -> float:
     """Multiply-adds per sample and step, roughly: weights are used once in dense layers, per pixel in others."""
     weights = nbytes(job.task.initial()) / 4
-    shape = job.task.info.shape
+    shape = job.task.info.shape or (1,)
     pixels = 1 if job.task.traits.dense is not None else shape[-1] * (shape[-2] if len(shape) > 1 else 1) / 4
     return 3 * weights * max(1.0, pixels if weights < 1e6 else pixels / 8)
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -20,9 +21,10 @@ from typing import Any
 import torch
 
 from parley.algorithms.protocol import Reply
-from parley.core.errors import ParleyError
+from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.message import Parcel
 from parley.runtimes.arena import Arena, dumps
+from parley.runtimes.execute import describe
 from parley.runtimes.protocol import Call, Check, Failure, Job, Outcome, Score, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 
@@ -56,9 +58,9 @@ class Pool:
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
         self._data, self._down = Arena(), Arena()
-        self._job = dumps(job, self._data)
         self._workers: list[Worker] = []
         try:
+            self._job = _packed_job(job, self._data)
             self._workers.extend(self._start() for _ in range(workers))
         except BaseException:
             self.close()
@@ -69,13 +71,13 @@ class Pool:
         up = Arena()
         descriptors = (theirs.fileno(), self._data.descriptor, self._down.descriptor, up.descriptor)
         paths = [path for path in sys.path if path]
-        process = subprocess.Popen(
-            [sys.executable, "-c", _MAIN, *map(str, descriptors)],
-            pass_fds=descriptors,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, *map(str, descriptors)],
+                pass_fds=descriptors,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+            )
         worker = Worker(process, Connection(ours.detach()), up)
         worker.line.send_bytes(self._job)
         return worker
@@ -104,7 +106,8 @@ class Pool:
         waiting = deque(range(len(items)))
         tried: set[int] = set()
         for worker in self._workers:
-            worker.line.send("begin")
+            with suppress(OSError):  # one that died meanwhile is replaced when it is waited for
+                worker.line.send("begin")
         while len(answers) < len(items):
             for worker in self._workers:
                 self._feed(worker, waiting, items)
@@ -160,9 +163,7 @@ class Pool:
         worker.end()
         if not worker.ready:
             raise ParleyError(f"a worker process could not start (exit code {worker.process.returncode}).")
-        fresh = self._start()
-        fresh.line.send("begin")
-        self._workers[self._workers.index(worker)] = fresh
+        self._workers[self._workers.index(worker)] = self._start()
         return number
 
     def _patience(self, busy: list[Worker], deadline: float | None) -> float | None:
@@ -184,7 +185,18 @@ def _limit(worker: Worker, deadline: float) -> float:
 
 
 def _late(worker: Worker, deadline: float | None) -> bool:
-    return bool(deadline is not None and worker.queue and time.monotonic() > _limit(worker, deadline))
+    if deadline is None or not worker.queue or time.monotonic() <= _limit(worker, deadline):
+        return False
+    return not worker.line.poll()  # an answer that waits for us came in time
+
+
+def _packed_job(job: Job, arena: Arena) -> bytes:
+    try:
+        return dumps(job, arena)
+    except Exception as error:  # whatever the user's own objects raise
+        raise UnsupportedError(
+            f'the algorithm, model or data cannot be sent to worker processes ({describe(error)}); use "inline".'
+        ) from error
 
 
 class _Packer:

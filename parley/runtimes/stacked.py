@@ -20,7 +20,7 @@ from parley.learn.batches import Plan
 from parley.learn.dense import DenseGradient
 from parley.learn.gradients import StackGradient
 from parley.learn.stack import ClientStack, KeyStack, stack_batches
-from parley.runtimes.execute import attempt, describe
+from parley.runtimes.execute import attempt, check_reply, describe
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Call, Failure, Job, Outcome, runtimes
 
@@ -91,9 +91,10 @@ class Stacked(Inline):
         try:
             reply = self.job.algorithm.client(
                 self.job.task, _stack_parcels([call.message for call in calls]),
-                _stack_parcels([call.memory for call in calls]), ClientStack(tuple(data)),
+                _stack_parcels([call.memory for call in calls], shared=False), ClientStack(tuple(data)),
                 KeyStack(tuple(call.key for call in calls)),
             )  # fmt: skip
+            return _split(reply, [call.client for call in calls])
         except Exception as error:
             # One client can spoil a stack; alone, each shows whether it is the one.
             alone = [attempt(self.job, call) for call in calls]
@@ -102,7 +103,6 @@ class Stacked(Inline):
             raise UnsupportedError(
                 f'the runtime \'stacked\' cannot take this run ({describe(error)}); use "inline" or "pool".'
             ) from error
-        return _split(reply, [call.client for call in calls])
 
 
 def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]]:
@@ -120,9 +120,10 @@ def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]
     return list(groups.values())
 
 
-def _stack_parcels(parcels: list[P]) -> P:
+def _stack_parcels(parcels: list[P], shared: bool = True) -> P:
+    """One parcel with a row per client; if it may be `shared`, one that all have in common stays as it is."""
     first = parcels[0]
-    if not first.tensors or all(parcel is first for parcel in parcels):
+    if not first.tensors or (shared and all(parcel is first for parcel in parcels)):
         return first
     names = list(first.tensors)
     return type(first)({n: torch.stack([p.tensors[n] for p in parcels]) for n in names}, dict(first.scalars))
@@ -130,6 +131,7 @@ def _stack_parcels(parcels: list[P]) -> P:
 
 def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
     """Each client's rows of a stacked reply. Memories are copied: they must not keep the whole stack alive."""
+    check_reply(reply)
     good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], len(clients))
     messages = _rows(reply.message.tensors, len(clients))
     memories = _rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
@@ -150,7 +152,7 @@ def _finite_rows(parcels: list[Parcel], count: int) -> list[bool]:
     """Whether all numbers of each client are finite: a sum shows it in one pass, unless it overflows by itself."""
     fine = torch.ones(count, dtype=torch.bool)
     for value in [value for parcel in parcels for value in parcel.tensors.values() if value.is_floating_point()]:
-        rows = value.flatten(1)
+        rows = value.flatten(1) if value.ndim > 1 else value.unsqueeze(1)
         sound = torch.isfinite(rows.sum(1))
         fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1)
     return [bool(value) for value in fine]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ def unpack(packed: Packed, arena: Arena, copy: bool) -> Any:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     torch.set_num_threads(1)
+    Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     line, data, down, up = (int(number) for number in sys.argv[1:5])
     connection, arenas = Connection(line), [Arena(fd) for fd in (data, down, up)]
     job: Job = loads(connection.recv_bytes(), arenas[0])
@@ -47,7 +50,18 @@ def main() -> None:
             arenas[2].rewind()
             continue
         for number, item in work:
-            connection.send((number, _answer(job, item, arenas[1], arenas[2])))
+            answer = _answer(job, item, arenas[1], arenas[2])
+            try:
+                connection.send((number, answer))
+            except OSError:
+                os._exit(0)
+
+
+def _watch(parent: int) -> None:
+    """End with the process that started us, even in the middle of a client that never comes to an end."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
 
 
 def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:
