@@ -38,11 +38,17 @@ class Round:
     remembered: dict[str, Memory] = field(default_factory=dict)
     observed: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    forms: dict[str, Schema] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the replies of the current exchange."""
 
     def play(self, state: State) -> State:
-        """The state after the round; raises QuorumError if too few clients answered."""
+        """The state after the round; raises QuorumError if too few clients answered.
+
+        A round with no client to ask, or without any answer where the quorum is 0, changes nothing.
+        """
         algorithm = self.job.algorithm
+        if not self.cohort.ids:
+            return state
         course = algorithm.round(self.job.task, state, self.cohort, self.number, self.key)
         parties = algorithm.parties() if isinstance(algorithm, Method) else ()
         try:
@@ -52,6 +58,9 @@ class Round:
                 replies = self._exchange(messages, exchange, set(parties))
                 messages = course.send(replies)
                 exchange += 1
+        except _NobodyAnswered:
+            self.remembered.clear()
+            return state
         except StopIteration as end:
             new: State = end.value
             return new
@@ -82,9 +91,12 @@ class Round:
         asked = sum(1 for recipient in messages if recipient not in parties)
         if asked and len(answered) < self.faults.quorum * asked:
             raise QuorumError(self._too_few(len(answered), asked))
+        if asked and not answered:
+            raise _NobodyAnswered
         up = self.up
         for sender, reply in outcomes.items():
-            up[sender] = up.get(sender, 0) + wire_size(reply.message, self.forms.pop(sender, None))
+            size = self.sizes[sender] if sender in answered else wire_size(reply.message)
+            up[sender] = up.get(sender, 0) + size
             if reply.memory is not None:
                 self.remembered[sender] = reply.memory
             if reply.observed:
@@ -101,17 +113,19 @@ class Round:
             else:
                 replies[call.client] = outcome
         algorithm = self.job.algorithm
-        self.forms = {client: schema(reply.message.tensors) for client, reply in replies.items()}
+        forms = {client: schema(reply.message.tensors) for client, reply in replies.items()}
         like = algorithm.expected(self.job.task) if isinstance(algorithm, Method) else None
         if like is None:
-            like = _majority(self.forms)
-        for client, form in self.forms.items():
-            if like is not None and form != like:
-                try:
-                    check_schema(replies[client].message.tensors, like)
-                except WireError as error:
-                    self.failures[client] = f"sent a reply of the wrong form: {error}"
-                    del replies[client]
+            like = _majority(forms)
+        for client, form in forms.items():
+            message = replies[client].message
+            try:
+                if like is not None and form != like:
+                    check_schema(message.tensors, like)
+                self.sizes[client] = wire_size(message, form)
+            except WireError as error:
+                self.failures[client] = f"sent a reply of the wrong form: {error}"
+                del replies[client]
         return replies
 
     def _ask_party(self, name: str, message: Message, exchange: int) -> Reply:
@@ -133,6 +147,10 @@ class Round:
             f"round {self.number}: only {answered} of {asked} clients answered, the quorum is {self.faults.quorum:.0%} "
             f"(client '{client}' {reason}); the run stopped at its last checkpoint and can be resumed."
         )
+
+
+class _NobodyAnswered(Exception):
+    pass
 
 
 def _majority(forms: Mapping[str, Schema]) -> Schema | None:
