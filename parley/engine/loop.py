@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parley.core.errors import QuorumError
 from parley.core.key import Key
-from parley.core.message import Memory
+from parley.core.message import Memory, State
 from parley.engine.checkpoint import Checkpoints
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
@@ -68,6 +69,7 @@ class Keeper:
         run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
         run.records = self.store.records(self.run)
         memories.resume(number)
+        self.store.commit(self.run, [], status="running")
         return True
 
 
@@ -86,13 +88,15 @@ class Loop:
     memories: Memories
     keeper: Keeper | None = None
     listeners: Sequence[Listener] = ()
+    _settled: bool = True
+    """The state, the memories and the records belong to the same round; only then may they be saved."""
 
     def go(self) -> None:
         """Rounds until the last, the target, a lack of quorum or an interrupt; the run's status says which."""
         run = self.run
         try:
             if not run.records and self.evaluator.due(0, last=False):
-                self._finish(RoundRecord(0, self._evaluate(0)))
+                self._finish(RoundRecord(0, self._evaluate(run.state, {})), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and not self._reached(done):
@@ -108,10 +112,11 @@ class Loop:
             raise
         finally:
             run.status = status
-            if self.keeper is not None:
+            if self.keeper is not None and self._settled:
                 self.keeper.save(run, self.memories, status)
-            for listener in self.listeners:
-                listener.end(run)
+            elif self.keeper is not None:  # interrupted between two of them; the last checkpoint stands
+                self.keeper.store.commit(self.keeper.run, [], status=status)
+            self._tell(lambda listener: listener.end(run))
 
     def step(self, number: int) -> RoundRecord:
         """One round and its record."""
@@ -123,37 +128,47 @@ class Loop:
         )  # fmt: skip
         state = course.play(self.run.state)
         seconds = time.perf_counter() - begin
-        self.run.state = state
-        self.memories.accept(number, course.remembered)
         metrics = _traffic(course) | {"seconds": Metric(seconds)}
         if self.evaluator.due(number, last=number == self.rounds):
-            metrics |= self._evaluate(number)
+            metrics |= self._evaluate(state, course.remembered)
         if course.observed:
-            for listener in self.listeners:
-                listener.observe(number, course.observed)
+            self._tell(lambda listener: listener.observe(number, course.observed))
         record = RoundRecord(number, metrics, course.failed)
-        self._finish(record)
+        self._finish(record, state, course.remembered)
         return record
 
-    def _evaluate(self, number: int) -> dict[str, Metric]:
+    def _evaluate(self, state: State, remembered: Mapping[str, Memory]) -> dict[str, Metric]:
         begin = time.perf_counter()
-        metrics = self.evaluator.measure(self.runtime, self.run.state, self._memory)
-        value = self.evaluator.headline(metrics)
-        if value is not None and self.evaluator.better(value, self.run.best_value):
-            self.run.best_state, self.run.best_round, self.run.best_value = self.run.state, number, value
+        metrics = self.evaluator.measure(
+            self.runtime, state, lambda client: remembered.get(client) or self.memories[client]
+        )
         return metrics | {"evaluate/seconds": Metric(time.perf_counter() - begin)}
 
-    def _memory(self, client: str) -> Memory:
-        return self.memories[client]
-
-    def _finish(self, record: RoundRecord) -> None:
-        self.run.records.append(record)
-        for listener in self.listeners:
-            listener.round(record)
+    def _finish(self, record: RoundRecord, state: State, remembered: Mapping[str, Memory]) -> None:
+        """Make a round part of the run. An interrupt in the middle leaves the last checkpoint as it is."""
+        run = self.run
+        self._settled = False
+        value = self.evaluator.headline(record.metrics)
+        if value is not None and self.evaluator.better(value, run.best_value):
+            run.best_state, run.best_round, run.best_value = state, record.number, value
+        run.state = state
+        self.memories.accept(record.number, remembered)
+        run.records.append(record)
         if self.keeper is not None:
             self.keeper.pending.append(record)
-            if self.keeper.due():
-                self.keeper.save(self.run, self.memories)
+        self._settled = True
+        self._tell(lambda listener: listener.round(record))
+        if self.keeper is not None and self.keeper.due():
+            self.keeper.save(run, self.memories)
+
+    def _tell(self, what: Callable[[Listener], None]) -> None:
+        """A listener's trouble must not become the run's."""
+        for listener in self.listeners:
+            try:
+                what(listener)
+            except Exception as error:
+                text = f"the listener {type(listener).__name__} failed ({error!r}); the run goes on without it."
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _reached(self, record: RoundRecord | None) -> bool:
         return record is not None and self.evaluator.reached(self.evaluator.headline(record.metrics))

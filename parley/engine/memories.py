@@ -51,13 +51,8 @@ class Memories:
     def accept(self, number: int, memories: Mapping[str, Memory]) -> None:
         """The memories of replies accepted in round `number`."""
         for client, memory in memories.items():
-            self._keep(client, memory)
             self._unsaved[client] = number
-        while self._bytes > self.budget and len(self._live) > 1:
-            client, memory = next(iter(self._live.items()))
-            self._save(client)
-            del self._live[client]
-            self._bytes -= nbytes(memory.tensors)
+            self._keep(client, memory)
 
     def save(self) -> None:
         """Write all versions that are not on disk yet; they become valid when the checkpoint is committed."""
@@ -86,13 +81,24 @@ class Memories:
                 self._path(stem, min(older, int(version))).unlink()
             self._saved[stem] = max(older or 0, int(version))
 
+    def close(self) -> None:
+        """Remove what was kept on disk for this process only."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
     def _keep(self, client: str, memory: Memory) -> None:
+        """Hold it in RAM; those used longest ago go to disk where the budget is exceeded."""
         old = self._live.pop(client, None)
         self._bytes += nbytes(memory.tensors) - (nbytes(old.tensors) if old is not None else 0)
         self._live[client] = memory
+        while self._bytes > self.budget and len(self._live) > 1:
+            client, memory = next(iter(self._live.items()))
+            self._save(client)
+            del self._live[client]
+            self._bytes -= nbytes(memory.tensors)
 
     def _save(self, client: str) -> None:
-        number = self._unsaved.pop(client, None)
+        number = self._unsaved.get(client)
         if number is None:
             return
         stem = _stem(client)
@@ -100,6 +106,9 @@ class Memories:
         if stem in self._saved and self._saved[stem] != number:
             self._superseded.append(self._path(stem, self._saved[stem]))
         self._saved[stem] = number
+        if self._temporary is not None:  # there are no checkpoints to wait for
+            self.committed()
+        del self._unsaved[client]
 
     def _path(self, stem: str, number: int) -> Path:
         return self.folder / stem[:2] / f"{stem}@{number}.safetensors"
