@@ -75,6 +75,10 @@ def train(
     job = Job(algorithm, task, federation)
     with ExitStack() as stack:
         run = Run(algorithm, task, federation, algorithm.init(task, key.fold("init")), name=name)
+        seen = rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
+        opened, why = open_runtime(runtime, job, workers, faults.deadline, seen)
+        stack.callback(opened.close)
+        run.note = why or f"runtime {opened.name}"
         keeper = None
         if store is not None:
             kept = store if isinstance(store, RunStore) else stack.enter_context(RunStore(store))
@@ -86,11 +90,8 @@ def train(
         elif resume is not None:
             raise InputError("resume needs the store in which the run is kept.")
         memories = Memories(keeper.memory_folder if keeper is not None else None)
+        stack.callback(memories.close)
         heard = [*listeners, *_progress(progress)]
-        seen = rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
-        opened, why = open_runtime(runtime, job, workers, faults.deadline, seen)
-        stack.callback(opened.close)
-        run.note = why or f"runtime {opened.name}"
         if keeper is not None and resume is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
         for listener in heard:
