@@ -1,4 +1,8 @@
-"""Listeners: told what happens in a run, never asked. A listener's trouble must not become the run's."""
+"""Listeners: told what happens in a run, never asked.
+
+A listener that raises stops the run, as a hyperparameter search does with a run that leads nowhere; what was done until
+then is saved like any other run that failed.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parley.core.errors import QuorumError
@@ -116,7 +115,8 @@ class Loop:
                 self.keeper.save(run, self.memories, status)
             elif self.keeper is not None:  # interrupted between two of them; the last checkpoint stands
                 self.keeper.store.commit(self.keeper.run, [], status=status)
-            self._tell(lambda listener: listener.end(run))
+            for listener in self.listeners:
+                listener.end(run)
 
     def step(self, number: int) -> RoundRecord:
         """One round and its record."""
@@ -132,7 +132,8 @@ class Loop:
         if self.evaluator.due(number, last=number == self.rounds):
             metrics |= self._evaluate(state, course.remembered)
         if course.observed:
-            self._tell(lambda listener: listener.observe(number, course.observed))
+            for listener in self.listeners:
+                listener.observe(number, course.observed)
         record = RoundRecord(number, metrics, course.failed)
         self._finish(record, state, course.remembered)
         return record
@@ -157,18 +158,10 @@ class Loop:
         if self.keeper is not None:
             self.keeper.pending.append(record)
         self._settled = True
-        self._tell(lambda listener: listener.round(record))
+        for listener in self.listeners:
+            listener.round(record)
         if self.keeper is not None and self.keeper.due():
             self.keeper.save(run, self.memories)
-
-    def _tell(self, what: Callable[[Listener], None]) -> None:
-        """A listener's trouble must not become the run's."""
-        for listener in self.listeners:
-            try:
-                what(listener)
-            except Exception as error:
-                text = f"the listener {type(listener).__name__} failed ({error!r}); the run goes on without it."
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _reached(self, record: RoundRecord | None) -> bool:
         return record is not None and self.evaluator.reached(self.evaluator.headline(record.metrics))
