@@ -40,6 +40,9 @@ class Lap:
     """Seconds from the start of the process to the end of its warm-up round."""
     seconds: list[float] = field(default_factory=list)
     """One figure per timed chunk, measured inside the contestant."""
+    cpu: list[float] = field(default_factory=list)
+    """Processor seconds (user and system) of its whole tree in each timed chunk: steadier than `seconds` on a machine
+    that others use too, and the cost of waiting is not in it."""
     early: dict[str, Tensor] = field(default_factory=dict)
     """Parameters after the parity rounds, empty if it has none to compare."""
     final: dict[str, Tensor] = field(default_factory=dict)
@@ -61,8 +64,8 @@ class Child:
                 stderr=errors,
                 text=True,
                 env={**os.environ, **entry.environment()},
-                # A group of its own in this session: if this process dies, the kernel hangs up on the stopped group.
-                process_group=0,
+                # Linux shares the processor between sessions, and some launchers open one: so everyone gets one.
+                start_new_session=True,
             )
 
     def __enter__(self) -> Child:
@@ -118,6 +121,14 @@ class Child:
             tail = self.log.read_text(errors="replace").strip().splitlines()[-1:]
             raise ContestantError(f"contestant '{self.entry.name}' failed: {answer['error']} {' '.join(tail)}".strip())
         return answer
+
+    def cpu(self) -> float:
+        total = 0.0
+        for process in self.tree():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
 
     def peak(self) -> int:
         return sum(peak_resident(process.pid) for process in self.tree())
@@ -194,7 +205,9 @@ def _run_all(
         # The order rotates, so that no one always inherits the same neighbour's caches and clock speed.
         turn = repeat % len(contestants)
         for child, lap in [*contestants[turn:], *contestants[:turn]]:
+            before = child.cpu()
             lap.seconds.append(child.ask(do="run", start=start, stop=start + workload.rounds)["seconds"])
+            lap.cpu.append(child.cpu() - before)
             say(f"{workload.name}: chunk {repeat + 1}/{workload.repeats}, {lap.entry.name} {lap.seconds[-1]:.3f} s")
     for child, lap in contestants:
         if lap.entry.comparable and not workload.dropout:

@@ -30,6 +30,8 @@ class Standing:
     fastest: float
     slowest: float
     per_chunk: list[float]
+    cpu: float
+    """Median processor seconds a round."""
     peak_gb: float
     early_difference: float | None
     """Relative distance of the parameters from the reference's after the parity rounds; None if not comparable."""
@@ -99,6 +101,7 @@ def summarise(workload: Workload, scale: Scale, laps: Sequence[Lap], initial: Ma
             fastest=min(lap.seconds) / workload.rounds,
             slowest=max(lap.seconds) / workload.rounds,
             per_chunk=[s / workload.rounds for s in lap.seconds],
+            cpu=median(lap.cpu) / workload.rounds,
             peak_gb=lap.peak / GIGA,
             early_difference=relative_distance(lap.early, reference.early, initial),
             final_difference=relative_distance(lap.final, reference.final, initial),

@@ -12,14 +12,14 @@ def table(result: Result) -> RenderableType:
 
 
 def contestants(result: Result) -> Table:
-    """Milliseconds a round, memory and distance of the parameters, one row per contestant, quickest first."""
+    """Wall and processor time a round, memory and distance of the parameters; quickest contestant first."""
     cores = f"{result.cores} core{'s' if result.cores > 1 else ''}"
     drawn = Table(title=f"{result.workload} on {cores}: {result.about}")
     drawn.add_column("contestant")
-    for heading in ("ms a round", "fastest", "slowest", "set-up s", "peak GB", "difference"):
+    for heading in ("ms a round", "fastest", "slowest", "CPU ms", "set-up s", "peak GB", "difference"):
         drawn.add_column(heading, justify="right")
     for standing in sorted(result.standings, key=lambda s: s.median):
-        times = [f"{1e3 * s:.2f}" for s in (standing.median, standing.fastest, standing.slowest)]
+        times = [f"{1e3 * s:.2f}" for s in (standing.median, standing.fastest, standing.slowest, standing.cpu)]
         memory = [f"{standing.setup_seconds:.1f}", f"{standing.peak_gb:.2f}"]
         drawn.add_row(standing.name, *times, *memory, _difference(standing))
     return drawn

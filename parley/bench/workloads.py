@@ -135,6 +135,8 @@ WORKLOADS: dict[str, Workload] = {
             targets=(Target("speedup", 1.0, "pfl"), Target("speedup", 0.85, "bare")),
             cores=2,
             dropout=True,
+            # The same loop on one thread and on two already differs by 0.002: other summation orders, then kinks.
+            tolerance=0.02,
         ),
         Workload(
             name="EMPTY",

@@ -36,6 +36,7 @@ def test_two_loops_race_and_agree() -> None:
     small = workload("LR-MNIST", "smoke", cores=1)
     laps = race(small, [PLAIN, replace(PLAIN, name="again")], OWN, said.append)
     assert all(len(lap.seconds) == small.repeats and min(lap.seconds) > 0 for lap in laps)
+    assert all(0 <= cpu < 60 for lap in laps for cpu in lap.cpu)
     assert all(lap.peak > 50e6 for lap in laps)
     assert all(lap.early[name].equal(w) for lap in laps for name, w in laps[0].early.items())
     assert all(lap.final[name].equal(w) for lap in laps for name, w in laps[0].final.items())

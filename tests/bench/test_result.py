@@ -25,7 +25,7 @@ LR = WORKLOADS["LR-MNIST"]
 
 def lap(name: str, seconds: list[float], weights: dict[str, Tensor] = END, group: str = "", peak: int = 0) -> Lap:
     versions = {"torch": "2.13.0"}
-    return Lap(Entry(name, group or name, name), versions, 1.0, seconds, weights, weights, peak)
+    return Lap(Entry(name, group or name, name), versions, 1.0, seconds, seconds, weights, weights, peak)
 
 
 def test_ratios_are_paired_and_taken_against_the_best_of_a_group() -> None:
