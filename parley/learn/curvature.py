@@ -24,13 +24,13 @@ from parley.core.tree import Tree
 from parley.data import ClientData, Federation
 from parley.learn.lanczos import Extremes, extremes
 from parley.learn.linear import LeastSquares, least_squares
-from parley.learn.objective import Objective, flat
+from parley.learn.objective import Objective, flat, one_thread
 from parley.learn.task import Task
 from parley.theory.surrogate import Quadratics
 
 Array = npt.NDArray[np.float64]
 
-LARGEST = 256
+LARGEST = 128
 """Above so many parameters the clients' d x d Hessians are not handed on as `Quadratics`."""
 _BALL_STEPS = 2000
 
@@ -98,37 +98,8 @@ def estimate(
     problem = least_squares(task, data, shares, ridge)
     if problem is not None:
         return _exact(problem, ids, x0, mu)
-    objectives = [Objective(task, own, ridge) for own in data]
-    objectives.append(_mean_objective(task, data, shares, ridge))
-    looked = [_look(own, x0, key.fold("lanczos", i), steps, tolerance) for i, own in enumerate(objectives)]
-    spectra = np.array([[found.lowest, found.highest] for found in looked])
-    worst = int(np.argmin(spectra[:-1, 0]))
-    scale = max(found.scale for found in looked)
-    error = max(max(found.lowest_error, found.highest_error) for found in looked) / scale
-    notes = [
-        "the model is not linear with a squared loss: Hessians were measured at the given weights and hold there, "
-        f"eigenvalues to {error:.0e} of L."
-    ]
-    lowest = _positive(looked[worst].lowest, looked[worst].floor, mu, ids[worst], False, notes)
-    reached = [own.minimiser(x0, iterations) for own in objectives]
-    slope = max(norm for _, norm in reached)
-    if slope > 1e-4 * scale:
-        notes.append(
-            f"local training stopped at gradients of up to {slope:.1e}: C and the distance are those of the points "
-            f"reached after {iterations} steps of L-BFGS, not of minimisers."
-        )
-    *optima, best = [x for x, _ in reached]
-    return Curvature(
-        L=float(spectra[:-1, 1].max()),
-        mu=lowest,
-        C=ball(np.stack(optima)),
-        distance=float(np.linalg.norm(x0 - best)),
-        exact=False,
-        ids=tuple(ids),
-        spectra=spectra[:-1],
-        pooled=(float(spectra[-1, 0]), float(spectra[-1, 1])),
-        notes=tuple(notes),
-    )
+    with one_thread():
+        return _measured(task, data, ids, shares, x0, ridge, mu, key, steps, tolerance, iterations)
 
 
 def ball(points: Array) -> float:
@@ -170,6 +141,52 @@ def _exact(problem: LeastSquares, ids: Sequence[str], x0: Array, mu: float | Non
         notes=tuple(notes),
         quadratics=problem.quadratics(optima) if small else None,
         start=start if small else None,
+    )
+
+
+def _measured(
+    task: Task,
+    data: Sequence[ClientData],
+    ids: Sequence[str],
+    shares: Array,
+    x0: Array,
+    ridge: float,
+    mu: float | None,
+    key: Key,
+    steps: int,
+    tolerance: float,
+    iterations: int,
+) -> Curvature:
+    objectives = [Objective(task, own, ridge) for own in data]
+    objectives.append(_mean_objective(task, data, shares, ridge))
+    looked = [_look(own, x0, key.fold("lanczos", i), steps, tolerance) for i, own in enumerate(objectives)]
+    spectra = np.array([[found.lowest, found.highest] for found in looked])
+    worst = int(np.argmin(spectra[:-1, 0]))
+    scale = max(found.scale for found in looked)
+    error = max(max(found.lowest_error, found.highest_error) for found in looked) / scale
+    notes = [
+        "the model is not linear with a squared loss: Hessians were measured at the given weights and hold there, "
+        f"eigenvalues to {error:.0e} of L."
+    ]
+    lowest = _positive(looked[worst].lowest, looked[worst].floor, mu, ids[worst], False, notes)
+    reached = [own.minimiser(x0, iterations) for own in objectives]
+    slope = max(norm for _, norm in reached)
+    if slope > 1e-4 * scale:
+        notes.append(
+            f"local training stopped at gradients of up to {slope:.1e}: C and the distance are those of the points "
+            f"reached after {iterations} steps of L-BFGS, not of minimisers."
+        )
+    *optima, best = [x for x, _ in reached]
+    return Curvature(
+        L=float(spectra[:-1, 1].max()),
+        mu=lowest,
+        C=ball(np.stack(optima)),
+        distance=float(np.linalg.norm(x0 - best)),
+        exact=False,
+        ids=tuple(ids),
+        spectra=spectra[:-1],
+        pooled=(float(spectra[-1, 0]), float(spectra[-1, 1])),
+        notes=tuple(notes),
     )
 
 

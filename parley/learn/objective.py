@@ -6,6 +6,7 @@ Networks are taken in evaluation mode (no dropout, BatchNorm with its statistics
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import numpy as np
@@ -22,6 +23,17 @@ Array = npt.NDArray[np.float64]
 
 CHUNK = 512
 """Samples per pass; the sums over chunks are exact, only memory depends on it."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As in training: small products are no faster with more threads, and far slower on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Objective:

@@ -1,0 +1,99 @@
+"""The trade-off between convergence and accuracy as a figure: the frontier, and what the choices do round by round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parley.advise.tradeoff import Tradeoff
+from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.theory.advice import Choice
+from parley.theory.frontier import delta_of_rho, exact_frontier
+from parley.theory.servers import SERVERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_NAMES = {"none": "no momentum", "nesterov": "Nesterov", "heavy-ball": "heavy ball"}
+_BEST, _SGD, _SHOT = PALETTE[1], PALETTE[0], PALETTE[2]
+
+
+def figure(advice: Tradeoff) -> Figure:
+    """Two panels, 11 x 4.8 inches; save with dpi=150."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    result = Figure(figsize=(11, 4.8), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    left, right = result.subplots(1, 2)
+    _frontier(left, advice)
+    _over_rounds(right, advice)
+    return result
+
+
+def _frontier(axes: Axes, advice: Tradeoff) -> None:
+    for server, dashes in zip(SERVERS, ((0, (1.2, 1.2)), (0, (5, 1.5)), (0, (3, 1, 1, 1))), strict=True):
+        look: dict[str, Any] = {"color": "#a9b4be", "linestyle": dashes}
+        if server == advice.server:
+            look = {"color": INK, "linewidth": 2.4, "zorder": 3}
+        axes.plot(*exact_frontier(advice.kappa0, server), label=_NAMES[server], **look)
+    best, sgd, shot = advice.guaranteed.best, advice.guaranteed.minibatch_sgd, advice.guaranteed.one_shot
+    same = best.server.rho > sgd.server.rho - 1e-3
+    _mark(axes, advice, sgd, _BEST if same else _SGD, "best: mini-batch SGD" if same else "mini-batch SGD")
+    _mark(axes, advice, shot, _SHOT, "one-shot")
+    if not same:
+        _mark(axes, advice, best, _BEST, "best")
+    panel(axes, f"Frontier for $\\kappa_0$ = {advice.kappa0:,.4g}", "convergence rate $\\rho$ (smaller is faster)")
+    axes.set_ylabel("suboptimality $\\Delta$", color=INK, fontsize=10.5)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    clean(axes, "both")
+    axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc="upper right", title="server")
+
+
+def _mark(axes: Axes, advice: Tradeoff, choice: Choice, colour: str, name: str) -> None:
+    """A choice's point on the frontier of its server, with its name."""
+    rho = choice.server.rho
+    delta = float(delta_of_rho(rho, advice.kappa0, advice.server))
+    axes.plot(rho, delta, marker="o", markersize=9, markeredgecolor="white", color=colour, zorder=5)
+    side = -1 if rho > 0.3 else 1
+    axes.annotate(
+        name, (rho, delta), xytext=(9 * side, 7 if side > 0 or delta < 0.1 else -3), textcoords="offset points",
+        color=colour, fontsize=10, fontweight="bold", zorder=6, ha="left" if side > 0 else "right",
+    )  # fmt: skip
+
+
+def _over_rounds(axes: Axes, advice: Tradeoff) -> None:
+    from matplotlib.ticker import LogLocator
+
+    rounds = np.unique(np.geomspace(1, 2 * advice.rounds, 200).astype(int)).astype(np.float64)
+    exact, bound = advice.actual, advice.guaranteed
+    for name, colour, place in (
+        ("best", _BEST, "best"),
+        ("mini-batch SGD", _SGD, "minibatch_sgd"),
+        ("one-shot averaging", _SHOT, "one_shot"),
+    ):
+        own = (
+            advice.bounds(getattr(bound, place), rounds)
+            if exact is None
+            else advice.distances(getattr(exact, place), rounds)
+        )
+        # Thicker and behind: seen even where another line lies on it.
+        look: dict[str, Any] = {"linewidth": 4.5, "zorder": 2} if name == "best" else {"linewidth": 1.8, "zorder": 3}
+        axes.plot(rounds, own, color=colour, label=name, solid_capstyle="round", **look)
+    axes.axvline(advice.rounds, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f"T = {advice.rounds}", (advice.rounds, 1.0), xycoords=("data", "axes fraction"), xytext=(5, -12),
+        textcoords="offset points", color=FAINT, fontsize=10,
+    )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    what = "Bound on the distance to the optimum" if exact is None else "Distance of these clients to the optimum"
+    panel(axes, what, "round")
+    clean(axes, "both")
+    axes.minorticks_off()
+    low, high = axes.get_ylim()
+    if high < 100 * low:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.legend(frameon=False, fontsize=10, labelcolor=INK)

@@ -1,0 +1,103 @@
+"""The advice is what training then does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parley.advise.tradeoff import from_constants, from_study
+from parley.core.errors import InputError
+from parley.engine.config import load_study
+from parley.engine.train import train_study
+
+STUDY = """
+rounds = 12
+loss = "half-squares"
+[data]
+name = "diabetes"
+clients = 5
+[model]
+name = "linear"
+zero = true
+"""
+
+
+def study(folder: Path, algorithm: str = '[algorithm]\nname = "fedavg"\n', general: str = STUDY):
+    path = folder / "study.toml"
+    path.write_text(general + algorithm)
+    return load_study(path)
+
+
+@pytest.mark.parametrize(("server", "ridge"), [("none", 0.0), ("nesterov", 0.2), ("heavy-ball", 0.2)])
+def test_training_with_the_pasted_lines_ends_where_it_was_promised(tmp_path: Path, server: str, ridge: float):
+    advice = from_study(study(tmp_path), server=server, ridge=ridge, max_steps=30)
+    assert advice.actual is not None
+    assert advice.curvature is not None
+    assert advice.curvature.quadratics is not None
+    best = advice.actual.best
+    assert best.distance <= min(advice.actual.minibatch_sgd.distance, advice.actual.one_shot.distance)
+    run = train_study(study(tmp_path, advice.toml()), runtime="inline")
+    weights = run.module().state_dict()
+    x = np.concatenate([weights["1.weight"].double().numpy().ravel(), weights["1.bias"].double().numpy()])
+    away = np.linalg.norm(x - advice.curvature.quadratics.empirical_minimiser)
+    # Training is in single precision.
+    assert away == pytest.approx(best.distance, rel=1e-3, abs=3e-6)
+    assert advice.distances(best, np.array([float(advice.rounds)]))[0] == pytest.approx(best.distance)
+
+
+def test_the_guarantee_holds_in_training(tmp_path: Path):
+    advice = from_study(study(tmp_path), server="none", max_steps=8, ridge=0.2)
+    choice = advice.guaranteed.best
+    assert advice.curvature is not None
+    assert advice.bounds(choice, np.array([float(advice.rounds)]))[0] == pytest.approx(choice.bound)
+    assert advice.bounds(advice.guaranteed.one_shot, np.array([1.0, 50.0]))[1] == advice.guaranteed.one_shot.bound
+    lines = '[algorithm]\nname = "local-update"\nform = "delta"\nbatch = 0\noptions = { weight_decay = 0.2 }\n'
+    lines += f"lr = {choice.gamma or 0.1}\nsteps = {choice.K}\n"
+    lines += f"[algorithm.server]\nlr = {choice.server.eta / (choice.gamma or 0.1)}\n"
+    run = train_study(study(tmp_path, lines), runtime="inline")
+    weights = run.module().state_dict()
+    x = np.concatenate([weights["1.weight"].double().numpy().ravel(), weights["1.bias"].double().numpy()])
+    assert advice.curvature.quadratics is not None
+    assert np.linalg.norm(x - advice.curvature.quadratics.empirical_minimiser) <= choice.bound
+
+
+def test_one_step_with_a_ridge_can_be_pasted(tmp_path: Path):
+    advice = from_study(study(tmp_path), ridge=0.2, max_gamma=0.0)
+    assert advice.best.gamma == 0
+    text = advice.toml()
+    assert f"lr = {1 / advice.L:.8g}" in text
+    method = study(tmp_path, text).algorithm
+    assert method.lr * method.server.lr == pytest.approx(advice.best.server.eta, rel=1e-6)
+
+
+def test_limits_and_overrides_are_kept(tmp_path: Path):
+    own = study(tmp_path)
+    advice = from_study(own, server="heavy-ball", rounds=7, max_steps=3, max_gamma=0.01, C=2.0, distance=9.0)
+    assert advice.rounds == 7
+    assert (advice.C, advice.distance) == (2.0, 9.0)
+    for choice in (advice.guaranteed.best, advice.best):
+        assert choice.K <= 3
+        assert choice.gamma <= 0.01
+
+
+def test_a_network_gets_advice_for_the_quadratic_it_resembles(tmp_path: Path):
+    general = STUDY.replace("half-squares", "mse").replace('"linear"\nzero = true', '"mlp"\nhidden = [3]')
+    own = study(tmp_path, general=general)
+    with pytest.raises(InputError, match="mu > 0"):
+        from_study(own)
+    advice = from_study(own, mu=0.05, clients=2, samples=30)
+    assert advice.actual is None
+    assert advice.best is advice.guaranteed.best
+    assert advice.curvature is not None
+    assert len(advice.curvature.ids) == 2
+    study(tmp_path, advice.toml(), general)
+
+
+def test_only_the_ratio_of_radius_and_distance_matters():
+    one, ten = (from_constants(kappa0=100, rounds=14, C=0.02 * s, distance=1.0 * s, server="nesterov") for s in (1, 10))
+    assert one.relative
+    assert one.kappa0 == 100
+    assert one.best.K == ten.best.K
+    assert one.best.gamma == pytest.approx(ten.best.gamma, rel=1e-6)
+    assert ten.guaranteed.best.bound == pytest.approx(10 * one.guaranteed.best.bound, rel=1e-9)
+    assert not from_constants(L=2.0, mu=1.0, rounds=3).relative

@@ -1,0 +1,105 @@
+"""`parley pareto`: tables, lines to paste, figures and refusals."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from parley.cli.main import main
+
+STUDY = """
+rounds = 5
+loss = "half-squares"
+[data]
+name = "diabetes"
+clients = 4
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+@pytest.fixture
+def parley(capfd: pytest.CaptureFixture[str]):
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        shown = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, shown.out, shown.err
+
+    return call
+
+
+def test_from_a_condition_number(parley, place: Path):
+    code, out, _ = parley(
+        "pareto", "--kappa0", 100, "--rounds", 14, "--C", 0.02, "--server", "heavy-ball", "--figure", "tradeoff.png"
+    )
+    assert code == 0
+    assert "mini-batch SGD" in out
+    assert "one-shot" in out
+    assert "in units of 1/L" in out
+    assert "[algorithm]" not in out
+    assert (place / "tradeoff.png").stat().st_size > 10_000
+
+
+def test_from_constants_with_lines_to_paste(parley):
+    code, out, _ = parley("pareto", "--L", 10, "--mu", 0.1, "--rounds", 14, "--C", 0.02, "--max-steps", 5)
+    assert code == 0
+    pasted = tomllib.loads(out[out.index("[algorithm]") :])["algorithm"]
+    assert pasted["steps"] <= 5
+    assert pasted["lr"] <= 1 / 10
+    assert pasted["server"]["name"] == "heavy-ball"
+
+
+@pytest.mark.parametrize("server", ["none", "nesterov", "heavy-ball"])
+def test_on_a_study(parley, place: Path, server: str):
+    code, out, _ = parley("pareto", "study.toml", "--ridge", 0.1, "--server", server, "--figure", "own.svg")
+    assert code == 0
+    assert "exact on 4 clients" in out
+    assert "What these clients do, exactly, from this start in 5 rounds" in out
+    lines = out[out.index("[algorithm]") : out.index("own.svg")]
+    (place / "best.toml").write_text(STUDY[: STUDY.index("[algorithm]")] + lines)
+    assert parley("run", "best.toml", "--quiet")[0] == 0
+
+
+def test_on_a_network(parley):
+    network = ["--set", "model={name='mlp', hidden=[3]}", "--set", "loss=mse"]
+    code, out, _ = parley("pareto", "study.toml", *network, "--mu", 0.1, "--clients", 2, "--samples", 20)
+    assert code == 0
+    assert "Note: the model is not linear" in out
+    assert "measured on 2 clients" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "give either kappa0, or both L and mu."),
+        (["--kappa0", "0.5"], "the condition number must satisfy 1 <= kappa0 < infinity, but kappa0 = 0.5."),
+        (["--L", "1", "--mu", "2"], "smoothness must satisfy mu <= L < infinity, but L = 1 and mu = 2."),
+        (["--kappa0", "9", "--rounds", "0"], "the number of rounds must be at least 1, not 0."),
+        (["--kappa0", "9", "--server", "heavyball"], "did you mean 'heavy-ball'?"),
+        (["--kappa0", "9", "--C=-1"], "but C = -1."),
+        (["--kappa0", "9", "--ridge", "1"], "--ridge needs a study file, on which it is measured."),
+        (["--kappa0", "9", "--set", "rounds=3"], "--set needs a study file, on which it is measured."),
+        (["study.toml", "--L", "1"], "--L is measured on the study; leave it out, or leave the study out."),
+        (["none.toml"], "there is no study file none.toml."),
+        (["study.toml", "--set", "data.clients=50"], "has flat directions"),
+        (["study.toml", "--ridge=-1"], "ridge must be finite and at least 0, not -1."),
+        (["study.toml", "--rounds", "0"], "the number of rounds must be at least 1, not 0."),
+    ],
+)
+def test_mistakes(parley, arguments: list[str], sentence: str):
+    code, out, err = parley("pareto", *arguments)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert sentence in err
