@@ -8,23 +8,25 @@ from typing import Annotated, Optional
 import typer
 
 from parley.cli.options import Store
-from parley.cli.screen import console, save_figure
+from parley.cli.screen import console
 
 
 def demo(
-    figure: Annotated[Path, typer.Option(help="Where to draw the comparison.", metavar="FILE")] = Path("demo.png"),
-    rounds: Annotated[int, typer.Option(help="Rounds for each method.", metavar="N")] = 60,
+    out: Annotated[Path, typer.Option(help="Folder for the figure and the numbers.", metavar="FOLDER")] = Path(
+        "parley-demo"
+    ),
+    rounds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Rounds for each method; default: 100.", metavar="N", min=1),
+    ] = None,
     store: Store = None,
 ) -> None:
-    """Compare six methods on handwritten digits that clients share unequally; about half a minute."""
-    from parley import report
+    """Compare six methods on handwritten digits that clients share unequally; less than a minute."""
     from parley.engine.store import RunStore
     from parley.studies.demo import demo
 
     with RunStore(store) as runs:
-        comparison = demo(runs, rounds=rounds)
-    console().print(report.table(comparison))
-    save_figure(report.figure(comparison), figure)
+        demo(runs, out, console(), rounds=rounds)
 
 
 def reproduce(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_DOTS = 400
-"""Clients drawn as dots; of more, this many evenly spaced in rank."""
+_BINS = 60
+"""Clients whose accuracies are nearer than 1 / 60 share a bubble."""
 
 
 def figure(comparison: Comparison) -> Figure:
@@ -103,11 +103,11 @@ def _value_axis(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stro
 
 
 def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
-    """One strip per run: a dot per client, a bar from 10% to 90% of them, the median marked and written."""
+    """A strip per run: a bar from 10% to 90% of the clients with the median; below it, bubbles by number of clients."""
     for row, (line, stroke) in enumerate(reversed(spread)):
-        own = np.sort([value for value in line.run.clients.values() if not np.isnan(value)])
-        shown = own[np.linspace(0, len(own) - 1, min(len(own), _MOST_DOTS)).astype(int)]
-        axes.scatter(shown, row - 0.14 - _heaps(shown), s=13, color=stroke.colour, alpha=0.55, linewidths=0)
+        values, counts = _bubbles(line)
+        sizes = 18 + 240 * (counts - 1) / max(counts.sum() - 1, 1)
+        axes.scatter(values, np.full(len(values), row - 0.3), s=sizes, color=stroke.colour, alpha=0.6, linewidths=0)
         assert line.quantiles is not None
         low, median, high = line.quantiles
         axes.plot([low, high], [row, row], color=stroke.colour, linewidth=5, solid_capstyle="round", alpha=0.35)
@@ -123,7 +123,7 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
         )
     names = [line.run.label for line, _ in reversed(spread)]
     axes.set_yticks(range(len(spread)), [name if len(name) <= 18 else f"{name[:17]}…" for name in names])
-    axes.set_ylim(-0.75, len(spread) - 0.4)
+    axes.set_ylim(-0.7, len(spread) - 0.4)
     lowest = min(float(np.nanmin(list(line.run.clients.values()))) for line, _ in spread)
     axes.set_xlim(max(-0.02, lowest - 0.05), 1.03)
     panel(axes, "client by client", "accuracy on own held-out samples")
@@ -131,12 +131,11 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
     percent_axis(axes.xaxis)
 
 
-def _heaps(values: np.ndarray) -> np.ndarray:
-    """Offsets that pile equal values up, 0 to 0.4; the tallest pile fills the room."""
-    bins = np.round(values * 60).astype(int)
-    _, start, counts = np.unique(bins, return_index=True, return_counts=True)
-    depth = np.arange(len(values)) - np.repeat(start, counts)
-    return depth * min(0.075, 0.4 / max(int(counts.max()) - 1, 1))
+def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
+    """Accuracies that differ visibly and how many clients have each."""
+    own = np.array([value for value in line.run.clients.values() if not np.isnan(value)])
+    place, counts = np.unique(np.round(own * _BINS).astype(int), return_counts=True)
+    return place / _BINS, counts
 
 
 def _value_at(rounds: np.ndarray, values: np.ndarray, round: int) -> float:

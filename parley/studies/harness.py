@@ -12,7 +12,6 @@ data are for readers.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -26,6 +25,7 @@ import numpy as np
 from parley.core.errors import InputError, nearest
 from parley.core.registry import Registry
 from parley.engine.files import write_atomically
+from parley.report.files import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,10 +99,8 @@ class Result:
         files = [folder / f"{self.scale}.json"]
         write_atomically(files[0], json.dumps(_plain(body), indent=1, allow_nan=False).encode())
         for name, figure in self.figures.items():
-            picture = io.BytesIO()
-            figure.savefig(picture, format="png", dpi=150)
             files.append(folder / f"{self.scale}-{name}.png")
-            write_atomically(files[-1], picture.getvalue())
+            save_figure(figure, files[-1])
         return tuple(files)
 
 

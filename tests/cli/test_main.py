@@ -204,7 +204,7 @@ def test_demo(parley, place: Path):
     code, out, _ = parley("demo", "--rounds", "2")
     assert code == 0
     assert all(method in out for method in ("fedavg", "fedprox", "local-only", "centralised"))
-    assert (place / "demo.png").stat().st_size > 5000
+    assert (place / "parley-demo" / "comparison.png").stat().st_size > 5000
     assert parley("runs")[1].count("finished") == 6
 
 

@@ -1,0 +1,92 @@
+"""A comparison in plain words: every sentence follows from its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from parley.report import Comparison, Line
+
+
+def conclusions(comparison: Comparison, tested: int) -> list[str]:
+    """Does joining pay, what does not pooling cost, which method is quickest; `tested`: samples of the test set."""
+    lines = comparison.lines
+    federated = [line for line in lines if line.run.role == "federated"]
+    if not federated:
+        return []
+    best = max(federated, key=lambda line: line.last)
+    by_role = {line.run.role: line for line in lines if line.run.role != "federated"}
+    sentences = []
+    if "alone" in by_role:
+        sentences.append(_joining(best, by_role["alone"]))
+    if "pooled" in by_role:
+        sentences.append(_pooling(best, by_role["pooled"], tested))
+    return [*sentences, _speed(comparison, federated, best, tested)]
+
+
+def noise(accuracy: float, tested: int) -> float:
+    """Two standard errors of the difference of two models' accuracies, if they erred independently."""
+    return 2 * math.sqrt(2 * max(accuracy * (1 - accuracy), 0.0) / tested) if tested else 0.0
+
+
+def _joining(best: Line, alone: Line) -> str:
+    verdict = "Joining pays" if best.last > alone.last else "Joining does not pay here"
+    return (
+        f"{verdict}: a client's own model gets {alone.last:.1%} of all kinds of samples right on average"
+        f"{_at_home(alone)}, the model of {best.run.label} {best.last:.1%}{_at_home(best)}."
+    )
+
+
+def _at_home(line: Line) -> str:
+    if not line.run.clients:
+        return ""
+    values = [value for value in line.run.clients.values() if not math.isnan(value)]
+    return f" ({sum(values) / len(values):.0%} on the kinds it knows)" if values else ""
+
+
+def _pooling(best: Line, pooled: Line, tested: int) -> str:
+    gap = pooled.last - best.last
+    if abs(gap) <= noise(pooled.last, tested):
+        return (
+            f"Keeping the data apart costs little: with all data in one place accuracy is {pooled.last:.1%}, and the "
+            f"difference of {100 * abs(gap):.1f} points is within the noise of {tested} test samples."
+        )
+    if gap < 0:
+        return f"Training on all data in one place got less, {pooled.last:.1%}; its settings may be at fault."
+    return f"Keeping the data apart costs {100 * gap:.1f} points: all data in one place give {pooled.last:.1%}."
+
+
+def _speed(comparison: Comparison, federated: Sequence[Line], best: Line, tested: int) -> str:
+    there = {line.run.label: line.reached for line in federated if line.reached is not None}
+    missed = [line.run.label for line in federated if line.reached is None]
+    target = comparison.show(comparison.target)
+    if not there:
+        return f"None of the federated methods reached {target}. {_ranking(federated, best, tested)}"
+    rounds = sorted({reached.round for reached in there.values()})
+    quickest, slowest = ([name for name in there if there[name].round == end] for end in (rounds[0], rounds[-1]))
+    first = there[quickest[0]]
+    text = f"To {target}, {_listed(quickest)} took {_rounds(first.round)} and {first.megabytes:.1f} MB"
+    if slowest != quickest:
+        last = there[slowest[0]]
+        text += f", {_listed(slowest)} {_rounds(last.round)} and {last.megabytes:.1f} MB"
+    if missed:
+        text += f"; {_listed(missed)} did not get there"
+    return f"{text}. {_ranking(federated, best, tested)}"
+
+
+def _ranking(federated: Sequence[Line], best: Line, tested: int) -> str:
+    if len(federated) == 1:
+        return f"It ended at {best.last:.1%}."
+    within = noise(best.last, tested)
+    near = [line.run.label for line in federated if line is not best and best.last - line.last <= within]
+    if near:
+        return f"At the end {_listed([best.run.label, *near])} are too close for {tested} test samples to rank."
+    return f"At the end {best.run.label} leads by more than the noise of {tested} test samples."
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number:,} rounds"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
