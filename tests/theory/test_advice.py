@@ -73,6 +73,19 @@ def test_beats_every_point_of_a_grid(
         assert best.bound <= min(advice.minibatch_sgd.bound, advice.one_shot.bound) * (1 + 1e-12) + rounding
 
 
+def test_terms_are_the_corrected_bound_written_out() -> None:
+    kappa0, kappa, T, D, C = 100.0, 25.0, 7, 3.0, 2.0
+    delta = (10 - 5) * C
+    for server, rho, factor in (
+        ("none", 24 / 26, 1.0),
+        ("nesterov", 1 - 2 / np.sqrt(76), 1 + 2 / np.sqrt(76) * T),
+        ("heavy-ball", 4 / 6, 1 + 10 / 6 * T),
+    ):
+        convergence, drift = pareto.bound_terms(np.log(kappa0 / kappa), kappa0, T, D, C, server)
+        assert float(drift) == pytest.approx(delta, rel=1e-12)
+        assert float(convergence) == pytest.approx(factor * rho**T * (D + delta), rel=1e-12)
+
+
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10**6), rounds=st.integers(1, 50), server=st.sampled_from(SERVERS))
 def test_the_bound_holds_for_the_advised_setting(seed: int, rounds: int, server: str, problem: Callable) -> None:
