@@ -9,6 +9,7 @@ import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,7 +23,15 @@ class Setting:
     """Its type annotation, `Annotated` included."""
     default: Any
     """`dataclasses.MISSING` if it must be given."""
-    doc: str = ""
+    owner: type | None = None
+    """The class whose source explains it."""
+    note: str = ""
+    """An explanation where there is no such source."""
+
+    @property
+    def doc(self) -> str:
+        """What it means; reads the class's source at the first call."""
+        return self.note or (field_docs(self.owner).get(self.name, "") if self.owner is not None else "")
 
     @property
     def required(self) -> bool:
@@ -31,11 +40,9 @@ class Setting:
 
 def settings_of(cls: type) -> list[Setting]:
     """The fields of a dataclass that its constructor takes, in order."""
-    hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return [
-        Setting(field.name, hints[field.name], _default(field), docs.get(field.name, ""))
-        for field in dataclasses.fields(cls)
-        if field.init
+        Setting(field.name, hints[field.name], _default(field), cls) for field in dataclasses.fields(cls) if field.init
     ]
 
 
@@ -48,7 +55,8 @@ def options_of(function: Any) -> list[Setting]:
     ]
 
 
-def field_docs(cls: type) -> dict[str, str]:
+@cache
+def field_docs(cls: type) -> Mapping[str, str]:
     """The docstring under each field of a class and its bases; the most derived one counts.
 
     >>> field_docs(Setting)["hint"]

@@ -191,8 +191,8 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     if general.loss is not None:
         losses[general.loss]  # refuses unknown ones
     made: dict[str, Any] = {name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items()}
-    if made["runtime"].name != "auto":
-        runtimes[made["runtime"].name]
+    if (runtime := made["runtime"].name) not in (known := ["auto", *runtimes]):
+        raise InputError(f"unknown runtime '{runtime}': {nearest(runtime, known)}")
     return Study(
         general,
         data_from_table(as_table(table["data"], "data"), Path(base or Path.cwd())),

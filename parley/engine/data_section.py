@@ -97,7 +97,7 @@ def loader_settings(name: str) -> list[Setting]:
             shown := back.get(option.name, option.name),
             Share if shown in _RENAMED else option.hint,
             option.default,
-            _OPTION_DOCS.get(shown, ""),
+            note=_OPTION_DOCS.get(shown, ""),
         )
         for option in options_of(datasets[name].load)
     ]

@@ -1,11 +1,14 @@
 """Studies: what a file says is what is trained, and every mistake is one sentence."""
 
 import json
+import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from parley.algorithms import algorithms
 from parley.algorithms.local_update import FedAdam, FedAvg
@@ -230,6 +233,38 @@ def test_every_mistake_is_one_sentence(file: Path, override: str, sentence: str)
     with pytest.raises(InputError) as caught:
         load_study(file, [override]).federation()
     assert str(caught.value) == sentence
+
+
+_PLACES = [
+    "rounds", "seed", "loss", "name", "data", "data.name", "data.clients", "data.partition", "data.partition.name",
+    "data.partition.alpha", "model", "model.hidden", "algorithm", "algorithm.name", "algorithm.lr", "algorithm.theta",
+    "algorithm.server", "algorithm.server.name", "algorithm.options", "cohort.size", "faults.patience", "evaluate",
+    "evaluate.clients", "runtime.name", "runtime.workers", "store.checkpoint", "extra", "algorithm.extra",
+]  # fmt: skip
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("afd-. 'é", max_size=5) | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "lr", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(_PLACES), _values)
+def test_any_value_anywhere_is_taken_or_refused_in_one_line(place: str, value: object):
+    study = tomllib.loads(STUDY) | {"loss": "cross-entropy"}
+    *sections, key = place.split(".")
+    table = study
+    for section in sections:
+        table = table.setdefault(section, {})
+    table[key] = value
+    try:
+        made = study_from_dict(study)
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017 (most values are refused, some are fine)
+    else:
+        assert study_from_dict(json.loads(json.dumps(made.resolved()))).fingerprint() == made.fingerprint()
 
 
 def test_what_is_missing_is_named(file: Path, tmp_path: Path):
