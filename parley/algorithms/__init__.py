@@ -1,8 +1,9 @@
 """Federated methods, one file per family. Importing this package registers all of them."""
 
-from parley.algorithms import baselines, local_update
+from parley.algorithms import baselines, datashare, fedals, feddyn, fednova, local_update, scaffold
 from parley.algorithms.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
-    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "local_update",
+    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
+    "fedals", "feddyn", "fednova", "local_update", "scaffold",
 ]  # fmt: skip

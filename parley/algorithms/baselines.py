@@ -12,6 +12,7 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.learn.batches import Work
 from parley.learn.local import Data, Keys, train
+from parley.learn.observe import observations
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.task import Predictor, Task
 
@@ -52,7 +53,8 @@ class LocalOnly(OneExchange):
         local = train(
             task, x, data, key, buffers=buffers, work=self.work(), optimizer=LocalOptimizer(lr=self.lr)
         )  # fmt: skip
-        return Reply(Message(), Memory.of(model=local.parameters, buffers=local.buffers), {"loss": local.loss})
+        observed = observations(task, x, local, data, key, buffers)
+        return Reply(Message(), Memory.of(model=local.parameters, buffers=local.buffers), observed)
 
     def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
         own = memory if memory is not None else Memory()

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from torch import Tensor
+
 from parley.algorithms.protocol import OneExchange, Replies, Reply, algorithm
 from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, ServerOptimizer, Slots, Yogi
 from parley.core.errors import InputError
@@ -23,6 +25,7 @@ from parley.core.tree import Schema, Tree, schema, subtract
 from parley.learn.batches import Order, Work
 from parley.learn.local import Data, Keys, Trained, train
 from parley.learn.meta import meta_gradient
+from parley.learn.observe import observations
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.task import Predictor, Task
 from parley.learn.transforms import pull
@@ -96,10 +99,7 @@ class LocalUpdate(OneExchange):
         buffers = memory["buffers"] or message["buffers"] or task.initial_buffers()
         local = self.local(task, x, buffers, data, key)
         update = local.gradients if self.form == "gradients" else subtract(x, local.parameters)
-        observed = {"loss": local.loss}
-        if task.buffers == "local":
-            return Reply(Message.of(update=update), Memory.of(buffers=local.buffers), observed)
-        return Reply(Message.of(update=update, buffers=local.buffers), observed=observed)
+        return answer(task, local, Message.of(update=update), observations(task, x, local, data, key, local.buffers))
 
     def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
         """The client's K steps."""
@@ -131,6 +131,17 @@ class LocalUpdate(OneExchange):
     @staticmethod
     def _state(x: Tree, slots: Slots, buffers: Tree) -> State:
         return State.of(model=x, buffers=buffers, **{_SLOT + name: tree for name, tree in slots.items()})
+
+
+def answer(
+    task: Task, local: Trained, message: Message, observed: dict[str, Tensor], memory: Memory | None = None
+) -> Reply:
+    """The reply; the client's buffers go into the message or into its memory, as the task's policy says."""
+    if task.buffers == "local":
+        own = memory or Memory()
+        return Reply(message, Memory(own.tensors | Memory.of(buffers=local.buffers).tensors, own.scalars), observed)
+    sent = Message(message.tensors | Message.of(buffers=local.buffers).tensors, message.scalars)
+    return Reply(sent, memory, observed)
 
 
 def _slots(state: State) -> Slots:

@@ -17,6 +17,7 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.registry import Registry
 from parley.core.tree import Schema, Tree, weighted_sum
+from parley.data import Federation
 from parley.learn.local import Data, Keys
 from parley.learn.task import Predictor, Task
 
@@ -113,6 +114,10 @@ class Method:
     """Each client has a model of its own (in its memory); there is no server model to evaluate."""
     pooled: ClassVar[bool] = False
     """Trains on the pooled data of all clients: a baseline, not a federated method."""
+
+    def prepare(self, federation: Federation, key: Key) -> Federation:
+        """The federation as this method trains on it; most take it as it is."""
+        return federation
 
     def parties(self) -> Sequence[str]:
         """Recipients that are not clients."""

@@ -11,7 +11,7 @@ from parley.engine.checkpoint import Checkpoints
 from parley.engine.config import study_from_dict
 from parley.engine.run import Run
 from parley.engine.store import RunStore
-from parley.engine.train import make_task, pool
+from parley.engine.train import make_task, pool, prepared
 from parley.models.export import FORMATS, Format, export_module
 
 
@@ -30,6 +30,7 @@ def load_run(store: RunStore, run: str) -> Run:
     federation = study.federation()
     if isinstance(study.algorithm, Method) and study.algorithm.pooled:
         federation = pool(federation)
+    federation = prepared(study.algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     _, manifest = found
     states = Checkpoints(store.folder(info.id)).load(manifest["states"])

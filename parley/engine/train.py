@@ -68,6 +68,7 @@ def train(
         raise InputError(f"rounds must be at least 1, not {rounds}.")
     if isinstance(algorithm, Method) and algorithm.pooled:
         federation = pool(federation)
+    federation = prepared(algorithm, federation, seed)
     sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
     task = make_task(federation, model, seed, loss, buffers)
     _check_cohort(sampling, federation, isinstance(algorithm, Method) and algorithm.pooled)
@@ -146,6 +147,11 @@ def pool(federation: Federation) -> Federation:
     clients = [federation.client(client) for client in federation.ids]
     data = ClientData(torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients]))
     return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
+
+
+def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
+    """The federation as the method trains on it."""
+    return algorithm.prepare(federation, Key(seed).fold("prepare")) if isinstance(algorithm, Method) else federation
 
 
 @torch.no_grad()

@@ -33,6 +33,9 @@ from parley.learn.transforms import GradientTransform
 Theta = Literal["all", "last"] | Sequence[float]
 """Theta_{1:K} (all gradients), Theta_K (the last one) or explicit weights theta_1 ... theta_K."""
 
+CHUNK = 512
+"""Samples of a full gradient taken at once."""
+
 Data = ClientData | ClientStack
 Keys = Key | KeyStack
 
@@ -104,6 +107,16 @@ def train(
         steps=steps,
         optimizer=stepper.kept() if kept is not None else Kept(),
     )
+
+
+def full_gradient(task: Task, x: Tree, data: Data, key: Keys, buffers: Tree | None = None) -> Tree:
+    """The gradient of a client's loss at x over all its samples (of each client of a stack, with a leading axis)."""
+    work, theta = Work(steps=1), [1.0]
+    if isinstance(data, ClientData) and len(data) > CHUNK:
+        work = Work(epochs=1, batch=CHUNK)
+        theta = [length / len(data) for length in work.plan(len(data), Key()).lengths]
+    still = LocalOptimizer(lr=0.0)
+    return train(task, x, data, key, work=work, optimizer=still, theta=theta, buffers=buffers).gradients
 
 
 def _prepare(

@@ -74,6 +74,13 @@ class LocalOptimizer:
             stepper.step([place], [torch.ones_like(place)], None)
         return -float(place)
 
+    def travels(self, steps: int | tuple[int, ...], kept: bool = False) -> Tensor:
+        """The travel of one client [] or of each of a stack [S], float64; `kept`: with momentum that runs through."""
+        if isinstance(steps, int):
+            return torch.tensor(self.stride * steps if kept else self.travel(steps), dtype=torch.float64)
+        once = {k: self.travels(k, kept) for k in set(steps)}
+        return torch.stack([once[k] for k in steps])
+
     @property
     def stride(self) -> float:
         """What one gradient of 1 moves a parameter in all, in units of lr: 1/(1 - beta) with momentum that runs on."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from parley.core.key import Key
+from parley.core.tree import Tree, scale
 from parley.data import ClientData
 from parley.learn.batches import Plan, pad
 
@@ -51,6 +52,13 @@ class StackedBatches:
         if self.x.shape[1] == 1:  # every step sees the same full batch
             step = 0
         return self.x[:rows, step], self.y[:rows, step], self.weights[:rows, step]
+
+
+def per_client(tree: Tree, factors: Tensor) -> Tree:
+    """`tree` times a factor: one number [], or one for each client of a stack [S]."""
+    if factors.ndim == 0:
+        return scale(tree, float(factors))
+    return {n: v * factors.to(v.dtype).view(-1, *[1] * (v.ndim - 1)) for n, v in tree.items()}
 
 
 def stack_batches(data: ClientStack, plans: Sequence[Plan], dtype: torch.dtype) -> StackedBatches:

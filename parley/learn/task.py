@@ -32,6 +32,8 @@ class Task:
     buffers: BufferPolicy = "average"
     """What happens to buffers that training changes (BatchNorm statistics): averaged like weights, kept by each
     client to itself, or refused."""
+    observe: frozenset[str] = frozenset()
+    """What listeners want to see of clients besides the loss (see `learn.observe`); empty costs nothing."""
 
     @cached_property
     def traits(self) -> Traits:

@@ -1,0 +1,85 @@
+"""Parts of a model that are averaged at their own pace: chosen by layers, by patterns of names or by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from parley.core.errors import InputError
+from parley.models.layers import Layer, layers
+
+
+@dataclass(frozen=True)
+class Part:
+    """Parameters and buffers that are averaged together, every `period` rounds."""
+
+    label: str
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    period: int
+
+
+def by_layers(module: nn.Module, count: int | None, period: int) -> tuple[Part, ...]:
+    """The first `count` layers as `phi` with this period, the rest as `h` with period 1; default: all but the last."""
+    found = layers(module)
+    count = len(found) - 1 if count is None else count
+    if not 0 <= count <= len(found):
+        raise InputError(f"layers must lie between 0 and {len(found)}, the layers of the model, not {count}.")
+    names = {name for layer in found[:count] for name in layer.parameters}
+    return _grouped(module, found, lambda name: ("phi", period) if name in names else ("h", 1))
+
+
+def each_layer(module: nn.Module) -> tuple[Part, ...]:
+    """Every layer a part."""
+    found = layers(module)
+    owner = {name: layer.name for layer in found for name in layer.parameters}
+    return _grouped(module, found, lambda name: (owner[name], 1))
+
+
+def by_patterns(module: nn.Module, periods: Mapping[str, int]) -> tuple[Part, ...]:
+    """A part for each shell pattern of parameter names, the first that fits; what fits none is averaged every round."""
+    used: set[str] = set()
+
+    def choose(name: str) -> tuple[str, int]:
+        pattern = next((pattern for pattern in periods if fnmatchcase(name, pattern)), None)
+        used.add(pattern or "")
+        return ("rest", 1) if pattern is None else (pattern, periods[pattern])
+
+    parts = _grouped(module, layers(module), choose)
+    for pattern in periods:
+        if pattern not in used:
+            first = next((n for n, p in module.named_parameters() if p.requires_grad), "")
+            raise InputError(f"periods: no parameter is left for '{pattern}'; their names are like '{first}'.")
+    return parts
+
+
+def by_function(module: nn.Module, split: Callable[[str], int]) -> tuple[Part, ...]:
+    """A part for each period that `split` gives a parameter's name."""
+
+    def choose(name: str) -> tuple[str, int]:
+        period = split(name)
+        if not isinstance(period, int) or period < 1:
+            raise InputError(f"split must give a period of at least 1 for parameter '{name}', not {period!r}.")
+        return f"every {period}", period
+
+    return _grouped(module, layers(module), choose)
+
+
+def _grouped(module: nn.Module, found: Sequence[Layer], choose: Callable[[str], tuple[str, int]]) -> tuple[Part, ...]:
+    names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    chosen = {name: choose(name) for name in names}
+    home: dict[str, tuple[str, int]] = {}
+    for layer in found:
+        for buffer in layer.buffers:
+            # A statistic goes with the scale and shift of its own normalisation, else with its layer.
+            beside = [n for n in names if n.rpartition(".")[0] == buffer.rpartition(".")[0]]
+            near = beside or list(layer.parameters) or names[:1]
+            home[buffer] = chosen[near[0]]
+    parts = []
+    for key in dict.fromkeys(chosen.values()):
+        own = tuple(name for name in names if chosen[name] == key)
+        parts.append(Part(key[0], own, tuple(b for b, where in home.items() if where == key), key[1]))
+    return tuple(parts)

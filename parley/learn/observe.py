@@ -1,0 +1,40 @@
+"""What clients let listeners see in a simulation: nothing but the training loss, unless `task.observe` asks for more.
+
+- `model`: the parameters after local training (consensus distance);
+- `drift`: ||y - x||^2 of every parameter, y after and x before local training;
+- `gradient`: the gradient of the client's loss over all its samples at x (gradient dissimilarity); one pass more.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from parley.core.tree import Tree, subtract
+from parley.learn.local import Data, Keys, Trained, full_gradient
+from parley.learn.stack import ClientStack
+from parley.learn.task import Task
+
+
+def observations(
+    task: Task, x: Tree, local: Trained, data: Data, key: Keys, buffers: Tree | None = None
+) -> dict[str, Tensor]:
+    """For `Reply.observed`: names are `<what>/<parameter>`."""
+    seen = {"loss": local.loss}
+    if "model" in task.observe:
+        seen |= _named("model", local.parameters)
+    if "drift" in task.observe:
+        seen |= _named("drift", _squares(subtract(x, local.parameters), data))
+    if "gradient" in task.observe:
+        seen |= _named("gradient", full_gradient(task, x, data, key, buffers))
+    return seen
+
+
+def _named(what: str, tree: Tree) -> Tree:
+    return {f"{what}/{name}": value for name, value in tree.items()}
+
+
+def _squares(tree: Tree, data: Data) -> Tree:
+    """The squared norm of every tensor, [] or [S]."""
+    rows = (len(data), -1) if isinstance(data, ClientStack) else (1, -1)
+    squares = {name: value.double().square().reshape(rows).sum(1) for name, value in tree.items()}
+    return squares if isinstance(data, ClientStack) else {name: value[0] for name, value in squares.items()}
