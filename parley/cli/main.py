@@ -78,5 +78,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"parley: {sentence}", file=sys.stderr)
+    print(f"parley: {' '.join(sentence.splitlines())}", file=sys.stderr)
     return code
