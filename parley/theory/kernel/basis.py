@@ -16,7 +16,7 @@ from scipy.linalg import eigh_tridiagonal, qr, svd
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from parley.core.errors import InputError
-from parley.theory.kernel.blocks import Blocks, psd_eigh
+from parley.theory.kernel.blocks import Blocks, psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered
 from parley.theory.kernel.federation import KernelFederation
 from parley.theory.kernel.lowrank import pivoted_cholesky
@@ -38,9 +38,8 @@ class Basis:
     """The last round it can serve."""
 
     def __post_init__(self) -> None:
-        # A computed eigenvalue of a singular matrix is about this large, and would be learned after 1e15 rounds.
-        floor = len(self.vectors) * np.finfo(np.float64).eps * self.values.max(initial=0.0)
-        object.__setattr__(self, "values", np.where(self.values > floor, self.values, 0.0))
+        # An eigenvalue that is rounding error would be learned after 1e14 rounds.
+        object.__setattr__(self, "values", np.where(self.values > rounding(self.values), self.values, 0.0))
 
 
 def exact_basis(federation: KernelFederation) -> Basis:

@@ -14,12 +14,15 @@ from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 
 
+def rounding(eigenvalues: Array) -> float:
+    """How large a computed eigenvalue of a singular matrix may be, from all or the largest of its eigenvalues."""
+    return 30 * float(np.sqrt(len(eigenvalues)) * np.finfo(np.float64).eps * np.abs(eigenvalues).max(initial=0.0))
+
+
 def psd_eigh(matrix: Array, what: str, overwrite: bool = False) -> tuple[Array, Array]:
     """Ascending eigenvalues, at least 0, and eigenvectors; refuses a matrix that is not positive semidefinite."""
     values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
-    # Rounding in the entries alone moves an eigenvalue by about this much.
-    floor = 10 * len(values) * np.finfo(np.float64).eps * max(float(values[-1]), -float(values[0]))
-    if values[0] < -floor:
+    if values[0] < -10 * rounding(values):
         raise InputError(f"{what} is not positive semidefinite (eigenvalue {values[0]:.3g}); this is not a kernel.")
     return np.maximum(values, 0.0), vectors
 

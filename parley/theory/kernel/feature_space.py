@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
-from parley.theory.kernel.blocks import psd_eigh
+from parley.theory.kernel.blocks import psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered, kept
 from parley.theory.kernel.features import FeatureMap
 from parley.theory.kernel.methods import Method
@@ -101,14 +101,16 @@ class FeatureSpace:
     def rho(self) -> float:
         """rho_N of Theorem 12: the least eigenvalue of Phi' Phi / N; 0 if it is below rounding error."""
         values = np.asarray(np.linalg.eigvalsh(self.covariance), dtype=np.float64)
-        return float(values[0]) if values[0] > self._floor(values) else 0.0
+        return float(values[0]) if values[0] > rounding(values) else 0.0
 
     def theta(self, t: int, start: npt.ArrayLike | None = None) -> Array:
         """theta_t from theta_0 = `start` (default 0), in closed form for any t."""
         as_rounds(t)
         values, vectors = self._eigen
         steps = np.minimum(self.method.eta * values, 1.0)
-        fitted = vectors @ _rows(self.method.eta * gathered(steps, t), vectors.T @ self.drive)
+        # Where no data reach, the drive is zero too; its rounding error would grow with t.
+        sums = np.where(values > 0, self.method.eta * gathered(steps, t), 0.0)
+        fitted = vectors @ _rows(sums, vectors.T @ self.drive)
         if start is None:
             return np.asarray(fitted, dtype=np.float64)
         initial = self._start(start)
@@ -117,7 +119,7 @@ class FeatureSpace:
     def limit(self, start: npt.ArrayLike | None = None) -> Array:
         """theta_t as t -> infinity; directions no client's data reach keep theta_0."""
         values, vectors = self._eigen
-        reached = values > self._floor(values)
+        reached = values > 0
         inverse = np.where(reached, 1 / np.where(reached, values, 1.0), 0.0)
         result = vectors @ _rows(inverse, vectors.T @ self.drive)
         if start is not None:
@@ -140,16 +142,15 @@ class FeatureSpace:
     def limit_variance(self, sigma: float) -> float:
         """The same as t -> infinity."""
         values, vectors = self._eigen
-        reached = values > self._floor(values)
+        reached = values > 0
         spread = np.einsum("ij,ik,kj->j", vectors, self.noise, vectors, optimize=True)
         return float(sigma**2 / self.N * (spread[reached] / values[reached] ** 2).sum())
 
     @cached_property
     def _eigen(self) -> tuple[Array, Array]:
-        return psd_eigh(self.update, "the update matrix")
-
-    def _floor(self, values: Array) -> float:
-        return len(values) * float(np.finfo(np.float64).eps) * float(values[-1])
+        """G's eigenvalues, zero where they are rounding error, and its eigenvectors."""
+        values, vectors = psd_eigh(self.update, "the update matrix")
+        return np.where(values > rounding(values), values, 0.0), vectors
 
     def _start(self, start: npt.ArrayLike) -> Array:
         initial = np.asarray(start, dtype=np.float64)
@@ -193,7 +194,7 @@ def gradient_dissimilarity(designs: Sequence[npt.ArrayLike]) -> float:
     covariances = np.stack([as_points(x).T @ as_points(x) / len(as_points(x)) for x in designs])
     mean, second = covariances.mean(axis=0), (covariances @ covariances).mean(axis=0)
     values, vectors = psd_eigh(mean, "the mean covariance")
-    reached = values > len(values) * np.finfo(np.float64).eps * values[-1]
+    reached = values > rounding(values)
     # Outside of the mean's range every A_i vanishes too, because all are positive semidefinite.
     basis = vectors[:, reached] / values[reached]
     return float(np.sqrt(np.linalg.eigvalsh(basis.T @ second @ basis)[-1]))

@@ -8,6 +8,7 @@ from scipy.linalg import eigvalsh
 
 from parley.core.errors import InputError
 from parley.theory.kernel.basis import Basis, symmetric_form
+from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.decay import as_rounds, kept, learned
 from parley.theory.kernel.federation import KernelFederation
 from parley.theory.kernel.methods import Method
@@ -16,7 +17,7 @@ from parley.theory.theta import Array
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """lambda_i of K and Lambda_i of K P, descending; eigenvalues that are left out count as zero."""
+    """lambda_i of K and Lambda_i of K P, descending; those left out or within rounding error of zero are zero."""
 
     method: Method
     N: int
@@ -32,6 +33,9 @@ class Spectrum:
         if not (np.isfinite(self.kernel).all() and np.isfinite(self.update).all()):
             raise InputError("a spectrum needs finite eigenvalues.")
         self.method.check(self.gamma)
+        for name in ("kernel", "update"):
+            values = getattr(self, name)
+            object.__setattr__(self, name, np.where(values > rounding(values), values, 0.0))
 
     @property
     def kappa(self) -> float:
@@ -41,7 +45,7 @@ class Spectrum:
     @property
     def rank(self) -> int:
         """The numerical rank of K."""
-        return int((self.kernel > self.N * np.finfo(np.float64).eps * self.kernel[0]).sum())
+        return int((self.kernel > 0).sum())
 
     def bias(self, t: npt.ArrayLike) -> Array:
         """delta_1(t) of (19): the worst case of the bias for ||f_0 - f||_H = 1, up to kappa."""

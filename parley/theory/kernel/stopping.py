@@ -94,9 +94,11 @@ def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: floa
 
     top = np.log(max(float(eigenvalues.max()), np.finfo(np.float64).tiny))
     grid = np.linspace(top - 35, top + 5, 161)
-    best = int(np.argmin([criterion(value) for value in grid]))
+    scores = np.array([criterion(value) for value in grid])
+    best = int(np.argmin(scores))
     found = minimize_scalar(criterion, bounds=(grid[max(best - 1, 0)], grid[min(best + 1, 160)]), method="bounded")
     squares, freedom = residual(float(found.x))
-    if freedom < 0.02 * N:
+    # A flat criterion (K a multiple of I) says nothing; without degrees of freedom nothing is left to measure.
+    if freedom < 0.02 * N or scores.max() - scores.min() <= 1e-6 * scores.max():
         raise InputError("the kernel interpolates the data, so their noise cannot be told from them; give sigma.")
     return float(np.sqrt(squares / freedom))

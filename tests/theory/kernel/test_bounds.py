@@ -134,8 +134,8 @@ def test_theorem_10_and_lemma_27_hold_with_their_proven_constants(noise: str) ->
 
 
 def test_tail_constants() -> None:
-    assert k.TAIL_RATE == pytest.approx(0.0703, abs=1e-4)
-    assert k.NORM_TAIL_RATE == pytest.approx(0.2110, abs=1e-4)
+    assert pytest.approx(0.0703, abs=1e-4) == k.TAIL_RATE
+    assert pytest.approx(0.2110, abs=1e-4) == k.NORM_TAIL_RATE
     z = np.sqrt(k.TAIL_RATE * np.e)
     assert z**2 + z / np.sqrt(2) == pytest.approx(0.5)
     v = k.NORM_TAIL_RATE
