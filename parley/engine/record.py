@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from parley.runtimes.protocol import Failure
+from parley.core.failure import Failure
 
 __all__ = ["Failure", "Metric", "RoundRecord"]
 

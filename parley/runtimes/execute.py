@@ -9,11 +9,12 @@ from torch import Tensor
 
 from parley.algorithms.protocol import Reply
 from parley.core.errors import InputError, ParleyError
+from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Parcel
 from parley.core.tree import aligned, detach, is_finite
 from parley.data import ClientData
 from parley.learn.losses import IGNORE
-from parley.runtimes.protocol import Call, Check, Failure, Job, Outcome, Score
+from parley.runtimes.protocol import Call, Check, Job, Outcome, Score
 
 
 def attempt(job: Job, call: Call) -> Outcome:

@@ -22,10 +22,11 @@ import torch
 
 from parley.algorithms.protocol import Reply
 from parley.core.errors import ParleyError, UnsupportedError
+from parley.core.failure import Failure
 from parley.core.message import Parcel
 from parley.runtimes.arena import Arena, dumps
 from parley.runtimes.execute import describe
-from parley.runtimes.protocol import Call, Check, Failure, Job, Outcome, Score, runtimes
+from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 
 _MAIN = "from parley.runtimes.worker import main; main()"
@@ -44,7 +45,10 @@ class Worker:
     """When it began with the first."""
     ready: bool = False
 
-    def end(self) -> None:
+    def end(self, grace: float = 0.0) -> None:
+        """Wait so many seconds for a worker that is ending by itself, whose exit code tells why; then kill it."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
         self.process.kill()
         self.process.wait()
         self.line.close()
@@ -117,7 +121,7 @@ class Pool:
                 try:
                     self._receive(worker, answers)
                 except (EOFError, OSError):
-                    number = self._replace(worker, waiting)
+                    number = self._replace(worker, waiting, grace=5.0)
                     if number in tried:
                         status = worker.process.returncode
                         answers[number] = Failure(names[number], f"its worker process died twice (exit code {status}).")
@@ -156,11 +160,11 @@ class Pool:
             answer = Reply(unpack(message, worker.up, copy=True), kept, seen)
         answers[number] = answer
 
-    def _replace(self, worker: Worker, waiting: deque[int]) -> int:
+    def _replace(self, worker: Worker, waiting: deque[int], grace: float = 0.0) -> int:
         """End a worker and start another; gives the number of the item it was at, the others wait again."""
         number = worker.queue.popleft()
         waiting.extendleft(reversed(worker.queue))
-        worker.end()
+        worker.end(grace)
         if not worker.ready:
             raise ParleyError(f"a worker process could not start (exit code {worker.process.returncode}).")
         self._workers[self._workers.index(worker)] = self._start()

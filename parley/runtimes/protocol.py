@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from parley.algorithms.protocol import Algorithm, Reply
+from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.registry import Registry
@@ -43,14 +44,6 @@ class Check:
     """The client whose own held-out samples are meant; None: the central test set."""
     start: int = 0
     stop: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A client that did not contribute, and why."""
-
-    client: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

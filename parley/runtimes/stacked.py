@@ -13,6 +13,7 @@ import torch
 
 from parley.algorithms.protocol import Method, Reply
 from parley.core.errors import UnsupportedError
+from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Parcel
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
@@ -22,7 +23,7 @@ from parley.learn.gradients import StackGradient
 from parley.learn.stack import ClientStack, KeyStack, stack_batches
 from parley.runtimes.execute import attempt, check_reply, describe
 from parley.runtimes.inline import Inline
-from parley.runtimes.protocol import Call, Failure, Job, Outcome, runtimes
+from parley.runtimes.protocol import Call, Job, Outcome, runtimes
 
 P = TypeVar("P", bound=Parcel)
 

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from parley.algorithms.protocol import Reply
+from parley.core.failure import Failure
 from parley.core.message import Message, Parcel
 from parley.runtimes.arena import Arena, Ref, loads
 from parley.runtimes.execute import attempt, describe, score
-from parley.runtimes.protocol import Call, Check, Failure, Job
+from parley.runtimes.protocol import Call, Check, Job
 
 Packed = tuple[type[Parcel], dict[str, Ref], dict[str, Any]]
 

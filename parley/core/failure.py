@@ -1,0 +1,12 @@
+"""A client that did not contribute, and why."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Reported by name and left out; the round goes on without it while the quorum holds."""
+
+    client: str
+    reason: str
+    """The end of a sentence that begins with the client: `raised ValueError: ...`, `gave no answer within 5 s.`"""
