@@ -118,7 +118,8 @@ def relative_distance(
 ) -> float | None:
     """|w - w'| / |w' - w0| over all tensors; None if either side has nothing to compare.
 
-    Infinite if names or shapes differ or a value is not finite. If the reference never moved, the plain distance.
+    Infinite if names or shapes differ or a value is not finite. If the reference did not move but for rounding (by less
+    than 1e-4 of its length), the distance is taken relative to its length.
     """
     if not weights or not reference:
         return None
@@ -126,7 +127,9 @@ def relative_distance(
         return float("inf")
     apart = _distance(weights, reference)
     travelled = _distance(reference, initial)
-    return apart / travelled if travelled else apart
+    length = _distance(reference, {name: torch.zeros_like(w) for name, w in reference.items()})
+    scale = travelled if travelled > 1e-4 * length else length
+    return apart / scale if scale else apart
 
 
 def judge(target: Target, standings: Sequence[Standing], workload: Workload, scale: Scale) -> Check:

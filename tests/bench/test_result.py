@@ -91,6 +91,11 @@ def test_distance_of_what_cannot_be_compared() -> None:
     assert relative_distance(START, START, START) == 0.0
 
 
+def test_weights_that_only_moved_by_rounding_are_compared_by_their_length() -> None:
+    rounded = {"w": END["w"] * (1 + 1e-6)}
+    assert relative_distance(END, rounded, END) == pytest.approx(1e-6, rel=0.2)
+
+
 def test_results_are_plain_data_and_tables_name_everyone() -> None:
     laps = [lap("parley", [1.0, 3.0]), replace(lap("plain", [2.0, 4.0]), early={}, final={})]
     result = summarise(LR, "full", laps, START)
