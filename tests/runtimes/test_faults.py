@@ -1,0 +1,291 @@
+"""Clients that fail in every way, workers that die, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from parley.algorithms.local_update import FedAvg
+from parley.algorithms.protocol import Reply
+from parley.core.errors import InputError, ParleyError, QuorumError
+from parley.core.message import Memory, Message
+from parley.data import ClientData, Federation
+from parley.engine.listeners import Listener
+from parley.engine.settings import Faults
+from parley.engine.store import RunStore
+from parley.engine.train import train
+from parley.learn.stack import ClientStack
+from parley.models import mlp
+
+
+def federation(count: int) -> Federation:
+    """Client i has 10 + i samples, by which an algorithm can tell who it is."""
+    random = np.random.default_rng(0)
+    return Federation.from_arrays({
+        f"c{i}": (random.normal(size=(10 + i, 5)).astype(np.float32), random.integers(3, size=10 + i))
+        for i in range(count)
+    })  # fmt: skip
+
+
+def moody(moods: dict[int, str], flag: Path | None = None) -> FedAvg:
+    """FedAvg whose clients have moods. The class is made here, so that workers get it by value."""
+
+    class Moody(FedAvg):
+        def client(self, task, message, memory, data: ClientData, key) -> Reply:
+            if isinstance(data, ClientStack) and moods:
+                raise TypeError("moods are individual")
+            reply = super().client(task, message, memory, data, key)
+            match moods.get(len(data) - 10):
+                case "raise":
+                    raise ZeroDivisionError("no\nluck")
+                case "nan":
+                    return Reply(Message({n: v / 0 * 0 for n, v in reply.message.tensors.items()}))
+                case "nan memory":
+                    return Reply(reply.message, Memory.of(x=torch.tensor([1.0, float("inf")])))
+                case "nan scalar":
+                    return Reply(Message(reply.message.tensors, {"loss": float("nan")}))
+                case "shape":
+                    return Reply(Message({n: v.flatten() for n, v in reply.message.tensors.items()}))
+                case "missing":
+                    return Reply(Message(dict(list(reply.message.tensors.items())[1:])))
+                case "dtype":
+                    return Reply(Message({n: v.double() for n, v in reply.message.tensors.items()}))
+                case "not a reply":
+                    return reply.message  # type: ignore[return-value]
+                case "not a message":
+                    return Reply({"update": 1})  # type: ignore[arg-type]
+                case "not a tensor":
+                    return Reply(Message({"update/0.weight": 3.0}))  # type: ignore[dict-item]
+                case "nested scalar":
+                    return Reply(Message(reply.message.tensors, {"list": [1]}))  # type: ignore[dict-item]
+                case "hang":
+                    time.sleep(1000)
+                case "kill" | "kill once" if flag is not None:
+                    mine = flag.with_name(f"{flag.name}-{len(data)}")
+                    if moods[len(data) - 10] == "kill" or not mine.exists():
+                        mine.touch()
+                        os.kill(os.getpid(), signal.SIGKILL)
+            return reply
+
+    return Moody(lr=0.1, batch=4)
+
+
+SAYS = {
+    1: ("raise", "raised ZeroDivisionError: no"),
+    2: ("nan", "sent NaN or infinite numbers in its message."),
+    3: ("nan memory", "made NaN or infinite numbers in its memory."),
+    4: ("nan scalar", "sent NaN or infinite numbers in its message."),
+    5: ("shape", "sent a reply of the wrong form: tensor 'update/1.weight' is torch.float32 (20,), expected"),
+    6: ("missing", "sent a reply of the wrong form: tensor 'update/1.weight' is missing."),
+    7: ("dtype", "sent a reply of the wrong form: tensor 'update/1.weight' is torch.float64"),
+    8: ("not a reply", "returned Message where a Reply was expected."),
+    9: ("not a message", "returned dict where a Message was expected."),
+    10: ("not a tensor", "returned 'update/0.weight' as float where a tensor was expected."),
+    11: ("nested scalar", "sent a reply of the wrong form: scalar 'list'"),
+}
+
+
+def options(**more):
+    return {"model": mlp(4), "rounds": 2, "faults": Faults(quorum=0.1), "workers": 2} | more
+
+
+@pytest.mark.parametrize("runtime", ["inline", "stacked"])
+def test_failing_clients_are_named_and_left_out(runtime: str):
+    everyone, moods = federation(14), {i: mood for i, (mood, _) in SAYS.items()}
+    run = train(moody(moods), everyone, runtime=runtime, **options())
+    for record in run.records:
+        assert {f.client: f.reason for f in record.failures}.keys() == {f"c{i}" for i in SAYS}
+        for failure in record.failures:
+            assert failure.reason.startswith(SAYS[int(failure.client[1:])][1])
+            assert "\n" not in failure.reason
+        assert record.metrics["cohort"].value == 3
+        assert record.metrics["up/bytes"].clients.keys() == {"c0", "c12", "c13"}
+    # The others count as if they had been alone, weights scaled to sum to one.
+    alone = {client: everyone.client(client) for client in ("c0", "c12", "c13")}
+    wanted = train(moody({}), Federation.from_arrays(alone, info=everyone.info), runtime="inline", **options())
+    for name, value in run.state.tensors.items():
+        torch.testing.assert_close(value, wanted.state.tensors[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_same_in_processes_and_workers_that_die(tmp_path: Path, same):
+    """One worker is killed in the middle of a client, which is tried again; one client kills every worker."""
+    moods = {i: mood for i, (mood, _) in SAYS.items()} | {12: "hang", 13: "kill", 14: "kill once"}
+    calm = {i: mood if mood not in ("hang", "kill", "kill once") else "raise" for i, mood in moods.items()} | {14: ""}
+    everyone = federation(16)
+    before = resources()
+    faults = Faults(quorum=0.1, deadline=1.5)
+    got = train(moody(moods, tmp_path / "killed"), everyone, runtime="pool", **options(faults=faults))
+    for record in got.records:
+        reasons = {f.client: f.reason for f in record.failures}
+        assert reasons["c12"] == "gave no answer within 1.5 s."
+        assert reasons["c13"] == "its worker process died twice (exit code -9)."
+        assert "c14" not in reasons
+        assert reasons.keys() == {f"c{i}" for i in range(1, 14)}
+        assert all(reasons[f"c{i}"].startswith(says) for i, (_, says) in SAYS.items())
+    assert (tmp_path / "killed-24").exists()
+    wanted = train(moody(calm), everyone, runtime="inline", **options())
+    for name, value in got.state.tensors.items():
+        assert torch.equal(value, wanted.state.tensors[name])
+    assert resources() == before
+
+
+def resources() -> tuple[int, list[psutil.Process], int]:
+    """Open descriptors, child processes and shared memory maps of this process."""
+    gc.collect()
+    maps = sum("memfd:parley" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return len(list(Path("/proc/self/fd").iterdir())), psutil.Process().children(recursive=True), maps
+
+
+class Killer(Listener):
+    """Kills a worker between two rounds."""
+
+    def round(self, record) -> None:
+        if record.number == 1:
+            victim = psutil.Process().children()[0]
+            victim.kill()
+            time.sleep(0.2)
+
+
+def test_a_worker_that_dies_while_idle_is_replaced(same):
+    everyone = federation(3)
+    runs = [
+        train(moody({}), everyone, runtime=runtime, listeners=listeners, **options(rounds=3))
+        for runtime, listeners in (("inline", []), ("pool", [Killer()]))
+    ]
+    same(*runs)
+
+
+class Unloadable:
+    """Can be pickled, but not be loaded in another process."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit(3)",))
+
+
+def test_workers_that_cannot_start_are_reported(capfd):
+    before = resources()
+    algorithm = moody({})
+    object.__setattr__(algorithm, "extra", Unloadable())
+    with pytest.raises(ParleyError, match=r"could not start \(exit code 3\)"):
+        train(algorithm, federation(2), runtime="pool", **options())
+    assert resources() == before
+
+
+def test_below_the_quorum_the_run_stops_and_can_be_resumed(tmp_path: Path, same):
+    everyone = federation(4)
+    flag = tmp_path / "trouble"
+
+    class Troubled(FedAvg):
+        def client(self, task, message, memory, data, key) -> Reply:
+            if flag.exists() and len(data) < 13:
+                raise RuntimeError("trouble")
+            return super().client(task, message, memory, data, key)
+
+    class Trouble(Listener):
+        def round(self, record) -> None:
+            if record.number == 2:
+                flag.touch()
+
+    algorithm = Troubled(lr=0.1, batch=4)
+    with RunStore(tmp_path / "runs.db") as store:
+        say = {"model": mlp(4), "rounds": 4, "runtime": "inline", "store": store}
+        with pytest.raises(QuorumError, match=r"round 3: only 1 of 4 clients answered, the quorum is 50%") as caught:
+            train(algorithm, everyone, listeners=[Trouble()], **say)
+        assert "client 'c0' raised RuntimeError: trouble" in str(caught.value)
+        info = store.info("last")
+        assert (info.status, info.rounds) == ("stopped", 2)
+        flag.unlink()
+        resumed = train(algorithm, everyone, resume=info.id, **say)
+        assert store.info("last").status == "finished"
+        same(resumed, train(algorithm, everyone, **say))
+    # A quorum is met exactly at its share.
+    say = {"model": mlp(4), "rounds": 1, "runtime": "inline"}
+    train(moody({0: "raise", 1: "raise"}), everyone, faults=Faults(quorum=0.5), **say)
+    with pytest.raises(QuorumError):
+        train(moody({0: "raise", 1: "raise"}), everyone, faults=Faults(quorum=0.51), **say)
+
+
+def test_one_client_of_a_stack_that_diverges_spoils_no_other():
+    """Its numbers overflow; the rows of the others stay what they are."""
+    random = np.random.default_rng(0)
+    clients = {i: (random.normal(size=(6, 3)), random.normal(size=6)) for i in "abc"}
+    clients["b"] = (clients["b"][0] * 1e20, clients["b"][1])
+    runs = [
+        train(
+            FedAvg(lr=0.1, steps=5, batch=None), Federation.from_arrays(clients), model=mlp(4), rounds=2, runtime=name
+        )
+        for name in ("inline", "stacked")
+    ]
+    for run in runs:
+        assert [failure.client for record in run.records for failure in record.failures] == ["b", "b"]
+    for name, value in runs[0].state.tensors.items():
+        torch.testing.assert_close(runs[1].state.tensors[name], value)
+
+
+def test_a_client_that_is_not_there_or_not_readable(tmp_path: Path):
+    def make(i: int) -> ClientData:
+        if i == 1:
+            raise OSError("disk gone")
+        return ClientData(torch.ones(4, 5), torch.ones(4))
+
+    broken = Federation.from_function(3, make, 4)
+    for runtime in ("inline", "stacked"):
+        run = train(FedAvg(batch=2), broken, model=mlp(2), rounds=1, runtime=runtime)
+        (failure,) = run.records[-1].failures
+        assert failure.client == "1"
+        assert "disk gone" in failure.reason
+
+
+SCRIPT = """
+import sys, time, numpy as np, psutil
+from parley.algorithms.local_update import FedAvg
+from parley.core.key import Key
+from parley.core.message import Memory
+from parley.data import Federation
+from parley.engine.train import make_task
+from parley.models import mlp
+from parley.runtimes import Call, Job, open_runtime
+
+class Sleepy(FedAvg):
+    def client(self, *args):
+        time.sleep(1000)
+
+federation = Federation.from_arrays({i: (np.ones((3, 2), np.float32), np.array([0, 1, 0])) for i in "ab"})
+task = make_task(federation, mlp(3), 0)
+algorithm = Sleepy()
+runtime, _ = open_runtime("pool", Job(algorithm, task, federation), 2)
+print(*[child.pid for child in psutil.Process().children()], flush=True)
+message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
+runtime.run([Call(i, message, Memory(), Key(0)) for i in "ab"])
+"""
+
+
+def test_workers_end_with_the_process_that_started_them():
+    """Even in the middle of clients that never end, and though it was killed."""
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as main:
+        assert main.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in main.stdout.readline().split()]
+        assert len(workers) == 2
+        deadline = time.monotonic() + 60
+        while not all(worker.num_threads() > 1 for worker in workers) and time.monotonic() < deadline:
+            time.sleep(0.1)  # their watch begins when they have loaded
+        main.kill()
+        main.wait()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+
+
+def test_bad_settings():
+    for wrong in ({"quorum": 2.0}, {"availability": 0.0}, {"dropout": -0.1}, {"deadline": 0.0}, {"straggling": -1.0}):
+        with pytest.raises(InputError, match="faults"):
+            Faults(**wrong)
