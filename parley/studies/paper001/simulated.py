@@ -1,0 +1,164 @@
+"""Paper 001, Figures 5, 7, 8 and 10: MAML's frontier beyond gamma = 1/(K L), on random Hessians (Appendix D.1).
+
+A = beta_1 B'B + beta_2 I with B standard normal and spectrum from mu = 1 to L exactly; rho follows from cond(Q A),
+Delta from cond(Q) by Lemma 5. Once K passes 1/(gamma L) the largest eigenvalue of Q A lies inside the spectrum and the
+curve leaves FedAvg's; where psi(L) = psi(mu) it has a cusp, at Delta = (sqrt(kappa_0) - 1)/(sqrt(kappa_0) + 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.core.key import Key
+from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
+from parley.studies.paper001.frontiers import EXACT, SCALES, counts, off
+from parley.studies.paper001.looks import SERVER_NAMES, Curve, numbers, panels
+from parley.theory.frontier import (
+    Frontier,
+    cusp_delta,
+    cusp_steps,
+    delta_of_spread,
+    family_frontier,
+    rho_of_delta,
+    simulated_maml_frontier,
+)
+from parley.theory.servers import SERVERS, rate
+from parley.theory.spectra import wishart_spectrum
+from parley.theory.theta import Array
+
+GAMMA = 0.001
+DRAWS = 30
+"""Random matrices for the comparison of dimensions."""
+
+
+def _spectrum(dimension: int, L: float, draw: int = 0) -> Array:
+    return wishart_spectrum(dimension, L, 1.0, Key(0).fold("001/simulated", dimension, draw).numpy())
+
+
+def _maml(scale: Scale, dimension: int, L: float, server: str = "none", alpha: float = 0.0) -> Frontier:
+    """K from 1 until Q A has lost all precision worth drawing, the cusp among them."""
+    K = np.append(counts(scale), cusp_steps(L, 1.0, GAMMA, alpha))
+    return simulated_maml_frontier(_spectrum(dimension, L), GAMMA, np.sort(K), alpha, server)
+
+
+def _split(frontier: Frontier, L: float, alpha: float = 0.0) -> tuple[Frontier, Frontier]:
+    """The points within gamma < 1/(K L + alpha), and those beyond up to FedAvg's largest Delta."""
+    inside = GAMMA * (frontier.K * L + alpha) < 1
+    beyond = ~inside & (frontier.delta <= cusp_delta(frontier.kappa0))
+    return _some(frontier, inside), _some(frontier, beyond)
+
+
+def _some(frontier: Frontier, which: NDArray[np.bool_]) -> Frontier:
+    arrays = {name: getattr(frontier, name)[which] for name in ("gamma", "K", "alpha", "log_kappa", "rho", "delta")}
+    return Frontier(frontier.kappa0, frontier.server, **arrays)
+
+
+def _leaving(L: float) -> float:
+    """Delta where K = 1/(gamma L): there the curve leaves FedAvg's."""
+    spread = (1 / (GAMMA * L) - 1) * (np.log1p(-GAMMA) - np.log1p(-GAMMA * L))
+    return float(delta_of_spread(max(spread, 0.0)))
+
+
+def _checks(name: str, maml: Frontier, L: float, alpha: float = 0.0) -> list[Check]:
+    """On FedAvg's frontier first, then farther from the origin, with its smallest rho at the cusp."""
+    inside, beyond = _split(maml, L, alpha)
+    worse = beyond.rho - rho_of_delta(beyond.delta, maml.kappa0, maml.server)
+    lowest = int(np.argmin(maml.rho))
+    return [
+        at_most(f"{name}: off FedAvg's frontier while gamma < 1/(K L)", off(inside), EXACT),
+        at_least(f"{name}: slower than FedAvg beyond, at least by", float(worse.min()), -EXACT),
+        near(f"{name}: Delta at the cusp (smallest rho)", maml.delta[lowest], cusp_delta(L), absolute=1e-6),
+    ]
+
+
+def _curves(maml: Sequence[tuple[str, Frontier]], fedavg: Frontier, kappa0: float) -> list[Curve]:
+    cusp = cusp_delta(kappa0)
+    curves = [Curve.of("FedAvg", fedavg, 6, "dashed")]
+    curves += [Curve.of(name, own, place) for place, (name, own) in enumerate(maml)]
+    last = maml[-1][1]
+    return [*curves, Curve("cusp", np.array([last.rho.min()]), np.array([cusp]), len(maml) - 1, "mark")]
+
+
+@study("001/fig5", scales=SCALES)
+def fig5(scale: Scale, context: Context) -> Result:
+    """MAML follows FedAvg's frontier, leaves it at gamma = 1/(K L), and has a cusp at one-shot's suboptimality."""
+    L = 10.0
+    small, large = _maml(scale, 5, L), _maml(scale, 100, L)
+    fedavg = family_frontier(L, 1.0, GAMMA, counts(scale))
+    parts = {"L = 10": _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)}
+    spread = {d: _lowest_rates(d, L) for d in (5, 100)}
+    noise = {d: float(np.std(values)) for d, values in spread.items()}
+    checks = _checks("d = 5", small, L) + _checks("d = 100", large, L)
+    checks.append(at_least("noise over random matrices, d = 5 over d = 100", noise[5] / noise[100], 3.0))
+    data = numbers(parts) | {"smallest_rho_over_draws": {str(d): values for d, values in spread.items()}}
+    return context.result(checks, {"frontiers": panels(parts)}, data)
+
+
+@study("001/fig7", scales=SCALES)
+def fig7(scale: Scale, context: Context) -> Result:
+    """The worse conditioned, the sooner MAML's frontier leaves FedAvg's."""
+    parts, checks, shares = {}, [], []
+    for L in (2.0, 5.0, 10.0, 100.0):
+        small, large = _maml(scale, 5, L), _maml(scale, 100, L)
+        fedavg = family_frontier(L, 1.0, GAMMA, counts(scale))
+        parts[f"L = {L:g}"] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        checks += _checks(f"L = {L:g}, d = 100", large, L)
+        shares.append(_leaving(L) / cusp_delta(L))
+    drop = min(before / after for before, after in pairwise(shares))
+    checks.append(at_least("share of FedAvg's frontier followed, least drop from L to the next", drop, 1.1))
+    data = numbers(parts) | {"share_followed": shares}
+    return context.result(checks, {"frontiers": panels(parts, columns=2)}, data)
+
+
+@study("001/fig8", scales=SCALES)
+def fig8(scale: Scale, context: Context) -> Result:
+    """Server momentum helps FedAvg and MAML alike, beyond gamma = 1/(K L) too."""
+    L = 10.0
+    parts, checks = {}, []
+    rates: dict[str, dict[str, Array]] = {"FedAvg": {}, "MAML": {}}
+    for server in SERVERS:
+        small, large = _maml(scale, 5, L, server), _maml(scale, 100, L, server)
+        fedavg = family_frontier(L, 1.0, GAMMA, large.K, server=server)
+        name = SERVER_NAMES[server]
+        parts[name] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        checks += _checks(f"{name}, d = 100", large, L)
+        rates["FedAvg"][server], rates["MAML"][server] = fedavg.rho, large.rho
+    for family, own in rates.items():
+        slower = min(float((own[a] - own[b]).min()) for a, b in (("none", "nesterov"), ("nesterov", "heavy-ball")))
+        checks.append(at_least(f"{family}: gain from each momentum to the next, at every K", slower, -EXACT))
+    return context.result(checks, {"frontiers": panels(parts)}, numbers(parts))
+
+
+@study("001/fig10", scales=SCALES)
+def fig10(scale: Scale, context: Context) -> Result:
+    """A proximal term shortens FedAvg's frontier but leaves MAML's where it is."""
+    L = 10.0
+    parts, checks, made, ends = {}, [], {}, []
+    grid = np.linspace(0.02, cusp_delta(L), 200)
+    for alpha in (0.0, 0.5, 1.0, 10.0):
+        small, large = _maml(scale, 5, L, alpha=alpha), _maml(scale, 100, L, alpha=alpha)
+        fedavg = family_frontier(L, 1.0, GAMMA, counts(scale), alpha=alpha)
+        name = f"$\\alpha$ = {alpha:g}"
+        parts[name] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        checks += _checks(f"alpha = {alpha:g}, d = 100", large, L, alpha)
+        made[alpha] = np.interp(grid, large.delta, large.rho)
+        limit = float(rate(np.log(L * (1 + alpha) / (L + alpha))))
+        checks.append(near(f"alpha = {alpha:g}: FedAvg's smallest rho", fedavg.rho.min(), limit, absolute=1e-4))
+        ends.append(float(fedavg.rho.min()))
+    moved = max(float(np.abs(own - made[0.0]).max()) for own in made.values())
+    checks.append(at_most("MAML's rho moved by alpha up to 10, at equal Delta", moved, 0.02))
+    grown = min(after - before for before, after in pairwise(ends))
+    checks.append(at_least("FedAvg's smallest rho, least growth with alpha", grown, 0.05))
+    return context.result(checks, {"frontiers": panels(parts, columns=2)}, numbers(parts))
+
+
+def _lowest_rates(dimension: int, L: float) -> list[float]:
+    """rho at the cusp for many random matrices."""
+    K = cusp_steps(L, 1.0, GAMMA)
+    return [
+        float(simulated_maml_frontier(_spectrum(dimension, L, draw), GAMMA, K).rho[0]) for draw in range(1, DRAWS + 1)
+    ]
