@@ -77,7 +77,6 @@ class FeatureSpace:
                     total += term
         if sums is None:
             raise InputError("a federation needs at least one client.")
-        method.check(method.eta * largest)
         update, covariance, noise, drive = (total / sum(sizes) for total in sums)
         return cls(method, tuple(sizes), update, covariance, noise, drive, method.eta * largest)
 
@@ -165,6 +164,7 @@ def _client(features: Array, values: Array, method: Method, number: int) -> tupl
     what = f"the feature covariance of client {number}"
     if n >= d:
         eigenvalues, vectors = psd_eigh(features.T @ features / n, what)
+        method.check(method.eta * float(eigenvalues[-1]))
         multiplier = method.multiplier(eigenvalues)
         scaled = [(vectors * (eigenvalues * multiplier**power)) @ vectors.T for power in (1, 0, 2)]
         return float(eigenvalues[-1]), [
@@ -172,6 +172,7 @@ def _client(features: Array, values: Array, method: Method, number: int) -> tupl
             vectors @ _rows(multiplier, vectors.T @ (features.T @ values)),
         ]
     eigenvalues, vectors = psd_eigh(features @ features.T / n, what)
+    method.check(method.eta * float(eigenvalues[-1]))
     multiplier = method.multiplier(eigenvalues)
     rotated = vectors.T @ features
     return float(eigenvalues[-1]), [
