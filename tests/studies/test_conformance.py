@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.algorithms import algorithms, local_update
+from parley.algorithms import algorithms, baselines, local_update
 from parley.algorithms.local_update import LocalUpdate
 from parley.core.key import Key
 from parley.core.tree import Tree
@@ -32,10 +32,9 @@ def test_the_study_passes_at_smoke_scale(tmp_path: Path) -> None:
 
 
 def test_the_whole_family_is_covered(setting: Setting) -> None:
-    family = {
-        name for name in algorithms
-        if issubclass(algorithms[name], LocalUpdate) and algorithms[name].__module__ == local_update.__name__
-    }  # fmt: skip
+    here = (local_update.__name__, baselines.__name__)
+    named = {name: algorithms[name] for name in algorithms if algorithms[name].__module__ in here}
+    family = {name for name, method in named.items() if issubclass(method, LocalUpdate)}
     assert {algorithms.name_of(type(member.method)) for member in members(setting, 3, TOLERANCE)} == family
 
 

@@ -30,7 +30,7 @@ class _Size:
 
 
 _SIZES: dict[Scale, _Size] = {
-    "smoke": _Size(5, 4.0, 3, 1),
+    "smoke": _Size(5, 3.0, 3, 1),
     "cpu": _Size(20, 30.0, 5, 3),
     "paper": _Size(50, 100.0, 10, 10),
 }
@@ -68,7 +68,7 @@ def _fixed_points(
     drifts = []
     for setting, member in context.track(work, "fixed points"):
         goal = member.goal(setting.clients)
-        if member.gamma > 0:
+        if member.gamma > 0 and not member.method.pooled:
             drifts.append(float(np.linalg.norm(goal - setting.clients.empirical_minimiser)))
         distance = found.setdefault(member.name, dict.fromkeys(RUNTIMES, 0.0))
         for runtime in RUNTIMES:

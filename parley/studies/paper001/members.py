@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.algorithms import baselines
 from parley.algorithms import local_update as family
 from parley.algorithms.local_update import LocalUpdate
 from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
@@ -32,13 +33,17 @@ class Member:
     rounds: int = 0
 
     def goal(self, clients: Quadratics) -> Array:
-        """Where it should converge to."""
+        """Where it should converge to; pooled data leave nothing to disagree about."""
+        if self.method.pooled:
+            return clients.empirical_minimiser
         return clients.minimiser(self.gamma, self.theta, self.alpha)
 
     def spectrum(self, clients: Quadratics) -> Array:
         """Eigenvalues of what the server descends on, as its messages are scaled; ascending."""
         own = self.gamma if self.method.form == "delta" else 1.0
-        return np.asarray(own * np.linalg.eigvalsh(clients.hessian(self.gamma, self.theta, self.alpha)))
+        all_clients = Quadratics(clients.mean_hessian[None], clients.empirical_minimiser[None])
+        seen = all_clients if self.method.pooled else clients
+        return np.asarray(own * np.linalg.eigvalsh(seen.hessian(self.gamma, self.theta, self.alpha)))
 
 
 def members(setting: Setting, steps: int, tolerance: float) -> list[Member]:
@@ -61,6 +66,9 @@ def members(setting: Setting, steps: int, tolerance: float) -> list[Member]:
         Member("fomaml", family.FOMAML(), Last(steps), small),
         Member("maml", family.MAML(), Last(2 * steps + 1), small / 2),
         Member("fedsgd", family.FedSGD(), All(1), 0.0),
+        Member("centralised", baselines.Centralised(), every, gamma),
+        Member("lookahead", baselines.Lookahead(server=Descent(0.8)), every, gamma),
+        Member("minibatch-sgd", baselines.MinibatchSGD(), All(1), 0.0),
         Member("local-update", LocalUpdate(theta=WEIGHTS, steps=len(WEIGHTS)), listed, gamma),
     ]
     combined = [
@@ -83,7 +91,7 @@ def _finished(member: Member, clients: Quadratics, steps: int, tolerance: float)
         method = replace(method, server=server(kind, values[-1], values[0]))
     momentum, eta = getattr(method.server, "momentum", 0.0), method.server.lr
     if isinstance(method.server, Adam | Yogi | Adagrad):
-        eta /= 2  # what the second moments may add to epsilon = 1 from a start at distance 1
+        eta /= 1.5  # what the second moments may add to epsilon = 1 from a start at distance 1
     rounds = 8
     while np.abs(error_factors(kind, eta, momentum, values, rounds)).max() > tolerance / 20:
         rounds = round(1.1 * rounds)
