@@ -1,0 +1,213 @@
+"""The protocol itself, in every runtime: several exchanges, own messages, parties, growing states, memories.
+
+One toy method uses all of it. Client i has the number a_i (the mean of its inputs) and trains nothing, so everything it
+says can be worked out by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from parley.algorithms.protocol import Cohort, Exchange, Method, Reply
+from parley.core.errors import InputError, QuorumError
+from parley.core.key import Key
+from parley.core.message import Memory, Message, State
+from parley.core.wire import wire_size
+from parley.data import Federation
+from parley.engine.listeners import Listener
+from parley.engine.sampling import Sampler
+from parley.engine.settings import Faults, Sampling
+from parley.engine.train import train
+from parley.learn.stack import ClientStack
+
+VALUES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0, "e": 16.0}
+SEED = 3
+RUNTIMES = ["inline", "stacked", "pool"]
+
+
+def federation() -> Federation:
+    return Federation.from_arrays({
+        name: (np.full((3 + i, 2), value, np.float32), np.zeros(3 + i, np.float32))
+        for i, (name, value) in enumerate(VALUES.items())
+    })  # fmt: skip
+
+
+def toy() -> Method:
+    """Made in a function, so that workers get the class by value."""
+
+    class Toy(Method):
+        """Round n, first exchange: each client is told a bonus of its own and sends (its number + bonus); it remembers
+        the sum of all it ever sent and how often. Second exchange: those that answered send what they remember. Then a
+        notary, who is not a client, is told the total and answers with how many rounds it has seen.
+        """
+
+        stackable = True
+
+        def init(self, task, key: Key) -> State:
+            return State.of(total=torch.zeros(1))
+
+        def parties(self) -> tuple[str, ...]:
+            return ("notary",)
+
+        def round(self, task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+            bonus = {c: torch.tensor([100.0 * number + place]) for place, c in enumerate(cohort.ids)}
+            if number == 2 and "c" in bonus:
+                bonus["c"] = torch.tensor([float("nan")])  # this one cannot be accepted
+            first = yield {c: Message.of(bonus=own, question="number") for c, own in bonus.items()}
+            second = yield dict.fromkeys(first, Message.of(question="memory"))
+            total = state.tensor("total") + sum(first[c].tensor("number") for c in first)
+            last = yield {"notary": Message.of(total=total)}
+            told = torch.stack([second[c].tensor("sent") for c in second])
+            trail = {**state["trail"], f"{number:03d}": told}
+            return State.of(
+                total=total,
+                trail=trail,
+                rounds=int(last["notary"].number("rounds")),
+                mean=first.average("wrapped")["x"],
+            )
+
+        def client(self, task, message: Message, memory: Memory, data, key) -> Reply:
+            kept = memory["kept"]
+            if message.scalars["question"] == "memory":
+                return Reply(Message.of(sent=kept["sent"], times=kept["times"]))
+            if isinstance(data, ClientStack):
+                own = torch.stack([client.x.mean() for client in data.clients]).unsqueeze(1)
+            else:
+                own = data.x.mean().unsqueeze(0)
+            number = own + message.tensor("bonus")
+            sent, times = kept.get("sent", torch.zeros(1)) + number, kept.get("times", torch.zeros(1)) + own / own
+            return Reply(
+                Message.of(number=number, wrapped={"x": own}), Memory.of(kept={"sent": sent, "times": times}),
+                {"number": number},
+            )  # fmt: skip
+
+        def party(self, task, name: str, message: Message, memory: Memory, key: Key) -> Reply:
+            assert name == "notary"
+            rounds = int(memory.scalars.get("rounds", 0)) + 1
+            return Reply(Message.of(rounds=rounds), Memory.of(rounds=rounds, last=message.tensor("total")))
+
+        def predictor(self, task, state: State, memory: Memory | None = None):
+            return task.predictor(task.initial())
+
+    return Toy()
+
+
+class Heard(Listener):
+    def __init__(self) -> None:
+        self.numbers: dict[int, dict[str, float]] = {}
+
+    def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self.numbers[number] = {client: float(seen["number"]) for client, seen in observed.items() if "number" in seen}
+
+
+def by_hand(rounds: int, sampling: Sampling, faults: Faults):
+    """The same in plain Python: what each client remembers after each round, and what the server ends with."""
+    sampler = Sampler(federation(), sampling, faults, Key(SEED).fold("sampling"))
+    memory = dict.fromkeys(VALUES, 0.0)
+    total, trail, failed, means = 0.0, {}, [], []
+    for number in range(1, rounds + 1):
+        cohort = sampler.draw(number)
+        absent = sampler.absent(cohort, number)
+        refused = {"c"} if number == 2 and "c" in cohort.ids else set()
+        there = [c for c in cohort.ids if c not in absent and c not in refused]
+        for c in there:
+            sent = VALUES[c] + 100.0 * number + cohort.ids.index(c)
+            memory[c] += sent
+            total += sent
+        trail[f"{number:03d}"] = [memory[c] for c in there]
+        weights = dict(zip(cohort.ids, cohort.weights, strict=True))
+        means.append(sum(weights[c] * VALUES[c] for c in there) / sum(weights[c] for c in there))
+        failed.append([c for c in cohort.ids if c not in there])
+    return total, trail, failed, means
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_exchanges_own_messages_parties_and_memories(runtime: str):
+    rounds, sampling = 6, Sampling(size=4)
+    faults = Faults(dropout=0.3, quorum=0.1)
+    total, trail, failed, means = by_hand(rounds, sampling, faults)
+    assert any(failed)
+    assert "c" in failed[1]
+    heard = Heard()
+    run = train(
+        toy(), federation(), model=lambda: nn.Linear(2, 1), rounds=rounds, cohort=sampling, seed=SEED, faults=faults,
+        runtime=runtime, workers=2, listeners=[heard],
+    )  # fmt: skip
+    assert float(run.state.tensor("total")) == total
+    assert {name: value.flatten().tolist() for name, value in run.state["trail"].items()} == trail
+    assert run.state.scalars["rounds"] == rounds
+    assert float(run.state.tensor("mean")) == pytest.approx(means[-1], rel=1e-6)
+    assert [sorted(f.client for f in record.failures) for record in run.records] == [sorted(f) for f in failed]
+    assert all(set(heard.numbers[r.number]) == set(r.metrics["up/bytes"].clients) - {"notary"} for r in run.records)
+    # The bytes of the last round, message by message.
+    last = run.records[-1].metrics
+    answered = [c for c in last["up/bytes"].clients if c != "notary"]
+    question = wire_size(Message.of(bonus=torch.ones(1), question="number"))
+    again = wire_size(Message.of(question="memory"))
+    for client, size in last["down/bytes"].clients.items():
+        if client == "notary":
+            assert size == wire_size(Message.of(total=torch.ones(1)))
+        else:
+            assert size == question + (again if client in answered else 0)
+    reply = wire_size(Message.of(number=torch.ones(1), wrapped={"x": torch.ones(1)}))
+    told = wire_size(Message.of(sent=torch.ones(1), times=torch.ones(1)))
+    assert all(last["up/bytes"].clients[c] == reply + told for c in answered)
+    assert last["up/bytes"].clients["notary"] == wire_size(Message.of(rounds=rounds))
+    assert last["cohort"].value == len(answered)
+
+
+def test_a_party_that_fails_stops_the_run():
+    method = toy()
+
+    def broken(*_: object) -> Reply:
+        raise ValueError("no ink")
+
+    type(method).party = broken  # type: ignore[method-assign]
+    with pytest.raises(QuorumError, match="party 'notary' failed in round 1: raised ValueError: no ink"):
+        train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1)
+    type(method).party = lambda *_: Reply(Message.of(x=torch.tensor(float("nan"))))  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="party 'notary' sent NaN"):
+        train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1)
+
+
+def test_a_recipient_nobody_knows_is_a_failure():
+    class Lost(type(toy())):  # type: ignore[misc]
+        def round(self, task, state, cohort, number, key) -> Exchange:
+            replies = yield {c: Message.of(bonus=torch.zeros(1), question="number") for c in [*cohort.ids, "nobody"]}
+            return State.of(total=replies.average("wrapped")["x"])
+
+    run = train(Lost(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
+    (failure,) = run.records[-1].failures
+    assert failure.client == "nobody"
+    assert "no client 'nobody'" in failure.reason
+
+
+def test_a_method_without_exchanges_or_clients_with_history(tmp_path):
+    """A round may ask nobody; and what clients send must not drag their computations along."""
+
+    class Quiet(Method):
+        def init(self, task, key) -> State:
+            return State.of(x=torch.ones(1))
+
+        def round(self, task, state, cohort, number, key) -> Exchange:
+            if number == 1:
+                return State.of(x=state.tensor("x") * 2)
+            replies = yield dict.fromkeys(cohort.ids, Message(state.tensors))
+            return State.of(x=replies.average("kept")["x"])
+
+        def client(self, task, message, memory, data, key) -> Reply:
+            x = message.tensor("x").clone().requires_grad_()
+            return Reply(Message.of(kept={"x": x * 3}), Memory.of(x=x), {"seen": x + 1})
+
+        def predictor(self, task, state, memory=None):
+            return task.predictor(task.initial())
+
+    run = train(Quiet(), federation(), model=lambda: nn.Linear(2, 1), rounds=3, runtime="inline")
+    assert float(run.state.tensor("x")) == pytest.approx(18.0)
+    assert not run.state.tensor("x").requires_grad
+    assert run.records[0].metrics["down/bytes"].value == 0
