@@ -4,7 +4,7 @@ from parley.models.buffers import BufferPolicy, batch_statistics, check_policy, 
 from parley.models.dense import Linear, Mlp, mlp
 from parley.models.export import export_module
 from parley.models.images import Cifar10Cnn, Cnn001, Cnn002
-from parley.models.resnet import ResNet20
+from parley.models.resnet import ResNet18, ResNet20
 from parley.models.spec import ModelSpec, Step, Traits, build_module, models, traits
 from parley.models.text import Lstm, TextBag
 
@@ -12,6 +12,7 @@ linear = Linear
 cnn001 = Cnn001
 cnn002 = Cnn002
 cifar10_cnn = Cifar10Cnn
+resnet18 = ResNet18
 resnet20 = ResNet20
 lstm = Lstm
 text_bag = TextBag
@@ -25,6 +26,7 @@ __all__ = [
     "Lstm",
     "Mlp",
     "ModelSpec",
+    "ResNet18",
     "ResNet20",
     "Step",
     "TextBag",
@@ -42,6 +44,7 @@ __all__ = [
     "lstm",
     "mlp",
     "models",
+    "resnet18",
     "resnet20",
     "text_bag",
     "traits",

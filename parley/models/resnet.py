@@ -1,8 +1,8 @@
-"""ResNet-20 for small images (He et al., 2016, Section 4.2), with the variants federated learning needs.
+"""ResNets for small images (He et al., 2016), with the variants federated learning needs.
 
 Every convolution sits in one `ConvNorm` together with its normalisation, so the names of a layer's parameters and
 buffers share a prefix, in the order of the forward pass: `stem`, `blocks.0.first`, `blocks.0.second`, ...,
-`blocks.8.second`, `head` (20 weight layers), and `blocks.3.shortcut`, `blocks.6.shortcut` where shortcuts have weights.
+`head`, and `blocks.3.shortcut`, ... where shortcuts have weights.
 """
 
 from collections import OrderedDict
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parley.core.errors import InputError
+from parley.models.crops import RandomCrop
 from parley.models.spec import check_choice, check_image, check_positive, models
 
 Norm = Literal["batch", "group"]
@@ -96,14 +97,46 @@ class ResNet20:
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """Three stages of three blocks, 16, 32 and 64 channels wide; the second and third halve the image."""
         check_image("resnet20", shape, smallest=4)
-        width = 16
-        stem = ConvNorm(shape[0], width, self._normalise)
-        blocks = nn.Sequential()
-        for channels, stride in ((16, 1), (32, 2), (64, 2)):
-            for number in range(3):
-                blocks.append(Block(width, channels, stride if number == 0 else 1, self._normalise, self.shortcut))
-                width = channels
-        return ResNet(stem, blocks, nn.Linear(width, outputs))
+        return ResNet(*_parts(shape[0], (16, 32, 64), 3, self._normalise, self.shortcut), nn.Linear(64, outputs))
 
     def _normalise(self, channels: int) -> nn.Module:
         return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
+
+
+@models("resnet18")
+@dataclass(frozen=True)
+class ResNet18:
+    """ResNet-18 with group normalisation, paper 001's CIFAR-100 network (after Reddi et al., 2021), 3x3 stem."""
+
+    groups: int = 2
+    """Number of channel groups of group normalisation; must divide 64."""
+    crop: int = 0
+    """Side of random crops in training, mirrored at random, and of the centre crop in evaluation, each standardised (24
+    in paper 001); 0 takes images as they are."""
+
+    def __post_init__(self) -> None:
+        check_positive("resnet18", "groups", self.groups)
+        if 64 % self.groups:
+            raise InputError(f"groups of model 'resnet18' must divide 64, its narrowest width, but is {self.groups}.")
+        if self.crop < 0 or 0 < self.crop < 8:
+            raise InputError(f"crop of model 'resnet18' must be at least 8, or 0 for none, not {self.crop}.")
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """Four stages of two blocks, 64, 128, 256 and 512 channels wide; each but the first halves the image."""
+        check_image("resnet18", shape, smallest=max(8, self.crop))
+        parts = _parts(shape[0], (64, 128, 256, 512), 2, lambda c: nn.GroupNorm(self.groups, c), "conv1x1")
+        network = ResNet(*parts, nn.Linear(512, outputs))
+        return nn.Sequential(OrderedDict(crop=RandomCrop(self.crop), network=network)) if self.crop else network
+
+
+def _parts(
+    inputs: int, widths: tuple[int, ...], depth: int, norm: Callable[[int], nn.Module], shortcut: Shortcut
+) -> tuple[nn.Module, nn.Module]:
+    """The stem and the blocks, `depth` of each width; the first block of each stage but the first has stride 2."""
+    stem, blocks = ConvNorm(inputs, widths[0], norm), nn.Sequential()
+    before = widths[0]
+    for stage, channels in enumerate(widths):
+        for number in range(depth):
+            blocks.append(Block(before, channels, 2 if stage and not number else 1, norm, shortcut))
+            before = channels
+    return stem, blocks

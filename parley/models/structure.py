@@ -44,7 +44,8 @@ class Traits:
     has_batchnorm: bool
     """Training updates persistent buffers (running statistics); layers of unknown classes that hold any count too."""
     has_randomness: bool
-    """The forward pass draws random numbers in training; seen in layers only, not in a hand-written `F.dropout`."""
+    """The forward pass draws random numbers in training; seen in layers only (torch's, and those with a true attribute
+    `draws`), not in a hand-written `F.dropout`."""
     dense: tuple[Step, ...] | None
     """The steps in order if the module is a plain chain of dense layers, all of them trainable, else None. A chain
     that does not flatten before its first linear step is dense on one-dimensional samples only."""
@@ -86,7 +87,7 @@ def _draws(layer: nn.Module) -> bool:
         case nn.RReLU():
             return bool(layer.lower != layer.upper)
         case _:
-            return isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
+            return isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d) or getattr(layer, "draws", False)
 
 
 def _dense_chain(module: nn.Module) -> tuple[Step, ...] | None:

@@ -16,6 +16,7 @@ SPECS = {
     "cnn001": (models.cnn001(), (1, 10, 12)),
     "cnn002": (models.cnn002(), (2, 17, 16)),
     "cifar10-cnn": (models.cifar10_cnn(), (3, 9, 8)),
+    "resnet18": (models.resnet18(groups=4), (1, 8, 8)),
     "resnet20": (models.resnet20(), (1, 8, 8)),
     "lstm": (models.lstm(hidden=6), (7,)),
     "text-bag": (models.text_bag(vocabulary=20, embedding=4), (7,)),

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from parley import models
+from parley.core.errors import InputError
 from parley.core.key import Key
 
 
@@ -23,6 +24,10 @@ def dense(inputs: int, outputs: int) -> int:
 
 def lstm_layer(inputs: int, hidden: int) -> int:
     return 4 * hidden * (inputs + hidden + 2)  # torch keeps two bias vectors
+
+
+RESNET18 = ((64, 64), (64, 128), (128, 256), (256, 512))
+"""Channels into and in each stage."""
 
 
 def residual(shortcuts: int) -> int:
@@ -76,6 +81,16 @@ def residual(shortcuts: int) -> int:
         ),
         (models.resnet20(shortcut="conv1x1"), (3, 32, 32), 10, residual(16 * 32 + 2 * 32 + 32 * 64 + 2 * 64), 272_474),
         (models.resnet20(shortcut="pad"), (3, 32, 32), 10, residual(0), 269_722),
+        (
+            models.resnet18(crop=24),
+            (3, 32, 32),
+            100,
+            9 * 3 * 64
+            + 2 * 64
+            + sum(9 * (a * c + 3 * c * c) + 8 * c + (a != c) * (a * c + 2 * c) for a, c in RESNET18)
+            + dense(512, 100),
+            11_220_132,
+        ),
         (models.lstm(), (80,), 90, 90 * 8 + lstm_layer(8, 256) + lstm_layer(256, 256) + dense(256, 90), 822_570),
         (models.text_bag(1000, 16), (20,), 3, 1000 * 16 + dense(16, 3), 16_051),
     ],
@@ -156,6 +171,46 @@ def test_group_norm_treats_samples_alone_and_has_no_buffers() -> None:
     assert not list(module.buffers())
     x = torch.randn(3, 1, 12, 12, generator=Key(3).torch())
     torch.testing.assert_close(module(x)[1:2], module(x[1:2]), rtol=1e-4, atol=1e-5)
+
+
+def test_resnet18_halves_the_image_three_times_and_has_eighteen_weight_layers() -> None:
+    module = build(models.resnet18(), (1, 16, 16), 3)
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert len([name for name in layers if "shortcut" not in name]) == 18
+    assert module.blocks(module.stem(torch.zeros(1, 1, 16, 16))).shape == (1, 512, 2, 2)
+    assert not list(module.buffers())
+
+
+def test_crops_are_windows_of_the_image_mirrored_or_not() -> None:
+    crop = build(models.resnet18(crop=8), (2, 11, 12), 3).crop
+    x = torch.randn(60, 2, 11, 12, generator=Key(5).torch())
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(1)
+        y = crop(x)
+    found = set()
+    for image, seen in zip(x, y, strict=True):
+        assert seen.mean().item() == pytest.approx(0, abs=1e-6)
+        assert seen.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+        for top in range(4):
+            for left in range(5):
+                window = image[:, top : top + 8, left : left + 8]
+                window = (window - window.mean()) / window.std(correction=0)
+                for mirrored in (False, True):
+                    if torch.allclose(window.flip(2) if mirrored else window, seen, atol=1e-5):
+                        found.add((top, left, mirrored))
+    assert len({place[:2] for place in found}) > 15  # of 20 places
+    assert {place[2] for place in found} == {False, True}
+    crop.eval()
+    centre = x[:1, :, 1:9, 2:10]
+    torch.testing.assert_close(crop(x[:1]), (centre - centre.mean()) / centre.std(correction=0))
+    assert models.traits(build(models.resnet18(crop=8), (2, 11, 12), 3)).has_randomness
+    assert not models.traits(build(models.resnet18(), (2, 11, 12), 3)).has_randomness
+
+
+@pytest.mark.parametrize("wrong", [{"groups": 3}, {"groups": 0}, {"crop": 4}, {"crop": -1}])
+def test_resnet18_refuses(wrong: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="resnet18"):
+        models.resnet18(**wrong)
 
 
 def test_lstm_predicts_each_position_from_its_past() -> None:
