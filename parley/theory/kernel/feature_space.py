@@ -63,7 +63,7 @@ class FeatureSpace:
                 raise InputError(f"client {number} has {len(features)} samples but targets of shape {values.shape}.")
             check_finite(values, f"client {number}'s targets")
             check_finite(features, f"the features of client {number}")
-            norm, terms = _client(features, values, method, number)
+            norm, terms = _present(features, values, method, number)
             largest = max(largest, norm)
             sizes.append(len(features))
             if sums is None:
@@ -156,6 +156,20 @@ class FeatureSpace:
         if initial.shape[:1] != self.drive.shape[:1] or not np.isfinite(initial).all():
             raise InputError(f"theta_0 must be {len(self.drive)} finite numbers, not of shape {initial.shape}.")
         return initial[:, None] if initial.ndim < self.drive.ndim else initial
+
+
+def _present(features: Array, values: Array, method: Method, number: int) -> tuple[float, list[Array]]:
+    """The client's terms, from the features it has: those that are zero in all its samples cost nothing."""
+    present = np.flatnonzero(features.any(axis=0))
+    d = features.shape[1]
+    if len(present) == d or not len(present):
+        return _client(features, values, method, number)
+    norm, terms = _client(features[:, present], values, method, number)
+    full = [np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, *values.shape[1:]))]
+    for matrix, term in zip(full[:3], terms[:3], strict=True):
+        matrix[np.ix_(present, present)] = term
+    full[3][present] = terms[3]
+    return norm, full
 
 
 def _client(features: Array, values: Array, method: Method, number: int) -> tuple[float, list[Array]]:

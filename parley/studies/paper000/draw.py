@@ -1,0 +1,66 @@
+"""The pictures of paper 000's studies: one panel per question, one line per method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.theory.theta import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DASHES = {
+    "FedAvg, s = 1": "-",
+    "FedAvg, s = 5": (0, (6, 1.5)),
+    "FedAvg, s = 10": (0, (2, 1)),
+    "FedProx": (0, (5, 1, 1, 1)),
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over x, by method."""
+
+    name: str
+    across: str
+    x: Array
+    curves: Mapping[str, Array]
+    scale: Literal["linear", "log"] = "linear"
+    across_scale: Literal["linear", "log"] = "linear"
+    upright: Mapping[float, str] = field(default_factory=dict)
+    """Where to draw a vertical line, and what it says."""
+    level: float | None = None
+    """Where to draw a horizontal line."""
+
+
+def draw(title: str, panels: Sequence[Panel]) -> Figure:
+    """The panels side by side, one legend under them."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    rows = 1 if len(panels) < 4 else 2
+    figure = Figure(figsize=(12, 4.9 * rows), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    grid = figure.subplots(rows, len(panels) // rows, squeeze=False, sharey=rows > 1)
+    for axes, shown in zip(grid.ravel(), panels, strict=True):
+        for (name, values), colour in zip(shown.curves.items(), PALETTE, strict=False):
+            axes.plot(shown.x, values, color=colour, linewidth=2.2, linestyle=_DASHES.get(name, "-"), label=name)
+        axes.set_yscale(shown.scale)
+        axes.set_xscale(shown.across_scale)
+        clean(axes)
+        axes.minorticks_off()
+        panel(axes, shown.name, shown.across)
+        if shown.level is not None:
+            axes.axhline(shown.level, color=FAINT, linewidth=1.2)
+        for place, words in shown.upright.items():
+            axes.axvline(place, color=FAINT, linewidth=1.2, linestyle=(0, (1, 1.5)))
+            axes.annotate(
+                words, (place, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points",
+                color=FAINT, fontsize=10, va="bottom",
+            )  # fmt: skip
+    handles, labels = grid.ravel()[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=11, labelcolor=INK)
+    figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=14, fontweight="bold")
+    return figure
