@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from parley.core.errors import InputError
+from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.execute import attempt, score
 from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
 
@@ -21,6 +22,7 @@ class Inline:
         self.job = job
         self._before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
+        keep_freed_memory()
 
     def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
         if deadline is not None:

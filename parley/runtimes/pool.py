@@ -24,7 +24,7 @@ from parley.algorithms.protocol import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Parcel
-from parley.runtimes.arena import Arena, dumps
+from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
 from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
@@ -83,7 +83,7 @@ class Pool:
                 stdin=subprocess.DEVNULL,
             )
         worker = Worker(process, Connection(ours.detach()), up)
-        worker.line.send_bytes(self._job)
+        worker.line.send(self._job)
         return worker
 
     def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
@@ -194,9 +194,10 @@ def _late(worker: Worker, deadline: float | None) -> bool:
     return not worker.line.poll()  # an answer that waits for us came in time
 
 
-def _packed_job(job: Job, arena: Arena) -> bytes:
+def _packed_job(job: Job, arena: Arena) -> Ref:
+    """The job in the arena, so that workers start side by side however large it is."""
     try:
-        return dumps(job, arena)
+        return arena.put(torch.frombuffer(bytearray(dumps(job, arena)), dtype=torch.uint8))
     except Exception as error:  # whatever the user's own objects raise
         raise UnsupportedError(
             f'the algorithm, model or data cannot be sent to worker processes ({describe(error)}); use "inline".'

@@ -18,6 +18,7 @@ import torch
 from parley.algorithms.protocol import Reply
 from parley.core.failure import Failure
 from parley.core.message import Message, Parcel
+from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, loads
 from parley.runtimes.execute import attempt, describe, score
 from parley.runtimes.protocol import Call, Check, Job
@@ -37,10 +38,11 @@ def unpack(packed: Packed, arena: Arena, copy: bool) -> Any:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     torch.set_num_threads(1)
+    keep_freed_memory()
     Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     line, data, down, up = (int(number) for number in sys.argv[1:5])
     connection, arenas = Connection(line), [Arena(fd) for fd in (data, down, up)]
-    job: Job = loads(connection.recv_bytes(), arenas[0])
+    job: Job = loads(arenas[0].get(connection.recv()).numpy().tobytes(), arenas[0])
     connection.send("ready")
     while True:
         try:
