@@ -47,12 +47,12 @@ class Row(Listener):
         if self.begun is None:
             return [Text(self.name, style="dim"), Text("waiting", style="dim"), *[Text("·", style="dim")] * 4]
         figures, done = self.figures, self.ended is not None
-        bar = ProgressBar(self.rounds, figures.round, width=24, complete_style="cyan", finished_style="green")
-        best = "" if figures.accuracy is None else f"{figures.accuracy:.1%}"
+        bar = ProgressBar(self.rounds, figures.round, width=18, complete_style="cyan", finished_style="green")
+        accuracy = "" if figures.accuracy is None else f"{figures.accuracy:.1%}"
         home = "–" if figures.clients is None else f"{figures.clients:.1%}"
         sends = self.name not in ("local-only", "centralised")
         return [
-            Text(self.name, style="bold" if not done else ""), bar, Text(best), Text(home),
+            Text(self.name, style="bold" if not done else ""), bar, Text(accuracy), Text(home),
             Text(megabytes(figures.up) if sends else "–"), Text(duration(self.seconds)),
         ]  # fmt: skip
 
@@ -84,7 +84,7 @@ class Board:
     def picture(self) -> Table:
         drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         drawn.add_column("method", min_width=11)
-        drawn.add_column("rounds", width=24)
+        drawn.add_column("rounds", width=18)
         for heading in ("accuracy", "at home", "up", "time"):
             drawn.add_column(heading, justify="right", min_width=8)
         for row in self.rows.values():
