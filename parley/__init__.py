@@ -37,6 +37,7 @@ _NAMES = {
     ),
     "parley.engine.config": ("Study", "load_study"),
     "parley.engine.listeners": ("Listener", "TensorBoard"),
+    "parley.engine.observers": ("ConsensusDistance", "Drift", "GradientDissimilarity"),
     "parley.engine.run": ("Run", "plot"),
     "parley.engine.settings": ("Evaluation", "Faults", "Sampling"),
     "parley.engine.store": ("RunStore",),

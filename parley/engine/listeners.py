@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.engine.record import RoundRecord
+from parley.engine.record import Metric, RoundRecord
 
 if TYPE_CHECKING:
     from parley.engine.run import Run
@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 class Listener:
     """Hears everything and does nothing; override what you need."""
 
+    wants: tuple[str, ...] = ()
+    """What it needs to see of clients besides the loss: `model`, `drift`, `gradient` (see `learn.observe`)."""
+
     def start(self, run: Run, rounds: int) -> None:
         """A run begins, or goes on after `len(run.records)` records."""
 
     def note(self, text: str) -> None:
         """Something a user may want to know: which runtime was chosen, from which round a run goes on."""
 
-    def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """What clients of a round let be observed, by client and name (simulation only)."""
+    def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> Mapping[str, Metric] | None:
+        """What clients of a round let be observed, by client and name (simulation only).
+
+        Metrics made of it are returned and become part of the round's record.
+        """
+        return None
 
     def round(self, record: RoundRecord) -> None:
         """A round is over."""

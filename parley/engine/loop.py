@@ -133,7 +133,7 @@ class Loop:
             metrics |= self._evaluate(state, course.remembered)
         if course.observed:
             for listener in self.listeners:
-                listener.observe(number, course.observed)
+                metrics |= listener.observe(number, course.observed) or {}
         record = RoundRecord(number, metrics, course.failed)
         self._finish(record, state, course.remembered)
         return record

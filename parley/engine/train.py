@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ def train(
     federation = prepared(algorithm, federation, seed)
     sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
     task = make_task(federation, model, seed, loss, buffers)
+    task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     _check_cohort(sampling, federation, isinstance(algorithm, Method) and algorithm.pooled)
     key, faults = Key(seed), faults or Faults()
     job = Job(algorithm, task, federation)

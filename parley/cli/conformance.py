@@ -1,0 +1,43 @@
+"""`parley conformance`: every method against its exact fixed point and special cases."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.screen import console
+
+
+def conformance(
+    algorithm: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            help="An algorithm, or an update rule of your own: package.module:name or file.py:name; default: all.",
+            metavar="[ALGORITHM]",
+        ),
+    ] = None,
+    runtime: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--runtime", help="Check on this runtime (repeatable); default: inline and stacked."),
+    ] = None,
+) -> None:
+    """Hold methods against their exact fixed points on four quadratics; exit 1 if one misses."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from parley.runtimes import runtimes
+    from parley.studies.conformance import RUNTIMES, cases, check_rule, load_rule, table
+
+    chosen = tuple(runtime or RUNTIMES)
+    for name in chosen:
+        runtimes[name]  # refuses unknown ones
+    if algorithm is not None and ":" in algorithm:
+        checks = check_rule(load_rule(algorithm))
+    else:
+        jobs = [(case, name) for case in cases(algorithm) for name in chosen]
+        shown = Console(stderr=True)
+        checks = [case.check(name) for case, name in track(jobs, "checking", console=shown, transient=True)]
+    console().print(table(checks))
+    if not all(check.passed for check in checks):
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""Conformance: every method against its exact fixed point and its exact special cases (docs/conformance.md).
+
+    from parley.studies.conformance import conformance, check_rule
+    checks = conformance("scaffold")            # or conformance() for all of them
+    checks = check_rule(MyRule())               # an update rule from elsewhere
+
+`parley conformance` prints the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from parley.algorithms import algorithms
+from parley.core.errors import InputError, nearest
+from parley.studies.conformance.case import TOLERANCE, Case
+from parley.studies.conformance.equivalences import equivalences
+from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
+from parley.studies.conformance.printed import table
+from parley.studies.conformance.promises import Optimum, Promise, Surrogate
+from parley.studies.conformance.rules import Rule, check_rule, load_rule
+from parley.studies.harness import Check
+
+__all__ = [
+    "RUNTIMES", "TOLERANCE", "Case", "Optimum", "Promise", "Rule", "Surrogate", "cases", "check_rule", "conformance",
+    "load_rule", "table",
+]  # fmt: skip
+
+RUNTIMES = ("inline", "stacked")
+_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences)
+
+
+def cases(method: str | None = None) -> list[Case]:
+    """What is said of a method, or of all of them."""
+    found = [case for some in _LISTS for case in some()]
+    if method is None:
+        return found
+    own = [case for case in found if case.method == method]
+    if not own and method in algorithms:
+        raise InputError(f"nothing is recorded of '{method}'; hold it against a promise with check_rule.")
+    if not own:
+        raise InputError(f"unknown algorithm '{method}': {nearest(method, {case.method for case in found})}")
+    return own
+
+
+def conformance(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> Iterator[Check]:
+    """Check after check, as they are made."""
+    for case in cases(method):
+        for runtime in runtimes:
+            yield case.check(runtime)
