@@ -64,7 +64,7 @@ def meta_gradient(
             model = {name: value - lr * step[name] for name, value in model.items()}
         return objective(model, centre, (query_batch[0][0], query_batch[1][0], query_batch[2][0]))
 
-    tensors = (inner.x, inner.y, inner.weights, outer.x, outer.y, outer.weights)
+    tensors = (*inner.all(), *outer.all())
     function: Callable[..., tuple[Tree, Tensor]] = grad_and_value(adapted)
     task.module.train()
     if isinstance(data, ClientData):

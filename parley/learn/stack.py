@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,20 +38,44 @@ class ClientStack:
         return [len(client) for client in self.clients]
 
 
-@dataclass(frozen=True, slots=True)
-class StackedBatches:
-    """Batches of all steps, padded: x [S, steps, B, ...], y, and weights [S, steps, B], 1/length on real samples."""
+_BLOCK = 2**26
+"""Bytes of inputs that are gathered at once."""
 
-    x: Tensor
-    y: Tensor
+
+@dataclass(slots=True)
+class StackedBatches:
+    """Batches of all steps, padded. They are gathered some steps at a time: together they would be the data of all
+    clients once per epoch."""
+
+    data: ClientStack
+    indices: Tensor
+    """[S, steps, B]: each client's samples of each step; one step stands for all where batches are full."""
     weights: Tensor
+    """[S, steps, B]: 1/length on real samples, 0 on padding."""
     steps: tuple[int, ...]
     """Steps of each client, never increasing."""
+    _within: range = range(0)
+    _x: Tensor = field(default_factory=lambda: torch.empty(0))
+    _y: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def __call__(self, step: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        if self.x.shape[1] == 1:  # every step sees the same full batch
+        """x [rows, B, ...], y and weights of a step for the first clients; later steps never ask for more of them."""
+        if self.indices.shape[1] == 1:
             step = 0
-        return self.x[:rows, step], self.y[:rows, step], self.weights[:rows, step]
+        if step not in self._within:
+            one = rows * self.indices.shape[2] * max(self.data.clients[0].x[:1].nbytes, 1)
+            self._within = range(step, min(step + max(1, _BLOCK // one), self.indices.shape[1]))
+            self._x, self._y = self._gather(self.indices[:rows, self._within.start : self._within.stop])
+        at = step - self._within.start
+        return self._x[:rows, at], self._y[:rows, at], self.weights[:rows, step]
+
+    def all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """x [S, steps, B, ...], y and weights."""
+        return *self._gather(self.indices), self.weights
+
+    def _gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        clients = self.data.clients[: len(indices)]
+        return _gather([client.x for client in clients], indices), _gather([client.y for client in clients], indices)
 
 
 def per_client(tree: Tree, factors: Tensor) -> Tree:
@@ -62,14 +86,13 @@ def per_client(tree: Tree, factors: Tensor) -> Tree:
 
 
 def stack_batches(data: ClientStack, plans: Sequence[Plan], dtype: torch.dtype) -> StackedBatches:
-    """Gather the batches of all steps of all clients once."""
+    """The batches of all steps of all clients, in one padded shape."""
     steps = tuple(plan.steps for plan in plans)
     full = all(plan.indices is None for plan in plans)
     if full:
         plans = [Plan(None, plan.lengths[:1]) for plan in plans]
     indices, weights = pad(plans, data.sizes)
-    columns = [_gather([getattr(client, name) for client in data.clients], indices) for name in ("x", "y")]
-    return StackedBatches(columns[0], columns[1], weights.to(dtype), steps)
+    return StackedBatches(data, indices, weights.to(dtype), steps)
 
 
 def _gather(sources: list[Tensor], indices: Tensor) -> Tensor:

@@ -280,3 +280,13 @@ def test_linear_layers_on_sequences_are_not_flattened(seeded, task_of):
     )
     assert not DenseGradient.applies(task, data[0])
     agree(*both_ways(task, data, Work(epochs=1, batch=3), optimizer=LocalOptimizer(lr=0.2)))
+
+
+@pytest.mark.parametrize("block", [1, 700])
+def test_batches_gathered_step_by_step_are_the_same(task: Task, data, monkeypatch: pytest.MonkeyPatch, block: int):
+    """However little is gathered at once; clients leave the stack in the middle of blocks."""
+    options = {"work": Work(epochs=3, batch=4), "optimizer": LocalOptimizer(lr=0.2), "theta": "all"}
+    whole = train(task, task.initial(), ClientStack(data), keys(len(data)), **options)
+    monkeypatch.setattr("parley.learn.stack._BLOCK", block)
+    parts = train(task, task.initial(), ClientStack(data), keys(len(data)), **options)
+    assert all(torch.equal(value, parts.gradients[name]) for name, value in whole.gradients.items())
