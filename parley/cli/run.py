@@ -20,7 +20,7 @@ def run(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the newest unfinished run of this study.")
+        bool, typer.Option("--resume", help="Go on with the newest unfinished run of this study, or for more rounds.")
     ] = False,
     store: Store = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,

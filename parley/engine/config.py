@@ -153,8 +153,9 @@ class Study:
         }
 
     def fingerprint(self) -> str:
-        """The same for two studies exactly if they must give the same numbers."""
-        numbers = {key: value for key, value in self.resolved().items() if key not in ("name", "runtime", "store")}
+        """The same for two studies exactly if they must give the same numbers, round by round."""
+        apart = ("name", "rounds", "runtime", "store")
+        numbers = {key: value for key, value in self.resolved().items() if key not in apart}
         return blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

@@ -86,14 +86,19 @@ class RunStore:
             )
         return run
 
-    def claim(self, run: str) -> None:
-        """Work on the run in this process until `release`, `close` or death; nobody else can meanwhile."""
+    def claim(self, run: str, config: Mapping[str, Any] | None = None) -> None:
+        """Work on the run in this process until `release`, `close` or death; nobody else can meanwhile.
+
+        `config` replaces the stored configuration, where the run goes on for more rounds than it was made for.
+        """
         run = self.info(run).id
         if not locks.acquire(self._lock_file(run)):
             raise InputError(f"run '{run}' is being worked on by another process; wait for it or stop it first.")
         self._claimed.add(run)
         with self._writing():
             self._db.execute("UPDATE runs SET status = 'running' WHERE id = ? AND status != 'finished'", (run,))
+            if config is not None:
+                self._db.execute("UPDATE runs SET config = ? WHERE id = ?", (json.dumps(dict(config)), run))
 
     def release(self, run: str) -> None:
         """Let others work on the run."""
@@ -206,12 +211,15 @@ class RunStore:
             raise InputError(f"there is no run '{run}' in {self.path}: {nearest(run, ids)}")
         return self._info(rows[0])
 
-    def unfinished(self, fingerprint: str) -> str | None:
-        """The newest run of this configuration that did not reach its end and that nobody works on."""
-        for run, status in self._read(
-            "SELECT id, status FROM runs WHERE fingerprint = ? ORDER BY number DESC", fingerprint
+    def unfinished(self, fingerprint: str, rounds: int = 0) -> str | None:
+        """The newest run of this configuration that nobody works on and that did not reach its end, or `rounds`."""
+        for run, status, done in self._read(
+            "SELECT id, status, (SELECT max(round) FROM rounds WHERE run = number) FROM runs "
+            "WHERE fingerprint = ? ORDER BY number DESC",
+            fingerprint,
         ):
-            if status in _UNFINISHED and not locks.is_locked(self._lock_file(run)):
+            ended = status not in _UNFINISHED and (done or 0) >= rounds
+            if not ended and not locks.is_locked(self._lock_file(run)):
                 return str(run)
         return None
 

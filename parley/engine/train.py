@@ -67,14 +67,17 @@ def train(
     """
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, not {rounds}.")
+    sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
+    faults = faults or Faults()
     if isinstance(algorithm, Method) and algorithm.pooled:
         federation = pool(federation)
+        sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
     federation = prepared(algorithm, federation, seed)
-    sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
     task = make_task(federation, model, seed, loss, buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
-    _check_cohort(sampling, federation, isinstance(algorithm, Method) and algorithm.pooled)
-    key, faults = Key(seed), faults or Faults()
+    if sampling.size is not None and sampling.size > len(federation):
+        raise InputError(f"cohort.size is {sampling.size}, but the federation has only {len(federation)} clients.")
+    key = Key(seed)
     job = Job(algorithm, task, federation)
     with ExitStack() as stack:
         run = Run(algorithm, task, federation, algorithm.init(task, key.fold("init")), name=name)
@@ -87,7 +90,7 @@ def train(
             kept = store if isinstance(store, RunStore) else stack.enter_context(RunStore(store))
             new = resume is None
             run.id = kept.create(name or "run", config or {}, fingerprint) if new else kept.info(str(resume)).id
-            kept.claim(run.id)
+            kept.claim(run.id, None if new else config)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, checkpoint)
         elif resume is not None:
@@ -115,8 +118,12 @@ def train_study(
     runtime: str | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train what a study file says; `resume` goes on with the newest unfinished run of the same configuration."""
-    unfinished = store.unfinished(study.fingerprint()) if store is not None and resume else None
+    """Train what a study file says.
+
+    `resume` goes on with the newest run of the same configuration that did not reach its end, or that ended before the
+    rounds asked for now.
+    """
+    unfinished = store.unfinished(study.fingerprint(), study.rounds) if store is not None and resume else None
     if resume and unfinished is None:
         raise InputError("there is no unfinished run of this configuration to resume; start it without --resume.")
     return train(
@@ -171,11 +178,6 @@ def _try_out(task: Task, federation: Federation) -> None:
         ) from None
     if value.shape != (len(client.x[:2]),):
         raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
-
-
-def _check_cohort(sampling: Sampling, federation: Federation, pooled: bool) -> None:
-    if sampling.size is not None and sampling.size > len(federation) and not pooled:
-        raise InputError(f"cohort.size is {sampling.size}, but the federation has only {len(federation)} clients.")
 
 
 def _progress(wanted: bool) -> list[Listener]:

@@ -160,8 +160,10 @@ def test_one_process_at_a_time_works_on_a_run(store: RunStore):
     with RunStore(store.path) as second, pytest.raises(InputError, match="another process"):
         second.claim(run)
     store.release(run)
-    store.commit(run, [], status="finished")
+    store.commit(run, [RoundRecord(5, {})], status="finished")
     assert store.unfinished("print") is None
+    assert store.unfinished("print", rounds=5) is None
+    assert store.unfinished("print", rounds=6) == run
 
 
 def test_a_forked_worker_does_not_keep_the_claim(store: RunStore):
