@@ -1,0 +1,154 @@
+"""The real problems of paper 001's Section 6 and Appendix F, at the paper's sizes and at sizes for two cores.
+
+MNIST by writer stands in for FEMNIST (both are the NIST forms, one client per writer). At scale `cpu` pictures are
+averaged over 2x2 pixels and the networks are small; `smoke` needs no files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parley.core.key import Key
+from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digits, mnist_writers, shakespeare
+from parley.engine.train import Model
+from parley.models import Cnn001, Lstm, ResNet18, mlp
+from parley.studies.harness import Scale
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients, a network, the samples settings are chosen by and those results are told on."""
+
+    federation: Federation
+    model: Model
+    choose: ClientData
+    tell: ClientData
+    cohort: int
+    batch: int
+    about: str
+
+    def judged_by(self, samples: ClientData) -> Federation:
+        """The same clients with these samples as the central test set."""
+        return Federation(self.federation.info, self.federation.ids, self.federation.source, test=samples)
+
+
+def writers(scale: Scale) -> Problem:
+    """Digits by writer; settings are chosen on 2,000 test samples and told on the others."""
+    if scale == "smoke":
+        data = digits()
+        federation = data.split("dirichlet", 20, seed=0)
+        test = _test(data)
+        return Problem(
+            federation, mlp(16), _rows(test, 0, 150), _rows(test, 150, None), 5, 20, "scikit-learn's digits, MLP"
+        )
+    data = mnist_writers()
+    about = "MNIST by writer, the paper's CNN"
+    model: Model = Cnn001()
+    if scale == "cpu":
+        data, model, about = _halved(data), _small_cnn(1, 14, 10), "MNIST by writer at 14x14, a small CNN"
+    test = _test(data)
+    federation = data.split("natural", seed=0)
+    cohort = 5 if scale == "cpu" else 10
+    return Problem(federation, model, _rows(test, 0, 2000), _rows(test, 2000, None), cohort, 20, about)
+
+
+def pictures(scale: Scale) -> Problem:
+    """CIFAR-10 dealt by Dirichlet(0.1); told on training samples, as the paper's training loss."""
+    if scale == "smoke":
+        small = writers("smoke")
+        return _on_training(replace(small, federation=digits().split("dirichlet", 20, seed=0)), 300)
+    data = cifar10()
+    model: Model = ResNet18(crop=24)
+    about = "CIFAR-10, Dirichlet(0.1), ResNet-18 with 24x24 crops"
+    if scale == "cpu":
+        data, model, about = _halved(data), _small_cnn(3, 16, 10), "CIFAR-10 at 16x16, Dirichlet(0.1), a small CNN"
+    clients = 100 if scale == "cpu" else 500
+    federation = data.split("dirichlet", clients, seed=0)
+    test = _test(data)
+    return _on_training(Problem(federation, model, test, test, 10, 20, about), 2000)
+
+
+def plays(scale: Scale) -> Problem:
+    """Shakespeare by role, every next character; told on training samples."""
+    if scale == "smoke":
+        return _on_training(_made_up_text(), 200)
+    length = 20 if scale == "cpu" else 80
+    data = _every_character(shakespeare(length=length, stride=length))
+    model = Lstm(every=True) if scale == "paper" else Lstm(hidden=64, layers=1, every=True)
+    federation = data.split("natural", seed=0)
+    about = f"Shakespeare by role, {length} characters, LSTM of {model.layers} x {model.hidden}"
+    test = _test(data)
+    return _on_training(Problem(federation, model, test, test, 10, 4, about), 2000 if scale == "paper" else 1000)
+
+
+def _on_training(problem: Problem, count: int) -> Problem:
+    """Judged by `count` training samples, drawn from all clients alike."""
+    federation = problem.federation
+    key = Key(0).fold("001/training samples")
+    picked = key.numpy().integers(len(federation), size=count)
+    rows = [key.fold(place).numpy().integers(federation.size(federation.ids[i])) for place, i in enumerate(picked)]
+    data = [federation.client(federation.ids[i]) for i in picked]
+    x = torch.stack([own.x[int(row)] for own, row in zip(data, rows, strict=True)])
+    y = torch.stack([own.y[int(row)] for own, row in zip(data, rows, strict=True)])
+    return replace(problem, choose=ClientData(x, y), tell=ClientData(x, y))
+
+
+def _small_cnn(channels: int, side: int, outputs: int) -> Model:
+    """Twice conv 3x3 and max-pool, 16 and 32 channels, and a dense layer."""
+    last = ((side - 2) // 2 - 2) // 2
+
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(32 * last * last, outputs),
+        )  # fmt: skip
+
+    return build
+
+
+def _halved(data: Dataset) -> Dataset:
+    """Pictures of half the side, averaged over 2x2 pixels."""
+    test = _test(data)
+    x = F.avg_pool2d(data.x, 2)
+    return replace(
+        data, info=replace(data.info, shape=tuple(x.shape[1:])), x=x, test=ClientData(F.avg_pool2d(test.x, 2), test.y)
+    )
+
+
+def _every_character(data: Dataset) -> Dataset:
+    """The target of a window is the window itself, one character on."""
+    test = _test(data)
+    return replace(data, y=_shifted(data.x, data.y), test=ClientData(test.x, _shifted(test.x, test.y)))
+
+
+def _shifted(x: Tensor, y: Tensor) -> Tensor:
+    return torch.cat([x[:, 1:], y[:, None]], dim=1)
+
+
+def _made_up_text() -> Problem:
+    """Twelve clients that repeat phrases of their own with mistakes: text to learn without any file."""
+    clients = {}
+    for client in range(12):
+        random = Key(0).fold("001/made-up text", client).numpy()
+        phrase = random.integers(0, 12, 6)
+        text = phrase[(random.integers(0, 6, (80, 1)) + torch.arange(11).numpy()) % 6]
+        text = torch.from_numpy(text).where(torch.from_numpy(random.random(text.shape)) > 0.05, 0)
+        clients[str(client)] = ClientData(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+    info = DataInfo("made-up text", (10,), 12, "text", vocabulary=12)
+    federation = Federation.from_arrays(clients, info=info)
+    first = clients["0"]
+    model = Lstm(embedding=4, hidden=16, layers=1, every=True)
+    return Problem(federation, model, first, first, 4, 8, "made-up text, LSTM of 1 x 16")
+
+
+def _test(data: Dataset) -> ClientData:
+    assert data.test is not None
+    return data.test
+
+
+def _rows(data: ClientData, begin: int, end: int | None) -> ClientData:
+    return ClientData(data.x[begin:end], data.y[begin:end])
