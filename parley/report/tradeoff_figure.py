@@ -40,10 +40,10 @@ def _frontier(axes: Axes, advice: Tradeoff) -> None:
         axes.plot(*exact_frontier(advice.kappa0, server), label=_NAMES[server], **look)
     best, sgd, shot = advice.guaranteed.best, advice.guaranteed.minibatch_sgd, advice.guaranteed.one_shot
     same = best.server.rho > sgd.server.rho - 1e-3
-    _mark(axes, advice, sgd, _BEST if same else _SGD, "best: mini-batch SGD" if same else "mini-batch SGD")
+    _mark(axes, advice, sgd, _BEST if same else _SGD, "best guarantee: mini-batch SGD" if same else "mini-batch SGD")
     _mark(axes, advice, shot, _SHOT, "one-shot")
     if not same:
-        _mark(axes, advice, best, _BEST, "best")
+        _mark(axes, advice, best, _BEST, "best guarantee")
     panel(axes, f"Frontier for $\\kappa_0$ = {advice.kappa0:,.4g}", "convergence rate $\\rho$ (smaller is faster)")
     axes.set_ylabel("suboptimality $\\Delta$", color=INK, fontsize=10.5)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
@@ -60,6 +60,7 @@ def _mark(axes: Axes, advice: Tradeoff, choice: Choice, colour: str, name: str) 
     axes.annotate(
         name, (rho, delta), xytext=(9 * side, 7 if side > 0 or delta < 0.1 else -3), textcoords="offset points",
         color=colour, fontsize=10, fontweight="bold", zorder=6, ha="left" if side > 0 else "right",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
     )  # fmt: skip
 
 
