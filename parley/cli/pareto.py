@@ -111,6 +111,8 @@ def show(advice: Tradeoff) -> None:
     print(f"\nWhat these constants guarantee after {advice.rounds} rounds (distance to the optimum):")
     best, sgd, shot = guaranteed.best, guaranteed.minibatch_sgd, guaranteed.one_shot
     _choices([("best", best, best.bound), ("mini-batch SGD", sgd, sgd.bound), ("one-shot", shot, shot.bound)], "bound")
+    if best.bound >= advice.distance:
+        print("Note: that is no better than the start; so few rounds guarantee nothing for all clients alike.")
     if advice.relative:
         print("gamma and the server step are in units of 1/L; give --L and --mu, or a study, for lines to paste.")
     if actual is not None:

@@ -47,8 +47,15 @@ def test_from_a_condition_number(parley, place: Path):
     assert "mini-batch SGD" in out
     assert "one-shot" in out
     assert "in units of 1/L" in out
+    assert "no better than the start" not in out
     assert "[algorithm]" not in out
     assert (place / "tradeoff.png").stat().st_size > 10_000
+
+
+def test_a_guarantee_that_says_nothing_says_so(parley):
+    code, out, _ = parley("pareto", "--kappa0", 1000, "--rounds", 3)
+    assert code == 0
+    assert "no better than the start" in out
 
 
 def test_from_constants_with_lines_to_paste(parley):
