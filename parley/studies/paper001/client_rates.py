@@ -93,7 +93,7 @@ def _compared(problem: Problem, size: _Size, arms: list[Arm], table: dict[str, o
             run(problem, arm, problem.tell, steps=STEPS, rounds=size.rounds, every=size.every, seed=seed)
         )
     kept = [arm for arm in arms if not any(trial.diverged for trial in trials[arm.name])]
-    shown = {"training loss": [Line(f"$\\gamma$ = {a.gamma:g}", trials[a.name], i) for i, a in enumerate(kept)]}
+    shown = {"Training loss": [Line(f"$\\gamma$ = {a.gamma:g}", trials[a.name], i) for i, a in enumerate(kept)]}
     data = {
         "problem": problem.about, "etas": {arm.name: arm.eta for arm in arms}, "tuning": table,
         "diverged": [arm.name for arm in arms if arm not in kept],
