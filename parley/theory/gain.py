@@ -107,7 +107,7 @@ def drawn_gains(
 def theorem16(
     n: int, d: int, N: int, sigma: float, radius: float, heterogeneity: float, constant: float = 1.0
 ) -> float:
-    """(34), a lower bound on FG_j up to a constant: radius B >= ||theta_j*||, Gamma = max_ij ||theta_i* - theta_j*||."""
+    """(34), a lower bound on FG_j up to a constant; radius B >= ||theta_j*||, Gamma = max_ij ||theta_i* - theta_j*||"""
     local = min(sigma**2 * d / n, radius**2) + max(1 - n / d, 0.0) * radius**2
     return constant * local / (sigma**2 * d / N + heterogeneity**2)
 
