@@ -19,9 +19,11 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 
 from parley.algorithms.parts import Part, by_function, by_layers, by_patterns, each_layer
 from parley.algorithms.periods import plan_periods
@@ -29,7 +31,7 @@ from parley.algorithms.protocol import Cohort, Exchange, Method, Replies, Reply,
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, add, zeros_like
+from parley.core.tree import Tree, add, arranged, zeros_like
 from parley.learn import transforms
 from parley.learn.batches import Order, Work
 from parley.learn.local import Data, Keys, train
@@ -112,13 +114,8 @@ class FedALS(Method):
 
     def parts(self, task: Task) -> tuple[Part, ...]:
         """The parts, with the periods they have without a budget."""
-        if self.periods:
-            return by_patterns(task.module, self.periods)
-        if self.split is not None:
-            return by_function(task.module, self.split)
-        if self.budget is not None and self.layers is None:
-            return each_layer(task.module)
-        return by_layers(task.module, self.layers, self.alpha)
+        each = self.budget is not None and self.layers is None
+        return _parts(task.module, tuple(self.periods.items()), self.split, each, self.layers, self.alpha)
 
     def init(self, task: Task, key: Key) -> State:
         x, buffers, parts = task.initial(), task.initial_buffers(), self.parts(task)
@@ -195,7 +192,7 @@ class FedALS(Method):
         transform = None
         if self.variates:
             c = _merged(names, memory["c"], message["c"])
-            c_i = memory["c_i"] or zeros_like(c)
+            c_i = arranged(memory["c_i"], c) if memory["c_i"] else zeros_like(c)
             transform = transforms.add(c) | transforms.add(c_i, -1.0)
         local = train(
             task, x, data, key, buffers=buffers, work=self.work(), optimizer=self._optimizer(), transform=transform,
@@ -248,6 +245,18 @@ class FedALSScaffold(FedALS):
     """FedALS with SCAFFOLD (paper 004, Algorithm 4): control variates per part, at the part's own pace."""
 
     variates: ClassVar[bool] = True
+
+
+@lru_cache(maxsize=16)
+def _parts(
+    module: nn.Module, periods: tuple[tuple[str, int], ...], split: Callable[[str], int] | None, each: bool,
+    count: int | None, alpha: int,
+) -> tuple[Part, ...]:  # fmt: skip
+    if periods:
+        return by_patterns(module, dict(periods))
+    if split is not None:
+        return by_function(module, split)
+    return each_layer(module) if each else by_layers(module, count, alpha)
 
 
 def _of(tree: Tree, parts: Sequence[Part]) -> Tree:

@@ -19,7 +19,7 @@ from parley.algorithms.server import Descent
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, add, subtract, zeros_like
+from parley.core.tree import Tree, add, arranged, subtract, zeros_like
 from parley.learn import transforms
 from parley.learn.local import Data, Keys, train
 from parley.learn.observe import observations
@@ -54,7 +54,7 @@ class FedDyn(FedAvg):
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
         x, buffers = message["model"], memory["buffers"] or message["buffers"]
-        h_i = memory["h_i"] or zeros_like(x)
+        h_i = arranged(memory["h_i"] or zeros_like(x), x)
         local = train(
             task, x, data, key, buffers=buffers, work=self.work(),
             optimizer=LocalOptimizer(self.optimizer, self.lr, self.options),

@@ -72,12 +72,12 @@ def _grouped(module: nn.Module, found: Sequence[Layer], choose: Callable[[str], 
     names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     chosen = {name: choose(name) for name in names}
     home: dict[str, tuple[str, int]] = {}
+    beside = {name.rpartition(".")[0]: name for name in names}
     for layer in found:
         for buffer in layer.buffers:
             # A statistic goes with the scale and shift of its own normalisation, else with its layer.
-            beside = [n for n in names if n.rpartition(".")[0] == buffer.rpartition(".")[0]]
-            near = beside or list(layer.parameters) or names[:1]
-            home[buffer] = chosen[near[0]]
+            near = beside.get(buffer.rpartition(".")[0]) or next(iter(layer.parameters or names))
+            home[buffer] = chosen[near]
     parts = []
     for key in dict.fromkeys(chosen.values()):
         own = tuple(name for name in names if chosen[name] == key)

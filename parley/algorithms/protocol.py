@@ -85,7 +85,14 @@ class Replies(Mapping[str, Message]):
 
     def average(self, group: str) -> Tree:
         """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order."""
-        return weighted_sum([self.messages[i][group] for i in self.weights], list(self.weights.values()))
+        trees = {client: self.messages[client][group] for client in self.weights}
+        names = next(iter(trees.values())).keys() if trees else set()
+        for client, tree in trees.items():
+            if tree.keys() != names:
+                raise InputError(
+                    f"client '{client}' sent other tensors in '{group}' than the first client that answered."
+                )
+        return weighted_sum(trees.values(), list(self.weights.values()))
 
 
 Exchange = Generator[Mapping[str, Message], Replies, State]

@@ -20,7 +20,7 @@ from parley.algorithms.protocol import Replies, Reply, algorithm
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, Tree, add, schema, subtract, zeros_like
+from parley.core.tree import Schema, Tree, add, arranged, schema, subtract, zeros_like
 from parley.learn import transforms
 from parley.learn.local import Data, Keys, Trained, full_gradient, train
 from parley.learn.observe import observations
@@ -55,7 +55,8 @@ class Scaffold(FedAvg):
         return Message.of(model=state["model"], c=state["c"], buffers=state["buffers"])
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        x, c, c_i = message["model"], message["c"], memory["c_i"] or zeros_like(message["c"])
+        x = message["model"]
+        c, c_i = arranged(message["c"], x), arranged(memory["c_i"] or zeros_like(x), x)
         buffers = memory["buffers"] or message["buffers"]
         correction = transforms.add(c) | transforms.add(c_i, -1.0)
         local = train(

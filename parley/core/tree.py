@@ -39,6 +39,11 @@ def scale(tree: Tree, factor: float) -> Tree:
     return {name: value * factor for name, value in tree.items()}
 
 
+def arranged(tree: Tree, like: Tree) -> Tree:
+    """The entries of `tree` in the order of `like`; what comes from disk or over the wire has an order of its own."""
+    return {name: tree[name] for name in like}
+
+
 def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
     """sum_i weights[i] * trees[i], folded in the order given (so that every runtime gives the same bits).
 
