@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from parley.algorithms.protocol import Method
+from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, State
 from parley.engine.record import Metric
@@ -28,6 +29,10 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         method = self.job.algorithm
+        regression = self.job.task.info.kind == "regression"
+        self.metric = ("loss" if regression else "accuracy") if self.settings.metric == "auto" else self.settings.metric
+        if regression and self.metric == "accuracy":
+            raise InputError("evaluate.metric is 'accuracy', but the task is regression: use 'loss'.")
         self.personal = isinstance(method, Method) and method.personal
         self.clients = self._clients(self.settings.clients)
         self.central = self.settings.central and self.job.federation.test is not None
@@ -73,7 +78,7 @@ class Evaluator:
     def headline(self, metrics: dict[str, Metric]) -> float | None:
         """The number that `best` and `target` refer to."""
         for where in ("central", "clients"):
-            metric = metrics.get(f"{where}/{self.settings.metric}")
+            metric = metrics.get(f"{where}/{self.metric}")
             if metric is not None and not math.isnan(metric.value):
                 return metric.value
         return None
@@ -81,13 +86,13 @@ class Evaluator:
     def better(self, value: float, than: float | None) -> bool:
         if than is None:
             return True
-        return value > than if self.settings.metric == "accuracy" else value < than
+        return value > than if self.metric == "accuracy" else value < than
 
     def reached(self, value: float | None) -> bool:
         target = self.settings.target
         if value is None or target is None:
             return False
-        return value >= target if self.settings.metric == "accuracy" else value <= target
+        return value >= target if self.metric == "accuracy" else value <= target
 
     def _chunks(self, state: State, memory: Memory | None, client: str | None, samples: int) -> list[Check]:
         starts = range(0, samples, self.settings.batch)

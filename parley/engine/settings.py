@@ -78,8 +78,9 @@ class Evaluation:
     """Evaluate on the central test set, where there is one."""
     clients: int | Literal["none", "all"] = "none"
     """Clients evaluated on their own held-out samples: none, all, or a fixed random set of so many."""
-    metric: str = "accuracy"
-    """What `best` and `target` refer to: accuracy or loss, on the central test set if there is one."""
+    metric: Literal["auto", "accuracy", "loss"] = "auto"
+    """What `best` and `target` refer to, on the central test set if there is one; `auto` takes accuracy, or the loss of
+    a regression."""
     target: float | None = None
     """Stop as soon as the metric reaches this value."""
     batch: int = 1000
@@ -88,8 +89,8 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.every < 1 or self.batch < 1:
             raise InputError("evaluate.every and evaluate.batch must be at least 1.")
-        if self.metric not in ("accuracy", "loss"):
-            raise InputError(f"evaluate.metric must be 'accuracy' or 'loss', not '{self.metric}'.")
+        if self.metric not in ("auto", "accuracy", "loss"):
+            raise InputError(f"evaluate.metric must be 'auto', 'accuracy' or 'loss', not '{self.metric}'.")
         if isinstance(self.clients, int) and self.clients < 1:
             raise InputError(f"evaluate.clients must be 'none', 'all' or at least 1, not {self.clients}.")
         if isinstance(self.clients, str) and self.clients not in ("none", "all"):

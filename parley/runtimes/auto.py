@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from parley.core.errors import InputError
 from parley.core.tree import nbytes
 from parley.runtimes.inline import Inline
 from parley.runtimes.pool import Pool
@@ -44,6 +45,11 @@ def open_runtime(
 ) -> tuple[Runtime, str]:
     """The runtime of that name for a job, and a sentence about the choice where it was `auto`'s."""
     cores = workers or available_cores()
+    if deadline is not None and name in ("inline", "stacked"):
+        raise InputError(
+            f"faults.deadline needs clients in processes of their own, not the runtime '{name}': "
+            'use runtime = "pool".'
+        )
     if name != "auto":
         return runtimes[name](job, cores), ""
     chosen, why = choose(job, cores, deadline, samples)

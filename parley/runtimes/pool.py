@@ -38,7 +38,8 @@ _STARTS = 60.0
 class Worker:
     process: subprocess.Popen[bytes]
     line: Connection
-    up: Arena
+    up: tuple[Arena, Arena]
+    """Where its answers lie, in turns."""
     queue: deque[int] = field(default_factory=deque)
     """Numbers of the items it was given, the first being under way."""
     since: float = 0.0
@@ -52,7 +53,8 @@ class Worker:
         self.process.kill()
         self.process.wait()
         self.line.close()
-        self.up.close()
+        for arena in self.up:
+            arena.close()
 
 
 class Pool:
@@ -72,8 +74,8 @@ class Pool:
 
     def _start(self) -> Worker:
         ours, theirs = socket.socketpair()
-        up = Arena()
-        descriptors = (theirs.fileno(), self._data.descriptor, self._down.descriptor, up.descriptor)
+        up = (Arena(), Arena())
+        descriptors = (theirs.fileno(), *(arena.descriptor for arena in (self._data, self._down, *up)))
         paths = [path for path in sys.path if path]
         with theirs:
             process = subprocess.Popen(
@@ -109,9 +111,6 @@ class Pool:
         answers: dict[int, Any] = {}
         waiting = deque(range(len(items)))
         tried: set[int] = set()
-        for worker in self._workers:
-            with suppress(OSError):  # one that died meanwhile is replaced when it is waited for
-                worker.line.send("begin")
         while len(answers) < len(items):
             for worker in self._workers:
                 self._feed(worker, waiting, items)
@@ -141,7 +140,7 @@ class Pool:
                 worker.since = time.monotonic()
             worker.queue.append(number)
             try:
-                worker.line.send([(number, items[number])])
+                worker.line.send((number, items[number]))
             except OSError:
                 return  # it died; its line reports so when it is waited for
 
@@ -151,13 +150,13 @@ class Pool:
         if got == "ready":
             worker.ready = True
             return
-        number, answer = got
+        number, slot, answer = got
         worker.queue.popleft()
         if isinstance(answer, tuple):
             message, memory, observed = answer
-            kept = None if memory is None else unpack(memory, worker.up, copy=True)
-            seen = unpack(observed, worker.up, copy=True).tensors
-            answer = Reply(unpack(message, worker.up, copy=True), kept, seen)
+            kept = None if memory is None else unpack(memory, worker.up[slot], copy=True)
+            seen = unpack(observed, worker.up[slot], copy=True).tensors
+            answer = Reply(unpack(message, worker.up[slot], copy=True), kept, seen)
         answers[number] = answer
 
     def _replace(self, worker: Worker, waiting: deque[int], grace: float = 0.0) -> int:

@@ -72,8 +72,6 @@ class Stacked(Inline):
         self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
 
     def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
-        if deadline is not None:
-            return super().run(calls, deadline)
         outcomes: dict[int, Outcome] = {}
         data: dict[int, ClientData] = {}
         for place, call in enumerate(calls):

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from itertools import cycle
 from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
@@ -40,24 +41,19 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    line, data, down, up = (int(number) for number in sys.argv[1:5])
-    connection, arenas = Connection(line), [Arena(fd) for fd in (data, down, up)]
-    job: Job = loads(arenas[0].get(connection.recv()).numpy().tobytes(), arenas[0])
+    line, *descriptors = (int(number) for number in sys.argv[1:6])
+    connection = Connection(line)
+    data, down, *up = (Arena(descriptor) for descriptor in descriptors)
+    job: Job = loads(data.get(connection.recv()).numpy().tobytes(), data)
     connection.send("ready")
-    while True:
+    # We are given an item only when the answer to the one before the last has been read, so two arenas take turns.
+    for slot in cycle(range(len(up))):
         try:
-            work = connection.recv()
+            number, item = connection.recv()
+            up[slot].rewind()
+            connection.send((number, slot, _answer(job, item, down, up[slot])))
         except (EOFError, OSError):
             os._exit(0)
-        if work == "begin":
-            arenas[2].rewind()
-            continue
-        for number, item in work:
-            answer = _answer(job, item, arenas[1], arenas[2])
-            try:
-                connection.send((number, answer))
-            except OSError:
-                os._exit(0)
 
 
 def _watch(parent: int) -> None:
