@@ -43,6 +43,7 @@ Gradient = Callable[[int, Array], Array]
 
 TOLERANCE = 1e-10
 _ROUNDS = 20_000
+_DIVERGED = 1e100
 
 
 @runtime_checkable
@@ -102,7 +103,7 @@ def _settles(rule: Rule, given: Problem, clients: Quadratics, name: str) -> Chec
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(_ROUNDS):
             new = np.asarray(rule.round(x, lambda i, y: clients.A[i] @ (y - clients.c[i])), dtype=np.float64)
-            if not np.isfinite(new).all():
+            if not np.abs(new).max() < _DIVERGED:
                 return at_most(name, float("inf"), TOLERANCE)
             # A cycle or a pause of the method itself must not be taken for the end.
             quiet = quiet + 1 if np.linalg.norm(new - x) <= 1e-14 * (1 + np.linalg.norm(new)) else 0
