@@ -1,0 +1,77 @@
+"""Writes docs/algorithms.md from the algorithms' own docstrings and the list of what conformance checks.
+
+    python docs/make_algorithms.py
+
+A test compares the page with the code, so run this after changing an algorithm.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from parley.algorithms import algorithms
+from parley.studies.conformance import cases
+
+PAGE = Path(__file__).with_name("algorithms.md")
+
+INTRODUCTION = """\
+# Algorithms
+
+<!-- Made by docs/make_algorithms.py from the code; do not edit. -->
+
+One section per file of `parley/algorithms`, with the pseudo-code that stands at its top. The settings of each algorithm
+are in [configuration.md](configuration.md); what is said about fixed points and special cases is checked by
+`parley conformance`, see [conformance.md](conformance.md).
+
+| method | settles at (quadratics, exact gradients) | traffic, FedAvg = 1 | a client remembers |
+| --- | --- | --- | --- |
+| `fedavg`, `fedprox`, `reptile`, ... | its surrogate's minimiser, which drifts off with lr and steps | 1 | nothing |
+| `fednova` | the normalised surrogate's minimiser: step counts no longer count as weights | 1 | nothing |
+| `scaffold` | the true optimum | 2 | its variate |
+| `feddyn` | the true optimum | 1 | its linear term |
+| `fedals` | the fixed point of its alpha tau-step map | 1/alpha, and the head | its representation, optimizer state |
+| `fedals-scaffold` | the true optimum | 2/alpha, and twice the head | that and its variates |
+| `datashare` | FedAvg's point on data that are more alike | 1, and the global set once | nothing |
+| `local-only` | every client's own optimum | 0 | its model |
+| `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
+
+"True optimum" under partial participation needs uniform weights or `cohort.scheme = "unbiased"`: cohorts whose size
+weights are scaled to sum to one estimate the population's mean with a bias, whatever the method.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    recorded: dict[str, list[str]] = {}
+    for case in cases():
+        recorded.setdefault(case.method, []).append(case.statement)
+    modules: dict[str, list[str]] = {}
+    for name in algorithms:
+        module = algorithms[name].__module__
+        if module.startswith("parley."):
+            modules.setdefault(module, []).append(name)
+    # A family's head before its members, the family most others build on first.
+    order = sorted(modules, key=lambda module: (module != "parley.algorithms.local_update", module))
+    parts = [INTRODUCTION]
+    for module in order:
+        title, _, rest = (inspect.getdoc(sys.modules[module]) or "").partition("\n")
+        parts.append(
+            f"## {title.rstrip('.')}\n\n`{module.replace('.', '/')}.py`\n\n{rest.strip(chr(10))}".rstrip() + "\n"
+        )
+        lines = {name: inspect.getsourcelines(algorithms[name])[1] for name in modules[module]}
+        for name in sorted(lines, key=lambda name: lines[name]):
+            parts.append(section(name, recorded.get(name, [])))
+    return "\n".join(parts)
+
+
+def section(name: str, statements: list[str]) -> str:
+    text = f"### `{name}`\n\n{inspect.getdoc(algorithms[name])}\n"
+    if statements:
+        text += "\nConformance:\n\n" + "".join(f"- {statement}\n" for statement in statements)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
