@@ -82,6 +82,9 @@ def test_theorem_8_up_to_the_stopping_round(seed: int, problem: Callable) -> Non
         rounds = np.unique(np.geomspace(1, stop.T, 20).astype(int))
         bound = k.theorem8(case.spectrum, rounds, case.distance, case.delta)
         assert (case.error.total(rounds) <= bound * (1 + 1e-9)).all()
+        # Theorem 8 follows from Proposition 7 by the rule, so it is the larger of the two.
+        sharper = k.proposition7(case.spectrum, rounds, case.distance, case.sigma, case.delta)
+        assert (sharper <= bound * (1 + 1e-9)).all()
         assert (bound <= k.theorem10(case.spectrum, rounds, case.distance, case.delta)).all()
     radius = k.critical_radius(case.spectrum.kernel, case.federation.samples.N, case.sigma)
     assert 1 / radius**2 == pytest.approx(stop.time, rel=1e-9)
@@ -131,6 +134,25 @@ def test_theorem_10_and_lemma_27_hold_with_their_proven_constants(noise: str) ->
         if moment is None:
             assert fails <= k.lemma27_tail(spectrum, t, sigma)
     assert 0 < k.theorem10_tail(spectrum, 1, sigma) < k.theorem10_tail(spectrum, T, sigma) < 1
+
+
+def test_printed_formulas() -> None:
+    spectrum = k.Spectrum(k.FedAvg(0.5, 2), 50, np.array([1.0, 0.25]), np.array([1.6, 0.4]), 0.5)
+    kappa, time, noise = 0.5 * 2 / (1 - 0.5**2), 0.5 * 2 * 3, 0.7
+    assert spectrum.kappa == pytest.approx(kappa)
+    assert k.theorem8(spectrum, 3, 2.0, 4.0) == pytest.approx(3 * kappa / (2 * np.e * time) * 5 + 3 * kappa / 50 * 16)
+    assert k.theorem10(spectrum, 3, 2.0, 4.0) == pytest.approx(3 * kappa / (2 * np.e * time) * 7 + 3 * kappa / 50 * 16)
+    decay = np.exp(-2 * 0.5 * 2 / kappa * 0.25 * 3)
+    expected = 3 * kappa / (0.5 * 2) * 4 * decay + 3 * kappa * noise**2 * 2 / 50 + 3 * kappa / 50 * 16
+    assert k.theorem11(spectrum, 3, 2.0, noise, 4.0) == pytest.approx(expected)
+    assert k.lemma27(spectrum, 3, 2.0, 4.0) == pytest.approx(3 + np.sqrt(time / 50) * 4)
+    assert k.lemma27_tail(spectrum, 3, noise) == pytest.approx(np.exp(-k.NORM_TAIL_RATE * 50 / (noise**2 * time)))
+    assert k.theorem10_tail(spectrum, 3, noise) == pytest.approx(np.exp(-k.TAIL_RATE * 50 / (noise**2 * time)))
+    heavy = np.e / 2 * time / (50 * noise**2)
+    assert k.theorem10_tail(spectrum, 3, noise, (4.0, 3.0)) == pytest.approx(3.0 * heavy)
+    assert k.theorem10_tail(spectrum, 3, noise, (6.0, 0.1), constant=2.0) == pytest.approx(
+        0.2 * (time / (50 * noise**2)) ** 1.5
+    )
 
 
 def test_tail_constants() -> None:

@@ -103,7 +103,9 @@ def test_theorem_12(seed: int) -> None:
     np.testing.assert_allclose(space.update @ bar, space.drive, atol=1e-9)
     for own in truths:
         delta = np.linalg.norm(np.concatenate([X @ (t - own) for X, t in zip(designs, truths, strict=True)]))
-        assert np.linalg.norm(bar - own) <= k.theorem12_distance(space, float(delta)) * (1 + 1e-9) + 1e-12 * (1 + 1 / space.rho)
+        assert np.linalg.norm(bar - own) <= k.theorem12_distance(space, float(delta)) * (1 + 1e-9) + 1e-12 * (
+            1 + 1 / space.rho
+        )
 
 
 def test_variance_is_that_of_the_runs() -> None:

@@ -67,6 +67,16 @@ def test_low_rank_and_krylov_runs_agree_with_the_dense_one() -> None:
     )
 
 
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-3])
+def test_coefficients_gather_the_residuals_of_all_rounds(tolerance: float) -> None:
+    case = federation(60)
+    y = np.random.default_rng(1).standard_normal(60)
+    run = k.trajectory(case, y, basis=k.lowrank_basis(case, tolerance))
+    residuals = y[:, None] - run.at(np.arange(7))
+    expected = case.method.eta * case.blocks.apply(residuals.sum(axis=1))
+    np.testing.assert_allclose(run.coefficients(7), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_nothing_stored_is_the_same() -> None:
     case = federation()
     streaming = k.KernelFederation.of(case.kernel, [case.samples.x[s] for s in case.samples.slices], case.method)

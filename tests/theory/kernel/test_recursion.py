@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from parley.core.errors import InputError
 from parley.theory import kernel as k
+from parley.theory.kernel.decay import gathered, kept, learned
 
 SEEDS = st.integers(0, 10**6)
 few = settings(deadline=None, max_examples=25)
@@ -141,6 +142,14 @@ def test_s_beyond_any_sum() -> None:
     # s -> infinity: (eta K_i)^-1 on what the client can see, s itself on its null space.
     expected = np.linalg.inv(0.5 * federation.kernel(clients[0], clients[0]) / 4)
     np.testing.assert_allclose(federation.blocks.block(0), expected, rtol=1e-6)
+
+
+def test_tiny_eigenvalues_and_huge_rounds_keep_their_digits() -> None:
+    assert learned(1e-20, 10) == pytest.approx(1e-19, rel=1e-14)
+    assert gathered(1e-20, 10) == pytest.approx(10, rel=1e-14)
+    assert learned(1e-9, 10**9) == pytest.approx(1 - np.exp(-1), rel=1e-8)
+    assert kept(1e-9, 10**9) == pytest.approx(np.exp(-1), rel=1e-8)
+    assert (kept(1.0, 0), kept(1.0, 1), gathered(0.0, 7), gathered(1.0, 7)) == (1, 0, 7, 1)
 
 
 def test_kappa_is_the_corrected_14() -> None:
