@@ -79,7 +79,7 @@ def test_problems_on_real_data_fit_their_networks(load):
     trial = run(problem, Arm("a", gamma=0.01, eta=0.01), problem.tell, steps=1, rounds=1, every=1, seed=0)
     assert np.isfinite(trial.loss).all()
     chance = np.log(problem.federation.info.outputs)
-    assert trial.loss[0] == pytest.approx(chance, rel=0.15)
+    assert 0.8 * chance < trial.loss[0] < 2 * chance
 
 
 def test_writers_are_judged_on_samples_nothing_was_chosen_by():

@@ -38,7 +38,7 @@ def _powers(low: float, high: float) -> tuple[float, ...]:
 
 _SIZES: dict[Scale, _Size] = {
     "smoke": _Size(10, (0.1, 0.3), (0.03, 0.1), 10, 20, 2, (0,)),
-    "cpu": _Size(50, _powers(-1.5, -1), _powers(-2.5, -1), 20, 60, 2, (0, 1, 2)),
+    "cpu": _Size(50, _powers(-2, 0), _powers(-2.5, 0), 60, 500, 5, (0, 1, 2)),
     "paper": _Size(50, _powers(-3, 1), _powers(-3, 1), 500, 1500, 10, (0, 1, 2)),
 }
 _WORDS: dict[Scale, str] = {"smoke": "digits", "cpu": "MNIST by writer at 14x14", "paper": "MNIST by writer"}
