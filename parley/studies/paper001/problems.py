@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -87,14 +88,16 @@ def plays(scale: Scale) -> Problem:
 
 def _on_training(problem: Problem, count: int) -> Problem:
     """Judged by `count` training samples, drawn from all clients alike."""
-    federation = problem.federation
-    key = Key(0).fold("001/training samples")
-    picked = key.numpy().integers(len(federation), size=count)
-    rows = [key.fold(place).numpy().integers(federation.size(federation.ids[i])) for place, i in enumerate(picked)]
-    data = [federation.client(federation.ids[i]) for i in picked]
-    x = torch.stack([own.x[int(row)] for own, row in zip(data, rows, strict=True)])
-    y = torch.stack([own.y[int(row)] for own, row in zip(data, rows, strict=True)])
-    return replace(problem, choose=ClientData(x, y), tell=ClientData(x, y))
+    federation, random = problem.federation, Key(0).fold("001/training samples").numpy()
+    owners, counts = np.unique(random.integers(len(federation), size=count), return_counts=True)
+    x, y = [], []
+    for owner, own in zip(owners.tolist(), counts.tolist(), strict=True):
+        data = federation.client(federation.ids[owner])
+        rows = torch.from_numpy(random.integers(len(data), size=own))
+        x.append(data.x[rows])
+        y.append(data.y[rows])
+    judged = ClientData(torch.cat(x), torch.cat(y))
+    return replace(problem, choose=judged, tell=judged)
 
 
 def _small_cnn(channels: int, side: int, outputs: int) -> Model:
