@@ -239,20 +239,22 @@ def test_bench_refuses_what_it_does_not_know(parley):
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
-    long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "200", "--store", "runs.db"]
+    long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "2000", "--store", "runs.db"]
     code = "import sys; from parley.cli.main import main; main(sys.argv[1:])"
-    process = subprocess.Popen([sys.executable, "-c", code, *long], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *long], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         status, out, _ = parley("runs", "--store", "runs.db")
-        if status == 0 and "/200" in out and " 0/200" not in out:
+        if status == 0 and "/2000" in out and " 0/2000" not in out:
             break
         time.sleep(0.02)
     assert "running" in out
     assert "no unfinished run" in refused(parley(*long, "--resume"))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     last = err.strip().splitlines()[-1]
     words = shlex.split(last.removeprefix("parley: interrupted; go on with: "))
@@ -263,7 +265,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
     assert parley(*long, "--quiet")[0] == 0
     with RunStore("runs.db") as store:
         resumed, whole = store.runs()
-        assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 200, whole.fingerprint)
+        assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 2000, whole.fingerprint)
         for metric in ("central/accuracy", "central/loss", "train/loss", "up/bytes"):
             np.testing.assert_array_equal(store.series(resumed.id, metric), store.series(whole.id, metric))
 
