@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import parley
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Cohort, Reply
+from parley.algorithms.protocol import Cohort, Replies, Reply
 from parley.core.key import Key
-from parley.core.message import Memory, Message
-from parley.core.tree import zeros_like
+from parley.core.message import Memory, Message, State
+from parley.core.tree import Schema
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.loop import Loop
@@ -58,10 +58,16 @@ class Raced(FedAvg):
 
 @dataclass(frozen=True)
 class Idle(FedAvg):
-    """Clients that do nothing: what is left is the engine."""
+    """Clients that receive the model and do nothing: what is left is the engine."""
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        return Reply(Message.of(update=zeros_like(message["model"])))
+        return Reply(Message())
+
+    def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
+        return state
+
+    def expected(self, task: Task) -> Schema:
+        return ()
 
 
 class Opaque(nn.Sequential):
