@@ -112,8 +112,10 @@ def _check_owner(db: sqlite3.Connection, path: Path) -> None:
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """All or nothing; other writers wait."""
-    db.execute("BEGIN IMMEDIATE")
+    if db.in_transaction:  # left open by an interrupt between two statements
+        db.execute("ROLLBACK")
     try:
+        db.execute("BEGIN IMMEDIATE")
         yield
         db.execute("COMMIT")
     except BaseException:

@@ -374,3 +374,11 @@ def test_hundreds_of_long_runs_stay_quick(store: RunStore):
     assert listing < 0.5
     assert series < 3.0
     assert reading < 2.0
+
+
+def test_an_interrupt_right_after_a_transaction_began_does_no_harm(store: RunStore):
+    run = store.create("x", {}, "print")
+    store._db.execute("BEGIN IMMEDIATE")  # what an interrupt in the wrong place leaves behind
+    store._db.execute("DELETE FROM runs")
+    store.commit(run, [RoundRecord(1, {"loss": Metric(0.5)})], status="interrupted")
+    assert store.info(run).rounds == 1
