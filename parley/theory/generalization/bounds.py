@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
-from parley.theory.generalization.inputs import check_cohort, check_expectations, check_weights
+from parley.theory.generalization.inputs import check_cohort, check_expectations, check_numbers, check_weights
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array
 
@@ -62,8 +62,9 @@ def theorem_c_1(
 
     Delta_k and delta_k may be negative here, but Delta_k + 2 eps_k and delta_k + eps_k may not.
     """
-    eps = check_expectations("suboptimality", suboptimality, len(check_weights(weights)))
-    inflated, total = np.asarray(local) + 2 * eps, np.asarray(noniid) + eps
+    K = len(check_weights(weights))
+    eps = check_expectations("suboptimality", suboptimality, K)
+    inflated, total = check_numbers("local", local, K) + 2 * eps, check_numbers("noniid", noniid, K) + eps
     p, X, Y = _checked(weights, L, mu, {"local + 2 suboptimality": inflated, "noniid + suboptimality": total})
     return two_terms(p, p, X, Y, *coefficients(L, mu, exact=False))
 

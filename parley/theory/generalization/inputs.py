@@ -24,13 +24,19 @@ def check_cohort(cohort: int, clients: int | None = None) -> None:
         raise InputError(f"the cohort must be at least 1{most}, not {cohort}.")
 
 
-def check_expectations(name: str, values: npt.ArrayLike, clients: int) -> Array:
-    """Non-negative numbers, one per client; rounding errors below zero become zero."""
+def check_numbers(name: str, values: npt.ArrayLike, clients: int) -> Array:
+    """Finite numbers [K], one per client."""
     found = np.asarray(values, dtype=np.float64)
-    if found.shape != (clients,):
-        raise InputError(f"'{name}' needs one number per client, not shape {found.shape}.")
-    if not np.isfinite(found).all() or (found < -1e-12 * max(1.0, float(np.abs(found).max()))).any():
-        raise InputError(f"'{name}' must be finite and non-negative for every client: it is an expectation that is.")
+    if found.shape != (clients,) or not np.isfinite(found).all():
+        raise InputError(f"'{name}' needs one finite number per client, {clients} in all.")
+    return found
+
+
+def check_expectations(name: str, values: npt.ArrayLike, clients: int) -> Array:
+    """Non-negative numbers [K], one per client; rounding errors below zero become zero."""
+    found = check_numbers(name, values, clients)
+    if (found < -1e-12 * max(1.0, float(np.abs(found).max()))).any():
+        raise InputError(f"'{name}' is non-negative in expectation, but {found.min():g} was given for a client.")
     return np.maximum(found, 0.0)
 
 
