@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg.blas import dsymv
 
 from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.points import Samples
@@ -11,6 +12,8 @@ from parley.theory.theta import Array
 
 CHUNK_BYTES = 2**28
 """Working memory of products with parts of K that are not stored."""
+TILE = 512
+"""Rows of K that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +32,21 @@ class Gram:
     @cached_property
     def dense(self) -> Array:
         """K, [N, N]; do not write to it."""
-        N = self.samples.N
+        N, x = self.samples.N, self.samples.x
         K = np.empty((N, N))
-        for rows in chunks(N, N):
-            K[rows] = self.kernel(self.samples.x[rows], self.samples.x)
-        K /= N
+        for start in range(0, N, TILE):
+            rows = slice(start, start + TILE)
+            # One half is computed, the other mirrored.
+            K[rows, start:] = self.kernel(x[rows], x[start:])
+            K[rows, start:] /= N
+            K[start + TILE :, rows] = K[rows, start + TILE :].T
         return K
 
     def matmul(self, vector: Array) -> Array:
         """K times [N] or [N, k]."""
+        if self.stored and vector.ndim == 1:
+            # Reads half of the matrix, which is what a product with a vector spends its time on.
+            return np.asarray(dsymv(1.0, self.dense.T, vector, lower=1), dtype=np.float64)
         if self.stored:
             return np.asarray(self.dense @ vector, dtype=np.float64)
         return cross_product(self.kernel, self.samples.x, self.samples.x, vector)
