@@ -10,6 +10,7 @@ from parley.algorithms.protocol import OneExchange, Reply, algorithm
 from parley.algorithms.server import Descent, ServerOptimizer
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
+from parley.core.tree import Tree
 from parley.learn.batches import Work
 from parley.learn.local import Data, Keys, train
 from parley.learn.observe import observations
@@ -59,6 +60,9 @@ class LocalOnly(OneExchange):
     def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
         own = memory if memory is not None else Memory()
         return task.predictor(own["model"] or task.initial(), own["buffers"] or task.initial_buffers())
+
+    def own_weights(self, task: Task, state: State, client: str, memory: Memory) -> Tree:
+        return {**(memory["model"] or task.initial()), **(memory["buffers"] or task.initial_buffers())}
 
 
 @algorithm("centralised")

@@ -37,6 +37,7 @@ from parley.learn.batches import Order, Work
 from parley.learn.local import Data, Keys, train
 from parley.learn.observe import observations
 from parley.learn.optimizers import Kept, LocalOptimizer
+from parley.learn.schedules import Constant, Schedule
 from parley.learn.stack import per_client
 from parley.learn.task import Predictor, Task
 
@@ -86,6 +87,9 @@ class FedALS(Method):
     """Further arguments of the local optimizer, such as momentum."""
     keep: bool = True
     """The optimizer's state runs through the rounds, kept by each client, instead of starting afresh."""
+    schedule: Schedule = field(default_factory=Constant)
+    """How the step size changes with the steps that a client has taken in all its rounds: constant, or inverse as paper
+    004 fine-tunes; needs keep."""
 
     def __post_init__(self) -> None:
         if self.batch == 0:
@@ -103,6 +107,12 @@ class FedALS(Method):
             raise InputError(f"budget must lie between 1/longest = {1 / self.longest:.3g} and 1, not {self.budget}.")
         if self.variates and self.optimizer != "sgd":
             raise InputError(f"control variates are read off SGD steps; '{self.optimizer}' cannot have them here.")
+        if not isinstance(self.schedule, Constant) and (self.variates or not self.keep):
+            raise InputError(
+                "control variates are read off constant step sizes; leave out schedule."
+                if self.variates
+                else "a schedule goes by the steps of all rounds; set keep = true."
+            )
         if not self.lr > 0:
             raise InputError(f"lr must be above 0, not {self.lr}.")
         self.work()
@@ -130,7 +140,7 @@ class FedALS(Method):
         periods = [int(period) for period in state.tensor("periods")]
         due = [q for q, period in enumerate(periods) if number % period == 0]
         reported = len(due) == len(parts) or (self.report is not None and number % self.report == 0)
-        holders = [set(json.loads(str(state.scalars.get(f"holders/{q}", "[]")))) for q in range(len(parts))]
+        holders = self._holders(task, state)
         # Clients that lack the same parts get the same message.
         lacking = {i: tuple(q for q, have in enumerate(holders) if i not in have) for i in cohort.ids}
         asks = {"due": _listed(due), "send": _listed(range(len(parts)) if reported else due)}
@@ -141,6 +151,11 @@ class FedALS(Method):
             task, state, replies, [parts[q] for q in due], periods, reported,
             {name: json.dumps(clients) for name, clients in held.items()},
         )  # fmt: skip
+
+    def _holders(self, task: Task, state: State) -> list[set[str]]:
+        """For each part, the clients that have it in their memories, not older than its last average."""
+        known = (state.scalars.get(f"holders/{q}", "[]") for q in range(len(self.parts(task))))
+        return [set(json.loads(str(clients))) for clients in known]
 
     def _message(self, task: Task, state: State, parts: Sequence[Part], asks: dict[str, str]) -> Message:
         buffers = _statistics(state["buffers"], parts) if task.buffers == "average" else {}
@@ -227,7 +242,7 @@ class FedALS(Method):
         return {p.label: now if p.parameters[0] in received else before[p.label] + now for p in parts}
 
     def _optimizer(self) -> LocalOptimizer:
-        return LocalOptimizer(self.optimizer, self.lr, self.options)
+        return LocalOptimizer(self.optimizer, self.lr, self.options, self.schedule)
 
     # --- the reported model ---
 
@@ -237,6 +252,12 @@ class FedALS(Method):
 
     def weights(self, task: Task, state: State) -> Tree:
         return {**state["shown"], **state["statistics"]}
+
+    def own_weights(self, task: Task, state: State, client: str, memory: Memory) -> Tree:
+        """The averages, with the parts of which the client holds a copy that has moved on since."""
+        held = [part for part, have in zip(self.parts(task), self._holders(task, state), strict=True) if client in have]
+        own = memory["buffers"] if task.buffers == "local" else _statistics(memory["buffers"], held)
+        return {**state["model"], **state["buffers"], **_of(memory["model"], held), **own}
 
 
 @algorithm("fedals-scaffold")

@@ -121,6 +121,8 @@ class Method:
     """Each client has a model of its own (in its memory); there is no server model to evaluate."""
     pooled: ClassVar[bool] = False
     """Trains on the pooled data of all clients: a baseline, not a federated method."""
+    alike: ClassVar[bool] = True
+    """All replies of an exchange have the same tensors; where they have not, `inspect` looks at each."""
 
     def prepare(self, federation: Federation, key: Key) -> Federation:
         """The federation as this method trains on it; most take it as it is."""
@@ -138,9 +140,17 @@ class Method:
         """The server's model as one tree of parameters and buffers, for export; None if there is no such thing."""
         return None
 
+    def own_weights(self, task: Task, state: State, client: str, memory: Memory) -> Tree | None:
+        """The model as this client has it, as one tree; without models of clients, the server's with their buffers."""
+        shared = self.weights(task, state)
+        return None if shared is None else {**shared, **(memory["buffers"] if task.buffers == "local" else {})}
+
     def expected(self, task: Task) -> Schema | None:
         """Names, dtypes and shapes every client's reply must have; None leaves it to the majority of the replies."""
         return None
+
+    def inspect(self, task: Task, sent: Message, reply: Message) -> None:
+        """Raise a WireError if this cannot be the reply to that message; asked of methods that are not `alike`."""
 
 
 class OneExchange(Method):

@@ -41,6 +41,10 @@ def predict(
     ],
     out: Annotated[Path, typer.Option("--out", help="The .csv file to write.", metavar="FILE")],
     best: Best = False,
+    client: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Predict with the model this client has, not with the server's.", metavar="ID"),
+    ] = None,
     target: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="A .csv column to leave out; default: the one the run was trained on.", metavar="COLUMN"),
@@ -55,5 +59,5 @@ def predict(
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)
         known = runs.info(run).config["data"].get("target")
-    count = predict_file(trained, data, out, target=target or known, best=best)
+    count = predict_file(trained, data, out, target=target or known, best=best, client=client)
     print(f"{count:,} predictions in {out}")

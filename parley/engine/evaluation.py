@@ -6,17 +6,20 @@ Samples are evaluated in fixed chunks whose sums are added in order, so every ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, State
+from parley.core.tree import nbytes
 from parley.engine.record import Metric
 from parley.engine.settings import Evaluation
 from parley.runtimes.protocol import Check, Job, Runtime, Score
 
+_HELD = 2**26
+"""Bytes of clients' memories that are evaluated at a time."""
 _PERSONAL = 100
 """Clients whose own models are tried on the central test set, unless the settings say which."""
 
@@ -60,19 +63,13 @@ class Evaluator:
             test = self.job.federation.test
             assert test is not None
             if self.personal:
-                checks = {i: self._chunks(state, memory(i), None, len(test)) for i in self.owners}
-                metrics |= _mean_over_clients("central", self._score(runtime, checks))
+                tried = ((i, self._chunks(state, memory(i), None, len(test))) for i in self.owners)
+                metrics |= _mean_over_clients("central", self._score(runtime, tried))
             else:
-                total = self._score(runtime, {"": self._chunks(state, None, None, len(test))})[""]
+                total = self._score(runtime, [("", self._chunks(state, None, None, len(test)))])[""]
                 metrics |= {f"central/{name}": Metric(value) for name, value in _values(total).items()}
-        if self.clients:
-            checks = {}
-            for client in self.clients:
-                own = self.job.federation.client_test(client)
-                if own is not None:
-                    checks[client] = self._chunks(state, memory(client), client, len(own))
-            if checks:
-                metrics |= _mean_over_clients("clients", self._score(runtime, checks))
+        if self.clients and (scores := self._score(runtime, self._on_their_own(state, memory))):
+            metrics |= _mean_over_clients("clients", scores)
         return metrics
 
     def headline(self, metrics: dict[str, Metric]) -> float | None:
@@ -98,9 +95,30 @@ class Evaluator:
         starts = range(0, samples, self.settings.batch)
         return [Check(state, memory, client, start, min(start + self.settings.batch, samples)) for start in starts]
 
-    def _score(self, runtime: Runtime, checks: dict[str, list[Check]]) -> dict[str, Score]:
-        scores = iter(runtime.evaluate([check for own in checks.values() for check in own]))
-        return {client: _total([next(scores) for _ in own]) for client, own in checks.items()}
+    def _on_their_own(self, state: State, memory: Callable[[str], Memory]) -> Iterator[tuple[str, list[Check]]]:
+        """The checks of each client on its held-out samples."""
+        for client in self.clients:
+            own = self.job.federation.client_test(client)
+            if own is not None:
+                yield client, self._chunks(state, memory(client), client, len(own))
+
+    def _score(self, runtime: Runtime, checks: Iterable[tuple[str, list[Check]]]) -> dict[str, Score]:
+        """The sum of each client's checks; only some clients' memories are in RAM at a time."""
+        totals: dict[str, Score] = {}
+        waiting: dict[str, list[Check]] = {}
+        held = 0
+        for client, own in checks:
+            waiting[client] = own
+            held += sum(nbytes(check.memory.tensors) for check in own[:1] if check.memory is not None)
+            if held > _HELD:
+                totals |= _evaluated(runtime, waiting)
+                waiting, held = {}, 0
+        return totals | _evaluated(runtime, waiting)
+
+
+def _evaluated(runtime: Runtime, checks: dict[str, list[Check]]) -> dict[str, Score]:
+    scores = iter(runtime.evaluate([check for own in checks.values() for check in own]))
+    return {client: _total([next(scores) for _ in own]) for client, own in checks.items()}
 
 
 def _total(scores: Sequence[Score]) -> Score:

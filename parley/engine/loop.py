@@ -13,7 +13,7 @@ from parley.engine.checkpoint import Checkpoints
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
 from parley.engine.listeners import Listener
-from parley.engine.memories import Memories
+from parley.engine.memories import MEMORY, Memories
 from parley.engine.record import Metric, RoundRecord
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
@@ -34,7 +34,7 @@ class Keeper:
 
     def __post_init__(self) -> None:
         folder = self.store.folder(self.run)
-        self.states, self.memory_folder = Checkpoints(folder), folder / "memory"
+        self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= self.interval

@@ -1,118 +1,100 @@
-"""Clients' memories: in RAM while they fit, else on disk; valid only with the checkpoint that accepted them.
+"""Clients' memories: the newest in RAM while they fit, all of them on disk where they do not or a run is stored.
 
-On disk each accepted version is a file of its own, `<client>@<round>`. A resumed run takes, for every client, the
-newest version not after the checkpoint's round, so redone rounds and replies that were never accepted change nothing.
+A version is valid only with the checkpoint that accepted it. A resumed run takes, for every client, the newest version
+not after the checkpoint's round, so redone rounds and replies that were never accepted change nothing.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 
 from parley.core.message import Memory
 from parley.core.tree import nbytes
-from parley.core.wire import decode, encode
-from parley.engine.files import write_atomically
+from parley.engine.memory_file import MemoryFile
 
+MEMORY = "memory"
+"""The folder of a stored run's memories, among its artefacts."""
+BUDGET = 2**28
+"""Bytes of memories kept in RAM besides those of the cohort at work."""
+_AFTERWARDS = 2**26
+"""The same once training is over and nobody may ask for them any more."""
 _EMPTY = Memory()
 
 
 class Memories:
     """What every client keeps, by client."""
 
-    def __init__(self, folder: Path | None = None, budget: int = 2**30) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="parley-memories-") if folder is None else None
-        self.folder = folder if folder is not None else Path(str(self._temporary and self._temporary.name))
-        self.budget = budget
+    def __init__(self, folder: Path | None = None, budget: int | None = None, *, until: int | None = None) -> None:
+        """Without a `folder` they go with this object. `until` opens those of a round only to read them."""
+        self._file = MemoryFile(folder) if until is None else MemoryFile(folder, until)
+        self.budget = BUDGET if budget is None else budget
         self._live: OrderedDict[str, Memory] = OrderedDict()
+        """Those accepted last, the oldest first."""
         self._bytes = 0
         self._unsaved: dict[str, int] = {}
         """Client -> round of a version that is not on disk yet."""
-        self._saved: dict[str, int] = {}
-        """File stem -> round of the newest version on disk."""
-        self._superseded: list[Path] = []
 
     def __getitem__(self, client: str) -> Memory:
-        if not self._live and not self._saved:
+        """The client's memory, empty if it has none. What is read from disk is not held on to."""
+        if not self._live and not self._file.used:
             return _EMPTY
-        if client in self._live:
-            self._live.move_to_end(client)
-            return self._live[client]
-        stem = _stem(client)
-        if stem not in self._saved:
-            return _EMPTY
-        memory = decode(self._path(stem, self._saved[stem]).read_bytes(), Memory)
-        self._keep(client, memory)
-        return memory
+        return self._live.get(client) or self._file.read(client) or _EMPTY
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._live or client in self._file
 
     def accept(self, number: int, memories: Mapping[str, Memory]) -> None:
         """The memories of replies accepted in round `number`."""
         for client, memory in memories.items():
             self._unsaved[client] = number
-            self._keep(client, memory)
+            old = self._live.pop(client, _EMPTY)
+            self._live[client] = memory
+            self._bytes += nbytes(memory.tensors) - nbytes(old.tensors)
+        self._make_room()
 
     def save(self) -> None:
-        """Write all versions that are not on disk yet; they become valid when the checkpoint is committed."""
-        for client in list(self._unsaved):
-            self._save(client)
+        """Bring all versions safely to disk; they become valid when the checkpoint is committed."""
+        self._write()
+        self._file.flush()
 
     def committed(self) -> None:
         """The checkpoint holds: older versions can go."""
-        for path in self._superseded:
-            path.unlink(missing_ok=True)
-        self._superseded.clear()
+        self._file.committed()
 
     def resume(self, number: int) -> None:
         """Go back to the versions valid after round `number`; later ones and outdated ones are removed."""
-        self._live.clear()
-        self._unsaved.clear()
-        self._saved.clear()
-        self._bytes = 0
-        for path in sorted(self.folder.glob("*/*@*.safetensors")):
-            stem, version = path.stem.split("@")
-            if int(version) > number:
-                path.unlink()
-                continue
-            older = self._saved.get(stem)
-            if older is not None:
-                self._path(stem, min(older, int(version))).unlink()
-            self._saved[stem] = max(older or 0, int(version))
+        self._forget()
+        self._file.resume(number)
+
+    def rest(self, number: int) -> None:
+        """Training is over after round `number`: keep them for whoever asks, with little of them in RAM."""
+        if self._file.temporary:
+            self.budget = min(self.budget, _AFTERWARDS)
+            self._make_room()
+        else:
+            self.close()
+            self._file = MemoryFile(self._file.folder, number)
 
     def close(self) -> None:
-        """Remove what was kept on disk for this process only."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        """Let go of everything; what was on disk for this process only is removed."""
+        self._forget()
+        self._file.close()
 
-    def _keep(self, client: str, memory: Memory) -> None:
-        """Hold it in RAM; those used longest ago go to disk where the budget is exceeded."""
-        old = self._live.pop(client, None)
-        self._bytes += nbytes(memory.tensors) - (nbytes(old.tensors) if old is not None else 0)
-        self._live[client] = memory
-        while self._bytes > self.budget and len(self._live) > 1:
-            client, memory = next(iter(self._live.items()))
-            self._save(client)
-            del self._live[client]
-            self._bytes -= nbytes(memory.tensors)
+    def _forget(self) -> None:
+        self._live.clear()
+        self._unsaved.clear()
+        self._bytes = 0
 
-    def _save(self, client: str) -> None:
-        number = self._unsaved.get(client)
-        if number is None:
-            return
-        stem = _stem(client)
-        write_atomically(self._path(stem, number), encode(self._live[client]))
-        if stem in self._saved and self._saved[stem] != number:
-            self._superseded.append(self._path(stem, self._saved[stem]))
-        self._saved[stem] = number
-        if self._temporary is not None:  # there are no checkpoints to wait for
-            self.committed()
-        del self._unsaved[client]
+    def _make_room(self) -> None:
+        """Those accepted longest ago leave RAM where the budget is exceeded; all unsaved ones go to disk in one go."""
+        if self._bytes > self.budget:
+            self._write()
+        while self._bytes > self.budget:
+            self._bytes -= nbytes(self._live.popitem(last=False)[1].tensors)
 
-    def _path(self, stem: str, number: int) -> Path:
-        return self.folder / stem[:2] / f"{stem}@{number}.safetensors"
-
-
-def _stem(client: str) -> str:
-    return blake2b(client.encode(), digest_size=16).hexdigest()
+    def _write(self) -> None:
+        if self._unsaved:
+            self._file.write((client, number, self._live[client]) for client, number in self._unsaved.items())
+            self._unsaved.clear()

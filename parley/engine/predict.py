@@ -20,15 +20,18 @@ from parley.engine.run import Run
 BATCH = 1000
 
 
-def predict_file(run: Run, source: Path, out: Path, *, target: str | None = None, best: bool = False) -> int:
+def predict_file(
+    run: Run, source: Path, out: Path, *, target: str | None = None, best: bool = False, client: str | None = None
+) -> int:
     """Write one line per sample of `source` to the .csv file `out`; returns how many.
 
     `source`: .npz or .safetensors with `x`, or .csv with a header, in the form the training data had; a column called
-    `target`, or one column too many at the end, is left out. Classes come with the probability of each.
+    `target`, or one column too many at the end, is left out. Classes come with the probability of each. `client`: with
+    its own model (see `Run.personal`).
     """
     info = run.task.info
     x = read_inputs(source, info, target)
-    outputs = torch.cat([run.predict(batch, best=best) for batch in x.split(BATCH)])
+    outputs = torch.cat([run.predict(batch, best=best, client=client) for batch in x.split(BATCH)])
     try:
         write_atomically(out, predictions_text(outputs, info).encode())
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from parley.algorithms.protocol import Algorithm, Method
 from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, State
+from parley.core.tree import Tree
 from parley.data import Federation
+from parley.engine.memories import Memories
 from parley.engine.record import RoundRecord
 from parley.learn.task import Predictor, Task
 
@@ -41,6 +43,8 @@ class Run:
     status: str = "running"
     note: str = ""
     """Which runtime executed it, and why."""
+    memories: Memories = field(default_factory=Memories, repr=False, compare=False)
+    """What clients keep to themselves; `memory` reads it."""
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
@@ -90,25 +94,59 @@ class Run:
         return self.algorithm.predictor(self.task, self._state(best), memory)
 
     @torch.no_grad()
-    def predict(self, x: Tensor | np.ndarray, *, best: bool = False) -> Tensor:
-        """Outputs for new inputs [n, ...]: logits of classes, or values."""
+    def predict(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
+        """Outputs for new inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`)."""
         inputs = torch.as_tensor(x)
         first = next(iter(self.task.module.parameters()))
-        return self.predictor(best=best)(inputs.to(first.dtype) if inputs.is_floating_point() else inputs)
+        if client is not None and best:
+            raise InputError("clients keep their models of the last round only; leave out best, or the client.")
+        model = self.predictor(best=best) if client is None else self.personal(client)
+        return model(inputs.to(first.dtype) if inputs.is_floating_point() else inputs)
 
     def module(self, *, best: bool = False) -> nn.Module:
         """The trained network as an ordinary module."""
         method = self.algorithm
         weights = method.weights(self.task, self._state(best)) if isinstance(method, Method) else None
         if weights is None:
-            raise InputError(f"{type(self.algorithm).__name__} has no single model of the server's to take out.")
-        module = deepcopy(self.task.module)
-        module.load_state_dict(weights, strict=False)
-        return module.eval()
+            raise InputError(
+                f"{type(self.algorithm).__name__} has no single model of the server's to take out; name a client."
+            )
+        return self._filled(weights)
+
+    def personal(self, client: str) -> nn.Module:
+        """The model as this client has it after the last round, in evaluation mode.
+
+        Its own where the method leaves it one (local-only), or the server's with the parts and statistics the client
+        keeps to itself (FedALS between two averages, BatchNorm with `buffers = "local"`).
+        """
+        method, memory = self.algorithm, self.memory(client)
+        own = method.own_weights(self.task, self.state, client, memory) if isinstance(method, Method) else None
+        if own is None:
+            raise InputError(f"{type(self.algorithm).__name__} has no models of clients to take out.")
+        return self._filled(own)
+
+    def memory(self, client: str) -> Memory:
+        """What the client keeps to itself after the last round; empty if it has kept nothing yet."""
+        method = self.algorithm
+        if not (isinstance(method, Method) and client in method.parties()):
+            self.federation.size(client)  # refuses a client that does not exist
+        return self.memories[client]
+
+    def clients_with_memory(self) -> Iterator[str]:
+        """The clients that keep something, in the federation's order, one after the other.
+
+        `for client in run.clients_with_memory(): run.memory(client)` holds one memory at a time.
+        """
+        return (client for client in self.federation.ids if client in self.memories)
 
     def plot(self, metric: str = "accuracy", path: str | Path | None = None) -> Figure:
         """A figure of the metric over rounds, saved to `path` if given."""
         return plot([self], metric, path)
+
+    def _filled(self, weights: Tree) -> nn.Module:
+        module = deepcopy(self.task.module)
+        module.load_state_dict(weights, strict=False)
+        return module.eval()
 
     def _state(self, best: bool) -> State:
         if not best:

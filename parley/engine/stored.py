@@ -9,6 +9,7 @@ from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
 from parley.engine.checkpoint import Checkpoints
 from parley.engine.config import study_from_dict
+from parley.engine.memories import MEMORY, Memories
 from parley.engine.run import Run
 from parley.engine.store import RunStore
 from parley.engine.train import make_task, pool, prepared
@@ -32,11 +33,13 @@ def load_run(store: RunStore, run: str) -> Run:
         federation = pool(federation)
     federation = prepared(study.algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
-    _, manifest = found
-    states = Checkpoints(store.folder(info.id)).load(manifest["states"])
+    number, manifest = found
+    folder = store.folder(info.id)
+    states = Checkpoints(folder).load(manifest["states"])
     return Run(
         study.algorithm, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
+        memories=Memories(folder / MEMORY, until=number),
     )  # fmt: skip
 
 

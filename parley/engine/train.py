@@ -95,8 +95,9 @@ def train(
             keeper = Keeper(kept, run.id, checkpoint)
         elif resume is not None:
             raise InputError("resume needs the store in which the run is kept.")
-        memories = Memories(keeper.memory_folder if keeper is not None else None)
-        stack.callback(memories.close)
+        memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
+        failing = stack.enter_context(ExitStack())
+        failing.callback(memories.close)
         heard = [*listeners, *_progress(progress)]
         if keeper is not None and resume is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
@@ -106,6 +107,8 @@ def train(
         evaluator = Evaluator(job, evaluation or Evaluation(), key.fold("evaluation"))
         sampler = Sampler(federation, sampling, faults, key.fold("sampling"))
         Loop(job, run, opened, sampler, evaluator, faults, key, rounds, memories, keeper, heard).go()
+        failing.pop_all()
+        memories.rest(run.records[-1].number if run.records else 0)
     return run
 
 
@@ -140,7 +143,7 @@ def make_task(
 ) -> Task:
     """The task of a federation and a model, weights drawn from the seed; checked on one sample."""
     info = federation.info
-    module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"))
+    module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
     check_policy(module, buffers)
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
@@ -167,8 +170,17 @@ def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federat
 def _try_out(task: Task, federation: Federation) -> None:
     """One forward pass, so that a model that does not fit the data is told before anything starts."""
     client = federation.client(federation.ids[0])
+    predict = task.predictor(task.initial(), task.initial_buffers())
+    if task.info.vocabulary:
+        try:
+            predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
+        except IndexError:
+            raise InputError(
+                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.module).__name__} "
+                "knows; set its vocabulary, or give a model of next tokens data with such targets."
+            ) from None
     try:
-        outputs = task.predictor(task.initial(), task.initial_buffers())(client.x[:2])
+        outputs = predict(client.x[:2])
         value = task.loss(outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         text = str(error).splitlines()[0]
