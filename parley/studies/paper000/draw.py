@@ -36,14 +36,14 @@ class Panel:
     """Where to draw a horizontal line."""
 
 
-def draw(title: str, panels: Sequence[Panel]) -> Figure:
-    """The panels side by side, one legend under them."""
+def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
+    """The panels side by side, one legend under them; `share` gives panels in one row the same vertical axis."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows = 1 if len(panels) < 4 else 2
     figure = Figure(figsize=(12, 4.9 * rows), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
-    grid = figure.subplots(rows, len(panels) // rows, squeeze=False, sharey=rows > 1)
+    grid = figure.subplots(rows, len(panels) // rows, squeeze=False, sharey=share or rows > 1)
     for axes, shown in zip(grid.ravel(), panels, strict=True):
         for (name, values), colour in zip(shown.curves.items(), PALETTE, strict=False):
             axes.plot(shown.x, values, color=colour, linewidth=2.2, linestyle=_DASHES.get(name, "-"), label=name)
@@ -56,9 +56,11 @@ def draw(title: str, panels: Sequence[Panel]) -> Figure:
             axes.axhline(shown.level, color=FAINT, linewidth=1.2)
         for place, words in shown.upright.items():
             axes.axvline(place, color=FAINT, linewidth=1.2, linestyle=(0, (1, 1.5)))
+            across = float(axes.transAxes.inverted().transform(axes.transData.transform((place, 1.0)))[0])
+            side = -1 if across > 0.8 else 1
             axes.annotate(
-                words, (place, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points",
-                color=FAINT, fontsize=10, va="bottom",
+                words, (place, 0.03), xycoords=("data", "axes fraction"), xytext=(5 * side, 0),
+                textcoords="offset points", color=FAINT, fontsize=10, va="bottom", ha="right" if side < 0 else "left",
             )  # fmt: skip
     handles, labels = grid.ravel()[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=11, labelcolor=INK)

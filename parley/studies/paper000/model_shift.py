@@ -7,7 +7,7 @@ import numpy as np
 from parley.core.key import Key
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import SCARCE_AND_RICH, SIGMA, D, gaussian_designs, methods, noise
+from parley.studies.paper000.setting import SCARCE_AND_RICH, SIGMA, D, gaussian_designs, methods, noise, quiet
 from parley.theory.gain import minimum_norm, theorem16_threshold
 from parley.theory.kernel import FeatureSpace, Identity
 from parley.theory.theta import Array
@@ -55,6 +55,7 @@ def threshold(curve: Array) -> float:
 
 
 @study("000/fig4", scales={scale: f"20 clients, d = 100, mean of {n} draws" for scale, n in _DRAWS.items()})
+@quiet
 def fig4(scale: Scale, context: Context) -> Result:
     """The federation gain falls with Gamma, scarce above rich; it passes 1 near 7.5 and 0.3 (ratios of norms)."""
     curves, norm = gains(_DRAWS[scale])
@@ -103,5 +104,5 @@ def fig4(scale: Scale, context: Context) -> Result:
     ]  # fmt: skip
     data = {"Gamma": GAMMAS, "ratio_of_norms": curves, "thresholds": crossing, "theory": theory}
     return context.result(
-        checks, {"fig4": draw("Federation gain (ratio of norms) against heterogeneity", panels)}, data
+        checks, {"fig4": draw("Federation gain (ratio of norms) against heterogeneity", panels, share=True)}, data
     )

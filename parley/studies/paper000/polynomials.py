@@ -7,7 +7,7 @@ import numpy as np
 from parley.core.key import Key
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, holds, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import SIGMA, methods
+from parley.studies.paper000.setting import SIGMA, methods, quiet
 from parley.theory.kernel import FeatureSpace, Method, Monomials
 from parley.theory.theta import Array
 
@@ -39,6 +39,7 @@ def squared_errors(n: int, method: Method, trials: int) -> tuple[Array, float]:
 
 
 @study("000/fig6", scales={scale: f"20 clients, 1-10 samples each, {n} trials" for scale, n in _TRIALS.items()})
+@quiet
 def fig6(scale: Scale, context: Context) -> Result:
     """All methods fit U_5 at the rate 1/N; s = 10 has the lowest slope of 1/MSE."""
     N = CLIENTS * SAMPLES.astype(np.float64)
@@ -66,7 +67,12 @@ def fig6(scale: Scale, context: Context) -> Result:
     ]  # fmt: skip
     panels = [
         Panel("mean squared error", "samples N of all clients", N, means),
-        Panel("its reciprocal", "samples N of all clients", N, {name: 1 / values for name, values in means.items()}),
+        Panel(
+            "1 / mean squared error",
+            "samples N of all clients",
+            N,
+            {name: 1 / values for name, values in means.items()},
+        ),
     ]
     data = {"N": N, "mse": means, "expected_mse": expected, "slopes": slopes}
     return context.result(checks, {"fig6": draw("Fitting a polynomial from disjoint intervals", panels)}, data)

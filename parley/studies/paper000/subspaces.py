@@ -7,7 +7,7 @@ import numpy as np
 from parley.core.key import Key
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise
+from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise, quiet
 from parley.theory.gain import minimum_norm
 from parley.theory.kernel import FeatureSpace, Identity
 
@@ -43,6 +43,7 @@ def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
 
 
 @study("000/fig5", scales={scale: f"20 clients, d = 100, {n} trials" for scale, (n, _) in _SIZES.items()})
+@quiet
 def fig5(scale: Scale, context: Context) -> Result:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
@@ -74,5 +75,5 @@ def fig5(scale: Scale, context: Context) -> Result:
         )
         for kind in ("scarce", "rich")
     ]  # fmt: skip
-    figure = draw("Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels)
+    figure = draw("Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True)
     return context.result(checks, {"fig5": figure}, {"r": r, "ratio_of_norms": curves})
