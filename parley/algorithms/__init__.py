@@ -1,9 +1,19 @@
 """Federated methods, one file per family. Importing this package registers all of them."""
 
-from parley.algorithms import baselines, datashare, fedals, feddyn, fednova, local_update, scaffold
+from parley.algorithms import (
+    baselines,
+    datashare,
+    fedals,
+    feddyn,
+    fednova,
+    kernel,
+    kernel_features,
+    local_update,
+    scaffold,
+)
 from parley.algorithms.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "fedals", "feddyn", "fednova", "local_update", "scaffold",
+    "fedals", "feddyn", "fednova", "kernel", "kernel_features", "local_update", "scaffold",
 ]  # fmt: skip

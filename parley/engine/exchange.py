@@ -114,14 +114,18 @@ class Round:
                 replies[call.client] = outcome
         algorithm = self.job.algorithm
         forms = {client: schema(reply.message.tensors) for client, reply in replies.items()}
-        like = algorithm.expected(self.job.task) if isinstance(algorithm, Method) else None
-        if like is None:
+        method = algorithm if isinstance(algorithm, Method) else Method()
+        like = method.expected(self.job.task)
+        if like is None and method.alike:
             like = _majority(forms)
+        sent = {call.client: call.message for call in calls}
         for client, form in forms.items():
             message = replies[client].message
             try:
                 if like is not None and form != like:
                     check_schema(message.tensors, like)
+                if not method.alike:
+                    method.inspect(self.job.task, sent[client], message)
                 self.sizes[client] = wire_size(message, form)
             except WireError as error:
                 self.failures[client] = f"sent a reply of the wrong form: {error}"

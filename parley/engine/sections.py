@@ -13,15 +13,24 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from parley.algorithms.server import server_optimizers
+from parley.algorithms.server import ServerOptimizer, server_optimizers
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, settings_of, type_text
 from parley.core.registry import Registry
+from parley.learn.schedules import Schedule, schedules
+from parley.models.feature_model import FeatureSpec, feature_maps
+from parley.theory.kernel.kernels import Kernel
+from parley.theory.kernel.registry import kernels
 
 T = TypeVar("T")
 
-NESTED: tuple[Registry[Any], ...] = (server_optimizers,)
-"""Registries whose classes may be the value of a field: `[algorithm.server] name = "adam"`."""
+NESTED: dict[Any, Registry[Any]] = {
+    ServerOptimizer: server_optimizers,
+    Schedule: schedules,
+    Kernel: kernels,
+    FeatureSpec: feature_maps,
+}
+"""The type of a field -> the registry of what may stand there: `[algorithm.server] name = "adam"`."""
 
 
 def build(cls: type[T], table: Any, where: str, what: str) -> T:
@@ -92,17 +101,20 @@ def located(error: InputError, where: str) -> InputError:
 
 
 def _value(setting: Setting, value: Any, path: str) -> Any:
-    base = next((option for option in (setting.hint, *get_args(setting.hint)) if is_dataclass(option)), None)
+    options = (setting.hint, *get_args(setting.hint))
+    base = next((option for option in options if is_dataclass(option) or option in NESTED), None)
     if not isinstance(base, type) or value is None:
         return check(setting.hint, value, path)
     table = as_table(value, path)
     registry = _registry_of(base)
-    if registry is not None and "name" in table:
+    # Without a name, the default's own class is kept.
+    default = setting.default if is_dataclass(setting.default) else None
+    if registry is not None and ("name" in table or default is None):
         chosen = choose(registry, table, path)
-        if not isinstance(chosen, base):
+        if is_dataclass(base) and not isinstance(chosen, base):
             raise InputError(f"{path}.name = '{table['name']}' does not fit there.")
         return chosen
-    start = setting.default if isinstance(setting.default, base) else base()
+    start: Any = base() if default is None else default
     what = f"{registry.kind} '{registry.name_of(type(start))}'" if registry else path
     values = checked(settings_of(type(start)), table, path, what)
     try:
@@ -111,9 +123,11 @@ def _value(setting: Setting, value: Any, path: str) -> Any:
         raise located(error, path) from None
 
 
-def _registry_of(base: type) -> Registry[Any] | None:
-    """The registry with classes of this kind."""
-    return next((r for r in NESTED if any(issubclass(r[name], base) for name in r)), None)
+def _registry_of(kind: type) -> Registry[Any] | None:
+    """The registry of a field's type or of a value's class."""
+    if kind in NESTED:
+        return NESTED[kind]
+    return next((r for r in NESTED.values() if any(r[name] is kind for name in r)), None)
 
 
 def _wanted(hint: Any, error: ValidationError) -> str:

@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from parley.core.errors import InputError, nearest
@@ -25,11 +25,24 @@ class ModelSpec(Protocol):
         ...
 
 
+@runtime_checkable
+class PublicSpec(ModelSpec, Protocol):
+    """A recipe that also looks at the inputs everybody may see, such as landmarks of features."""
+
+    def build_on(self, shape: tuple[int, ...], outputs: int, public: Tensor | None) -> nn.Module:
+        """As `build`; `public` are the federation's public inputs [m, *shape], if it has any."""
+        ...
+
+
 models: Registry[type[ModelSpec]] = Registry("model")
 
 
 def build_module(
-    model: nn.Module | ModelSpec | Callable[[], nn.Module], shape: tuple[int, ...], outputs: int, key: Key
+    model: nn.Module | ModelSpec | Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    outputs: int,
+    key: Key,
+    public: Tensor | None = None,
 ) -> nn.Module:
     """The module to train: built from a spec or a function with weights drawn from `key`, or a copy of `model` itself.
 
@@ -44,7 +57,9 @@ def build_module(
         torch.default_generator.manual_seed(key.seed)
         # A class in place of an instance (`models.linear` for `models.linear()`) means its defaults.
         made: object = model() if isinstance(model, type) else model
-        if isinstance(made, ModelSpec):
+        if isinstance(made, PublicSpec):
+            made = made.build_on(tuple(shape), outputs, public)
+        elif isinstance(made, ModelSpec):
             made = made.build(tuple(shape), outputs)
         elif callable(made) and not isinstance(made, nn.Module):
             made = made()

@@ -30,6 +30,7 @@ class Linear:
     """<x, z> + bias."""
 
     bias: float = 0.0
+    """Added to every inner product; the model then has a constant."""
 
     def __post_init__(self) -> None:
         if not self.bias >= 0:
@@ -47,7 +48,9 @@ class Polynomial:
     """(shift + <x, z>)^degree; with shift 1 all polynomials of that degree."""
 
     degree: int = 2
+    """Largest degree of the polynomials."""
     shift: float = 1.0
+    """0 leaves out all lower degrees."""
 
     def __post_init__(self) -> None:
         if self.degree < 1 or not self.shift >= 0:
@@ -67,6 +70,7 @@ class RBF:
     """exp(-||x - z||^2 / (2 lengthscale^2))."""
 
     lengthscale: float = 1.0
+    """Distance over which the function changes."""
 
     def __post_init__(self) -> None:
         _check_lengthscale(self.lengthscale)
@@ -85,6 +89,7 @@ class Laplace:
     """exp(-||x - z||_1 / lengthscale)."""
 
     lengthscale: float = 1.0
+    """Distance over which the function changes."""
 
     def __post_init__(self) -> None:
         _check_lengthscale(self.lengthscale)
@@ -126,6 +131,7 @@ class ArcCosine:
     """
 
     order: int = 1
+    """0, 1 or 2."""
 
     def __post_init__(self) -> None:
         if self.order not in (0, 1, 2):
@@ -152,6 +158,7 @@ class TwoLayerNTK:
     """
 
     both_layers: bool = False
+    """Both layers are trained, not the first alone."""
 
     def __call__(self, x: Array, z: Array) -> Array:
         x, z = as_points(x), as_points(z)
