@@ -16,7 +16,8 @@ def show(
     kind: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="algorithms, models, partitioners, data-sets, server-optimizers, losses, runtimes or studies.",
+            help="algorithms, models, partitioners, data-sets, server-optimizers, schedules, losses, runtimes or "
+            "studies.",
             metavar="[KIND]",
         ),
     ] = None,
@@ -70,6 +71,11 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
         return {name: server_optimizers[name] for name in server_optimizers}
 
+    def schedules() -> Mapping[str, Any]:
+        from parley.learn.schedules import schedules
+
+        return {name: schedules[name] for name in schedules}
+
     def losses() -> Mapping[str, Any]:
         from parley.learn.losses import losses
 
@@ -87,7 +93,7 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
     return {
         "algorithms": algorithms, "models": models, "partitioners": partitioners, "data-sets": data_sets,
-        "server-optimizers": server_optimizers, "losses": losses, "runtimes": runtimes,
+        "server-optimizers": server_optimizers, "schedules": schedules, "losses": losses, "runtimes": runtimes,
         "studies": studies,
     }  # fmt: skip
 

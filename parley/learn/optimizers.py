@@ -14,6 +14,10 @@ from torch.optim import Optimizer
 from parley.core.errors import InputError, UnsupportedError, nearest
 from parley.core.message import Memory, Scalar
 from parley.core.tree import Tree
+from parley.learn.schedules import Constant, Schedule
+
+_TAKEN = "taken"
+"""The count of steps that a schedule goes by, among the numbers kept."""
 
 
 @cache
@@ -35,6 +39,8 @@ class LocalOptimizer:
     """Step size (gamma); 0 is allowed and leaves the client's model where it is."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of that class, such as momentum or weight_decay."""
+    schedule: Schedule = field(default_factory=Constant)
+    """How lr changes with the steps taken, over all rounds if the state is kept, else in each round anew."""
 
     def __post_init__(self) -> None:
         if self.name == "sgd" and not self.options and self.lr >= 0:
@@ -51,7 +57,7 @@ class LocalOptimizer:
     @property
     def plain(self) -> bool:
         """x <- x - lr g and nothing else."""
-        return self.name == "sgd" and not self.options
+        return self.name == "sgd" and not self.options and isinstance(self.schedule, Constant)
 
     def start(self, parameters: list[Tensor], names: list[str] | None = None, kept: Kept | None = None) -> Stepper:
         """Ready to step; with `names` the state can be taken out afterwards, and goes on from `kept`."""
@@ -68,7 +74,8 @@ class LocalOptimizer:
         if self.plain:
             return float(steps)
         place = torch.zeros(1, dtype=torch.float64)
-        unit = LocalOptimizer(self.name, 1.0, {k: v for k, v in self.options.items() if k != "weight_decay"})
+        options = {k: v for k, v in self.options.items() if k != "weight_decay"}
+        unit = LocalOptimizer(self.name, 1.0, options, self.schedule)
         stepper = unit.start([place])
         for _ in range(steps):
             stepper.step([place], [torch.ones_like(place)], None)
@@ -132,10 +139,13 @@ class TorchSteps:
     ) -> None:  # fmt: skip
         self.optimizer = kind(parameters, lr=spec.lr, **spec.options)  # type: ignore[call-arg]
         self.names, self.uneven = names, False
+        self.lr, self.schedule, self.taken = spec.lr, spec.schedule, 0
         if kept is not None and names is not None and (kept.slots or kept.counts):
             self._restore(parameters, names, kept)
 
     def step(self, parameters: list[Tensor], gradients: list[Tensor], active: int | None) -> None:
+        self.optimizer.param_groups[0]["lr"] = self.lr * self.schedule.factor(self.taken)
+        self.taken += 1
         if active is None:
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
@@ -156,6 +166,8 @@ class TorchSteps:
         slots = self._slots()
         first = self.optimizer.state[self._parameters[0]]
         counts: dict[str, Scalar] = {s: float(value) for s, value in first.items() if s not in self._shaped}
+        if not isinstance(self.schedule, Constant):
+            counts[_TAKEN] = self.taken
         if counts and self.uneven:
             raise UnsupportedError(
                 "clients that take different numbers of steps cannot keep this optimizer's state in one stack; use "
@@ -184,10 +196,12 @@ class TorchSteps:
         return {f"{slot}/{name}": self.optimizer.state[p][slot] for slot in self._shaped for name, p in named}
 
     def _restore(self, parameters: list[Tensor], names: list[str], kept: Kept) -> None:
+        self.taken = int(kept.counts.get(_TAKEN, 0))
+        counts = {slot: float(value) for slot, value in kept.counts.items() if slot != _TAKEN}
         slots = dict.fromkeys(name.split("/", 1)[0] for name in kept.slots)
         for name, parameter in zip(names, parameters, strict=True):
             # torch keeps such numbers as tensors of its default precision.
-            state: dict[str, Any] = {slot: torch.tensor(float(value)) for slot, value in kept.counts.items()}
+            state: dict[str, Any] = {slot: torch.tensor(value) for slot, value in counts.items()}
             state |= {slot: kept.slots[f"{slot}/{name}"].detach().clone() for slot in slots}
             self.optimizer.state[parameter] = state
 
