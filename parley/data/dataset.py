@@ -27,7 +27,7 @@ class Dataset:
     x: Tensor
     """[n, ...] inputs."""
     y: Tensor
-    """[n] class numbers or [n, k] targets."""
+    """[n] class numbers, [n, k] targets, or [n, T] next tokens."""
     test: ClientData | None = None
     """The official test set."""
     groups: NDArray[Any] | None = None
@@ -37,10 +37,12 @@ class Dataset:
     """The natural client of each test sample, where test samples belong to the same clients."""
     coarse: NDArray[Any] | None = None
     """[n] coarse labels, for Pachinko."""
+    strata: NDArray[Any] | None = None
+    """[n] what partitioners take for the labels where `y` does not hold one class per sample."""
 
     def __post_init__(self) -> None:
         ClientData(self.x, self.y)  # checks the lengths
-        for name in ("groups", "coarse"):
+        for name in ("groups", "coarse", "strata"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.x):
                 raise InputError(f"'{self.info.name}' has {len(self.x)} samples but {len(values)} {name}.")
@@ -92,7 +94,9 @@ class Dataset:
         )
 
     def labels(self) -> NDArray[np.int64]:
-        """One integer per sample: its class, or the decile of its (first) regression target."""
+        """One integer per sample: its stratum or class, or the decile of its (first) regression target."""
+        if self.strata is not None:
+            return np.asarray(self.strata, np.int64)
         if not self.y.is_floating_point():
             return np.asarray(self.y.numpy(), np.int64)
         first = self.y.reshape(len(self), -1)[:, 0].numpy().astype(np.float64)

@@ -6,12 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from parley.core.registry import Registry
+from parley.data.tokens import IGNORE as IGNORE
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 losses: Registry[Loss] = Registry("loss")
-
-IGNORE = -100
-"""Target value of positions that do not count (padding in sequences)."""
 
 
 @losses("cross-entropy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,13 @@ class IID:
 class Sorted:
     """All samples in label order, cut into consecutive equal parts: the most extreme label skew."""
 
+    by: Literal["label", "group"] = "label"
+    """In the order of labels, or of natural groups (paper 004 sorts MultiNLI by genre)."""
+
+    def __post_init__(self) -> None:
+        if self.by not in ("label", "group"):
+            raise InputError(f"Sorted goes by 'label' or by 'group', not '{self.by}'.")
+
     def __call__(
         self,
         labels: NDArray[Any],
@@ -46,6 +53,10 @@ class Sorted:
         coarse: NDArray[Any] | None = None,
     ) -> Partition:
         clients = check_clients(len(labels), clients)
+        if self.by == "group":
+            if groups is None:
+                raise InputError("Sorted by group needs a data set with natural clients, such as multinli.")
+            labels = groups
         return Partition.of(cut(sort_by_label(labels, key.numpy()), even_sizes(len(labels), clients)))
 
 

@@ -9,10 +9,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
@@ -20,7 +21,9 @@ from parley.data.client import ClientData
 from parley.data.dataset import Dataset
 from parley.data.fetch import Remote, cache_dir
 from parley.data.formats import read_lines, readable
+from parley.data.pretrained import token_pairs
 from parley.data.sets.base import dataset
+from parley.data.tokens import next_tokens
 
 CLASSES = ("entailment", "neutral", "contradiction")
 PAD, SEPARATOR, FIRST_WORD = 0, 1, 2
@@ -47,7 +50,13 @@ Pair = tuple[str, str, str, str]
     files=(ARCHIVE,),
     substitute=SUBSET,
 )
-def multinli(length: int = 64, vocabulary: int = 8192, test_fraction: float = 0.2) -> Dataset:
+def multinli(
+    length: int = 64,
+    vocabulary: int = 8192,
+    test_fraction: float = 0.2,
+    targets: Literal["classes", "next-token"] = "classes",
+    tokenizer: str | None = None,
+) -> Dataset:
     """Sentence pairs by genre: entailment, neutral or contradiction; natural clients are the genres.
 
     The official files (.jsonl, or .txt) give the training set and, as test set, the matched development set. The
@@ -56,16 +65,29 @@ def multinli(length: int = 64, vocabulary: int = 8192, test_fraction: float = 0.
 
     Tokens: text in lower case, split into words (with an apostrophe ending, "don't") and single other characters;
     a token's id is 2 + crc32(token) mod (vocabulary - 2). A sample is the premise (cut to 5/8 of `length`), id 1, the
-    hypothesis, cut and padded with 0 to `length`.
+    hypothesis, cut and padded with 0 to `length`. With `tokenizer`, the folder or hub name of a language model's
+    weights, the tokens and their layout are that model's own and `vocabulary` does not count.
+
+    `targets="next-token"` is language modelling: the target of each position is the token that follows. Partitioners
+    that look at labels still see the classes.
     """
     if length < 4 or vocabulary < 3 or not 0.0 < test_fraction < 1.0:
         raise InputError("multinli needs length >= 4, vocabulary >= 3 and test_fraction between 0 and 1.")
+    if targets not in ("classes", "next-token"):
+        raise InputError(f"multinli's targets are 'classes' or 'next-token', not '{targets}'.")
     train, test = _pairs(test_fraction)
     genres = tuple(sorted({pair[0] for pair in train}))
-    data, groups = _encode(train, genres, length, vocabulary)
-    test_data, test_groups = _encode([pair for pair in test if pair[0] in genres], genres, length, vocabulary)
-    info = multinli.info((length,), len(CLASSES), "text", CLASSES, vocabulary)
-    return Dataset(info, data.x, data.y, test_data, groups, genres, test_groups)
+    test = [pair for pair in test if pair[0] in genres]
+    x, padding, vocabulary = _tokens([*train, *test], length, vocabulary, tokenizer)
+    labels = torch.tensor([CLASSES.index(label) for _, label, _, _ in [*train, *test]], dtype=torch.int64)
+    groups = np.array([genres.index(genre) for genre, _, _, _ in [*train, *test]], np.int64)
+    y, border = next_tokens(x, padding) if targets == "next-token" else labels, len(train)
+    classes = CLASSES if targets == "classes" else ()
+    info = multinli.info((length,), len(classes) or vocabulary, "text", classes, vocabulary)
+    return Dataset(
+        info, x[:border], y[:border], ClientData(x[border:], y[border:]), groups[:border], genres, groups[border:],
+        strata=labels[:border].numpy(),
+    )  # fmt: skip
 
 
 def tokenise(text: str, vocabulary: int) -> list[int]:
@@ -78,17 +100,16 @@ def _word_id(word: str, vocabulary: int) -> int:
     return FIRST_WORD + zlib.crc32(word.encode()) % (vocabulary - FIRST_WORD)
 
 
-def _encode(
-    pairs: list[Pair], genres: tuple[str, ...], length: int, vocabulary: int
-) -> tuple[ClientData, NDArray[np.int64]]:
+def _tokens(pairs: list[Pair], length: int, vocabulary: int, tokenizer: str | None) -> tuple[Tensor, int, int]:
+    """Ids [n, length], the id of padding, and how many ids there are."""
+    if tokenizer is not None:
+        return token_pairs(tokenizer, [(premise, hypothesis) for _, _, premise, hypothesis in pairs], length)
     x = torch.full((len(pairs), length), PAD, dtype=torch.int64)
     for row, (_, _, premise, hypothesis) in enumerate(pairs):
         first = tokenise(premise, vocabulary)[: length * 5 // 8]
         ids = [*first, SEPARATOR, *tokenise(hypothesis, vocabulary)][:length]
         x[row, : len(ids)] = torch.tensor(ids)
-    y = torch.tensor([CLASSES.index(label) for _, label, _, _ in pairs], dtype=torch.int64)
-    number = {genre: i for i, genre in enumerate(genres)}
-    return ClientData(x, y), np.array([number[genre] for genre, _, _, _ in pairs], np.int64)
+    return x, PAD, vocabulary
 
 
 def _official(part: str) -> Path | None:
