@@ -50,6 +50,8 @@ __all__ = [
     "feature_maps",
     "features",
     "float_buffers",
+    "hf_causal",
+    "hf_classifier",
     "int_buffers",
     "linear",
     "lstm",

@@ -16,6 +16,7 @@ _LOADING = {
     "safetensors": "`module.load_state_dict(safetensors.torch.load_file('model.safetensors'))` on a fresh module",
     "torchscript": "`torch.jit.load('model.torchscript.pt')`, or LibTorch in C++",
     "onnx": "any ONNX runtime; input `input`, output `output`",
+    "transformers": "`from_pretrained` of the class in its config.json, with the tokenizer of the data",
 }
 
 

@@ -8,7 +8,7 @@ from copy import deepcopy
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from parley.core.errors import InputError, nearest
 from parley.models.card import Exported, describe, jsonable, page
 from parley.models.folder import new_folder
 
-Format = Literal["safetensors", "torchscript", "onnx"]
+Format = Literal["safetensors", "torchscript", "onnx", "transformers"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 TOLERANCE = 1e-4
 """Largest difference allowed between the module's outputs and an exported file's, relative above magnitude 1."""
@@ -28,6 +28,15 @@ TOLERANCE = 1e-4
 _NOISY = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
 
 log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Pretrained(Protocol):
+    """A module that writes, and reads, the folders of Hugging Face's transformers."""
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+    def reloaded(self, folder: Path) -> Self: ...
 
 
 class _CannotExport(Exception):
@@ -45,12 +54,15 @@ def export_module(
 
     `example` is a batch of inputs, [B, ...]; the exported models take any batch size. `card` is where the model comes
     from (data, algorithm, rounds, scores), kept as given. Each file is loaded again and compared with the module. A
-    format that the module does not allow is left out; the card and the log say which and why. The folder appears
-    complete or not at all, and replaces only an earlier export.
+    format that the module does not allow is left out; the card and the log say which and why (all formats means
+    `transformers` only for models of that package). The folder appears complete or not at all, and replaces only an
+    earlier export.
     """
     for name in formats:
         if name not in FORMATS:
             raise InputError(f"unknown export format '{name}': {nearest(name, FORMATS)}")
+    if tuple(formats) == FORMATS and not isinstance(module, Pretrained):
+        formats = FORMATS[:-1]
     provenance = jsonable(card or {})
     module = deepcopy(module).cpu().eval()
     batches = _batches(example.detach().cpu())
@@ -159,10 +171,22 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
         return Exported("onnx", path.name, _compare(loaded, batches, expected))
 
 
+def _write_transformers(
+    module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path
+) -> Exported:
+    if not isinstance(module, Pretrained):
+        raise _CannotExport("the model is none of the package transformers")
+    with _explained(), torch.no_grad():
+        module.save_pretrained(draft / "transformers")
+        loaded = cast(nn.Module, module.reloaded(draft / "transformers"))
+        return Exported("transformers", "transformers/model.safetensors", _compare(loaded.eval(), batches, expected))
+
+
 _WRITERS: dict[Format, Callable[[nn.Module, Sequence[Tensor], Sequence[Tensor], Path], Exported]] = {
     "safetensors": _write_safetensors,
     "torchscript": _write_torchscript,
     "onnx": _write_onnx,
+    "transformers": _write_transformers,
 }
 
 

@@ -2,12 +2,13 @@
 
 What paper 004 counts: a layer is a module with weights of its own (a convolution, a dense layer, an embedding). The
 normalisation after it belongs to it, parameters and statistics alike, and so does the convolution of a shortcut, which
-runs beside layers and not after them. ResNet-20 has 20 layers.
+runs beside layers and not after them. ResNet-20 has 20 layers. Of a transformer the blocks count (`blocks.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -25,8 +26,17 @@ class Layer:
     buffers: tuple[str, ...] = ()
 
 
+@runtime_checkable
+class Layered(Protocol):
+    """A module that knows its layers better than the order of definition tells, such as a transformer's blocks."""
+
+    def parley_layers(self) -> tuple[Layer, ...]: ...
+
+
 def layers(module: nn.Module) -> tuple[Layer, ...]:
     """The layers; parameters that do not train and tensors listed twice are left out."""
+    if isinstance(module, Layered):
+        return module.parley_layers()
     trainable = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     buffers = {name for name, _ in module.named_buffers()}
     found: list[Layer] = []
