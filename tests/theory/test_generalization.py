@@ -140,6 +140,17 @@ def test_no_ridge_sample_is_steeper_or_flatter_than_stated() -> None:
     assert eigenvalues.max() <= problem.L
 
 
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_filters_say_how_a_rule_weighs_each_group(rule: g.Rule) -> None:
+    """Move one group's optimum by one and see how far the model moves, along each eigenvector."""
+    eigenvalues = np.array([0.3, 1.0, 4.0])
+    for t in range(rule.groups):
+        linear = np.zeros((1, rule.groups, 3))
+        linear[0, t] = eigenvalues
+        losses = g.Losses(np.diag(eigenvalues)[None, None], linear, np.zeros((1, rule.groups)))
+        np.testing.assert_allclose(rule.run(losses, np.zeros((1, 3)))[0], rule.filters(eigenvalues)[t])
+
+
 # The honest 1/K.
 
 
@@ -261,6 +272,18 @@ def test_printed_8_is_zero_in_expectation_and_with_the_model_a_round_makes_it_is
         agree(found.start_gap, 0.0)
         agree(found.gap, g.exact_terms(problem, rule).gap)
         assert found.gap.value > Z * found.gap.error
+
+
+def test_every_round_goes_on_from_the_last() -> None:
+    problem, start = g.MeanEstimation([[0.0, 3.0], [2.0, -1.0]], 6), np.array([10.0, -10.0])
+    rounds = g.simulate_rounds(
+        problem, g.Descend(0.3, 2), rounds=3, trials=2000, rng=np.random.default_rng(0), start=start
+    )
+    centre = problem.m.mean(axis=0)
+    for number, found in enumerate(rounds, start=1):
+        expected = centre + 0.7 ** (2 * number) * (start - centre)
+        for coordinate in (0, 1):
+            agree(g.Estimate.of(found.models[:, coordinate]), expected[coordinate])
 
 
 @pytest.mark.parametrize("unknown", [1.0, 1e3, 1e6])

@@ -1,0 +1,1 @@
+"""Paper 004: differentiated aggregation to improve generalization in federated learning (FedALS)."""
