@@ -123,9 +123,7 @@ def test_a_plain_loop_over_the_definitions_gives_the_same() -> None:
 
 @pytest.mark.parametrize("client", [0, 1])
 def test_ridge_samples_have_the_population_they_claim(client: int) -> None:
-    problem = replace(
-        ridge_problem(7), truths=np.ones((2, 3)), samples=4, weights=None, covariances=np.diag([4.0, 1, 2])
-    )
+    problem = g.RidgeRegression(np.ones((2, 3)), 4, ridge=0.3, noise=2.0, covariances=np.diag([4.0, 1, 2]))
     drawn, population = problem.draw(client, 20000, 2, np.random.default_rng(0)), problem.population(client)
     for theta in np.random.default_rng(1).standard_normal((3, 3)):
         agree(g.Estimate.of(drawn.pooled().at(theta)), float(population.at(theta)))
