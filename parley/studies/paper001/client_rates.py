@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parley.studies.curves import Line, lines
 from parley.studies.harness import Check, Context, Result, Scale, at_least, holds, study
-from parley.studies.paper001.problems import Problem, pictures, plays
+from parley.studies.paper001.problems import pictures, plays
 from parley.studies.paper001.trials import Arm, Trial, run, tuned
-from parley.studies.paper001.trials_figure import Line, lines
+from parley.studies.problem import Problem
 
 STEPS = 10
 EARLY = 0.1

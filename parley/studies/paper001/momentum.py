@@ -11,10 +11,10 @@ from itertools import product
 
 import numpy as np
 
+from parley.studies.curves import Line, lines
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, study
 from parley.studies.paper001.problems import writers
 from parley.studies.paper001.trials import Arm, Trial, run, tuned
-from parley.studies.paper001.trials_figure import Line, lines
 
 
 @dataclass(frozen=True)

@@ -6,35 +6,18 @@ averaged over 2x2 pixels and the networks are small; `smoke` needs no files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digits, mnist_writers, shakespeare
 from parley.engine.train import Model
 from parley.models import Cnn001, Lstm, ResNet18, mlp
 from parley.studies.harness import Scale
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Clients, a network, the samples settings are chosen by and those results are told on."""
-
-    federation: Federation
-    model: Model
-    choose: ClientData
-    tell: ClientData
-    cohort: int
-    batch: int
-    about: str
-
-    def judged_by(self, samples: ClientData) -> Federation:
-        """The same clients with these samples as the central test set."""
-        return Federation(self.federation.info, self.federation.ids, self.federation.source, test=samples)
+from parley.studies.problem import Problem, halved, official_test, rows
 
 
 def writers(scale: Scale) -> Problem:
@@ -42,19 +25,19 @@ def writers(scale: Scale) -> Problem:
     if scale == "smoke":
         data = digits()
         federation = data.split("dirichlet", 20, seed=0)
-        test = _test(data)
+        test = official_test(data)
         return Problem(
-            federation, mlp(16), _rows(test, 0, 150), _rows(test, 150, None), 5, 20, "scikit-learn's digits, MLP"
+            federation, mlp(16), rows(test, 0, 150), rows(test, 150, None), 5, 20, "scikit-learn's digits, MLP"
         )
     data = mnist_writers()
     about = "MNIST by writer, the paper's CNN"
     model: Model = Cnn001()
     if scale == "cpu":
         # Dense layers stack, so that several hundred rounds of 50 steps fit into minutes.
-        data, model, about = _halved(data), mlp(50), "MNIST by writer at 14x14, MLP of 50 units"
-    test = _test(data)
+        data, model, about = halved(data), mlp(50), "MNIST by writer at 14x14, MLP of 50 units"
+    test = official_test(data)
     federation = data.split("natural", seed=0)
-    return Problem(federation, model, _rows(test, 0, 2000), _rows(test, 2000, None), 10, 20, about)
+    return Problem(federation, model, rows(test, 0, 2000), rows(test, 2000, None), 10, 20, about)
 
 
 def pictures(scale: Scale) -> Problem:
@@ -66,10 +49,10 @@ def pictures(scale: Scale) -> Problem:
     model: Model = ResNet18(crop=24)
     about = "CIFAR-10, Dirichlet(0.1), ResNet-18 with 24x24 crops"
     if scale == "cpu":
-        data, model, about = _halved(data), _small_cnn(3, 16, 10), "CIFAR-10 at 16x16, Dirichlet(0.1), a small CNN"
+        data, model, about = halved(data), _small_cnn(3, 16, 10), "CIFAR-10 at 16x16, Dirichlet(0.1), a small CNN"
     clients = 100 if scale == "cpu" else 500
     federation = data.split("dirichlet", clients, seed=0)
-    test = _test(data)
+    test = official_test(data)
     return _on_training(Problem(federation, model, test, test, 10, 20, about), 2000)
 
 
@@ -82,7 +65,7 @@ def plays(scale: Scale) -> Problem:
     model = Lstm(every=True) if scale == "paper" else Lstm(hidden=64, layers=1, every=True)
     federation = data.split("natural", seed=0)
     about = f"Shakespeare by role, {length} characters, LSTM of {model.layers} x {model.hidden}"
-    test = _test(data)
+    test = official_test(data)
     return _on_training(Problem(federation, model, test, test, 10, 4, about), 2000 if scale == "paper" else 1000)
 
 
@@ -113,18 +96,9 @@ def _small_cnn(channels: int, side: int, outputs: int) -> Model:
     return build
 
 
-def _halved(data: Dataset) -> Dataset:
-    """Pictures of half the side, averaged over 2x2 pixels."""
-    test = _test(data)
-    x = F.avg_pool2d(data.x, 2)
-    return replace(
-        data, info=replace(data.info, shape=tuple(x.shape[1:])), x=x, test=ClientData(F.avg_pool2d(test.x, 2), test.y)
-    )
-
-
 def _every_character(data: Dataset) -> Dataset:
     """The target of a window is the window itself, one character on."""
-    test = _test(data)
+    test = official_test(data)
     return replace(data, y=_shifted(data.x, data.y), test=ClientData(test.x, _shifted(test.x, test.y)))
 
 
@@ -146,12 +120,3 @@ def _made_up_text() -> Problem:
     first = clients["0"]
     model = Lstm(embedding=4, hidden=16, layers=1, every=True)
     return Problem(federation, model, first, first, 4, 8, "made-up text, LSTM of 1 x 16")
-
-
-def _test(data: Dataset) -> ClientData:
-    assert data.test is not None
-    return data.test
-
-
-def _rows(data: ClientData, begin: int, end: int | None) -> ClientData:
-    return ClientData(data.x[begin:end], data.y[begin:end])

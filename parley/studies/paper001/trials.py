@@ -10,12 +10,9 @@ import numpy as np
 
 from parley.algorithms.local_update import LocalUpdate
 from parley.algorithms.server import Descent, HeavyBall, Nesterov, ServerOptimizer
-from parley.core.errors import QuorumError
 from parley.data import ClientData
-from parley.engine.settings import Evaluation, Sampling
-from parley.engine.train import train
 from parley.studies.harness import Context
-from parley.studies.paper001.problems import Problem
+from parley.studies.problem import Problem, follow
 from parley.theory.theta import Array
 
 MOMENTUM = 0.9
@@ -65,19 +62,8 @@ class Trial:
 
 def run(problem: Problem, arm: Arm, samples: ClientData, *, steps: int, rounds: int, every: int, seed: int) -> Trial:
     """Train; the seed fixes the start, the batches and which clients are sampled, alike for all arms."""
-    planned = np.unique([*range(0, rounds + 1, every), rounds]).astype(np.float64)
-    accuracy, loss = (np.full(len(planned), np.nan) for _ in range(2))
-    try:
-        trained = train(
-            arm.method(steps, problem.batch), problem.judged_by(samples), model=problem.model, rounds=rounds,
-            cohort=Sampling(problem.cohort, weights="uniform"), seed=seed, evaluation=Evaluation(every=every),
-        )  # fmt: skip
-        numbers, seen = trained.series("central/accuracy")
-        accuracy[: len(seen)], loss[: len(seen)] = seen, trained.series("central/loss")[1]
-        planned = numbers.astype(np.float64)
-    except QuorumError:
-        pass  # most clients sent NaN: the setting diverges
-    return Trial(arm, seed, planned, accuracy, np.where(loss < 1e6, loss, np.nan))
+    course = follow(arm.method(steps, problem.batch), problem, samples, rounds=rounds, every=every, seed=seed)
+    return Trial(arm, seed, course.rounds, course.accuracy, course.loss)
 
 
 def tuned(

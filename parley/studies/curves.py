@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from parley.report.looks import FAINT, INK, PALETTE, accuracy_scale, clean, panel
-from parley.studies.paper001.trials import Trial
+from parley.theory.theta import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Measured(Protocol):
+    """A run, as far as curves need it: values at the evaluated rounds."""
+
+    @property
+    def rounds(self) -> Array: ...
+
+    @property
+    def accuracy(self) -> Array: ...
+
+    @property
+    def loss(self) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -20,7 +33,7 @@ class Line:
     """One arm: its trials with different seeds."""
 
     name: str
-    trials: Sequence[Trial]
+    trials: Sequence[Measured]
     colour: int
 
 

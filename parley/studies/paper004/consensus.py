@@ -1,0 +1,80 @@
+"""Paper 004, Figure 1: how far clients' copies of a layer are apart, per parameter, under FedAvg with tau = 50."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parley.report.looks import FAINT, INK, clean, panel
+from parley.studies.harness import Context, Result, Scale, at_least, study
+from parley.studies.paper004.pictures import data_sets
+from parley.studies.paper004.trials import SIZES, TAU, Arm, Trial, compared
+from parley.theory.theta import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WORDS: dict[Scale, str] = {
+    "smoke": "digits", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 2000 steps, 3 seeds",
+    "paper": "CIFAR-10, ResNet-20, 20,000 steps, 20 seeds",
+}  # fmt: skip
+
+
+@study("004/fig1", scales=_WORDS)
+def fig1(scale: Scale, context: Context) -> Result:
+    """Where clients hold different classes, their copies of early layers stay closer than those of late ones."""
+    arm = Arm(tau=SIZES[scale].alpha * TAU, data=data_sets(scale, "cifar10")[0])
+    trials = compared([arm], context)[arm]
+    layers = list(trials[0].consensus)
+    # [seed, layer, round]; the beginning, where every layer still moves fast, is left out of the means.
+    distances = np.array([[trial.consensus[layer] for layer in layers] for trial in trials])
+    late_rounds = distances[:, :, distances.shape[2] // 2 :].mean(axis=2)
+    half = len(layers) // 2
+    early, late = late_rounds[:, :half].mean(axis=1), late_rounds[:, -half:].mean(axis=1)
+    checks = [at_least("least distance of any layer", float(distances.min()), 0.0)]
+    if scale != "smoke":
+        checks += [
+            at_least("late half of the layers over the early half, least of all seeds", float((late / early).min()), 1),
+            at_least(
+                "last layer over the mean of the others, least of all seeds",
+                float((late_rounds[:, -1] / late_rounds[:, :-1].mean(axis=1)).min()), 1,
+            ),
+        ]  # fmt: skip
+    data = {
+        "layers": layers, "distance by seed, layer, round": distances,
+        "mean over the second half": late_rounds.mean(axis=0), "trials": [trial.plain() for trial in trials],
+    }  # fmt: skip
+    return context.result(checks, {"consensus": _drawn(layers, distances, trials[0])}, data)
+
+
+def _drawn(layers: list[str], distances: Array, trial: Trial) -> Figure:
+    """Over rounds, one line per layer from light (first) to dark (last); and its mean over the second half."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(11.2, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    over, bars = figure.subplots(1, 2, width_ratios=(1.6, 1))
+    shades = colormaps["viridis_r"](np.linspace(0.08, 0.95, len(layers)))
+    mean = distances.mean(axis=0)
+    for place, (series, shade) in enumerate(zip(mean, shades, strict=True), 1):
+        own = f"layer {place}" if place < len(layers) else f"layer {place} (head)"
+        over.plot(np.arange(1, len(series) + 1), series, color=shade, linewidth=1.8, label=own)
+    panel(over, "Consensus distance per parameter", f"round of $\\tau$ = {trial.arm.tau} steps")
+    over.set_yscale("log")
+    over.set_ylabel("mean square distance to the mean model", color=INK, fontsize=10.5)
+    clean(over, "both")
+    if len(layers) <= 8:
+        over.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=2)
+    second = distances[:, :, distances.shape[2] // 2 :].mean(axis=2)
+    places = np.arange(1, len(layers) + 1)
+    bars.bar(places, second.mean(axis=0), color=shades, width=0.7)
+    for own in second:
+        bars.plot(places, own, ".", color=INK, alpha=0.55, markersize=5)
+    panel(bars, "Second half of the run, dots: seeds", "layer")
+    bars.set_yscale("log")
+    bars.set_xticks(places if len(places) <= 10 else places[::3])
+    clean(bars)
+    figure.supxlabel(f"FedAvg, {trial.about}", fontsize=9, color=FAINT)
+    return figure

@@ -1,0 +1,46 @@
+"""Paper 004, Table 3: how many layers the representation phi has.
+
+The paper finds the first 16 of ResNet-20's 20 layers best. The small network of scale `cpu` has 7 layers, of which 5
+correspond to that; all 7 in phi is FedAvg with alpha tau = 50 steps.
+"""
+
+from __future__ import annotations
+
+from parley.studies.harness import Context, Result, Scale, at_least, study
+from parley.studies.paper004.pictures import data_sets
+from parley.studies.paper004.told import Row, accuracies, difference, ladder, numbers
+from parley.studies.paper004.trials import SIZES, TAU, Arm, compared
+
+PAPER = {1: 0.4013, 4: 0.3730, 8: 0.3779, 12: 0.4125, 16: 0.4687, 20: 0.4383}
+"""Table 3's accuracies on CIFAR-10."""
+_WORDS: dict[Scale, str] = {
+    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 400 rounds, 3 seeds",
+    "paper": "CIFAR-10, CIFAR-100 and SVHN, ResNet-20, 4000 rounds, 20 seeds",
+}  # fmt: skip
+
+
+@study("004/table3", scales=_WORDS)
+def table3(scale: Scale, context: Context) -> Result:
+    """About four fifths of the layers in the representation are best."""
+    size = SIZES[scale]
+    checks, figures, data = [], {}, {}
+    for name in data_sets(scale, "cifar10", "cifar100", "svhn"):
+        # All but the last layer is the default split, so it is written as such and shared with Tables 1 and 2.
+        most = max(size.layers)
+        arms = {
+            count: Arm(alpha=size.alpha, layers=None if count == most else count, data=name) for count in size.layers
+        }
+        arms[most + 1] = Arm(tau=size.alpha * TAU, data=name)
+        trials = compared(list(arms.values()), context)
+        means = accuracies(trials, context)
+        least = min(mean.value for mean in means.values())
+        checks.append(at_least(f"{name}: least accuracy of any L", least, 0.15))
+        others = [count for count in arms if count not in (size.layer, most)]
+        for count in others if scale != "smoke" else ():
+            gain = difference(means[arms[size.layer]], means[arms[count]])
+            checks.append(at_least(f"{name}: L = {size.layer} over L = {count}", gain.value, 0.0))
+        rows = [Row(f"{count}", means[arm]) for count, arm in arms.items()]
+        about = f"{trials[arms[most]][0].about}; $\\tau$ = 5, $\\alpha$ = {size.alpha}, {size.rounds} rounds"
+        figures[name] = ladder(rows, "Layers in the representation", f"L of {most + 1} layers", about)
+        data[name] = numbers(trials, means) | {"paper, of 20 layers": PAPER if name == "cifar10" else {}}
+    return context.result(checks, figures, data)
