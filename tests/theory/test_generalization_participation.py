@@ -140,6 +140,18 @@ def test_theorem_4_1_with_the_drawn_weights_bounds_the_out_of_sample_part(
     assert found.gap == pytest.approx(found.participation + found.out_of_sample)
 
 
+def test_repaired_bound_by_hand() -> None:
+    p, local = np.array([0.3, 0.7]), np.array([1 / 2, 1 / 5])
+    problem = g.MeanEstimation([[0.0], [3.0]], [2, 5], weights=p)
+    alone = g.participation(problem, 1, replacement=True)
+    assert (alone.repaired.local, alone.repaired.mixed) == pytest.approx((p @ local, 0))
+    two = g.participation(problem, 2, replacement=True)
+    both = 2 * 0.3 * 0.7
+    spread = 0.5 * 0.25 * (9 + 1 / 2 + 1 / 5)  # delta of either client where each is half of the model
+    assert two.repaired.local == pytest.approx(p**2 @ local + both * local.sum() / 8)
+    assert two.repaired.mixed == pytest.approx(both * 2 * np.sqrt(spread * local).sum() / 4)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_everyone_drawn_is_full_participation(seed: int) -> None:
