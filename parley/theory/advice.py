@@ -18,9 +18,12 @@ from scipy.optimize import brentq, minimize_scalar
 from parley.core.errors import InputError
 from parley.theory.condition import curvature_bound, log_distortion_spread
 from parley.theory.distance import drift_bound
-from parley.theory.region import check_curvature, check_step
+from parley.theory.region import check_curvature, check_step, check_whole
 from parley.theory.servers import ServerSetting, check_server, rate, transient, tune
 from parley.theory.theta import Array
+
+MOST_STEPS = 2**62
+"""Local steps beyond which nobody counts: kappa_0 from 1e17 on would ask for more."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,7 @@ def best_setting(
         tuned = tune(server, *curvature_bound(L, mu, gamma, K, strength, "fedavg"))
         return Choice(gamma, K, strength, tuned, float(L / mu * np.exp(-spread)), float(convergence), float(drift))
 
-    limit = np.nextafter(1 / (L + alpha), 0.0)
-    highest = min(limit * (1 - 1e-12), np.inf if max_gamma is None else max_gamma)
+    highest = min((1 - 1e-12) / (L + alpha), np.inf if max_gamma is None else max_gamma)
     if max_steps is not None:
         widest = float(log_distortion_spread(L, mu, highest, max_steps, alpha))
     else:
@@ -95,7 +97,7 @@ def best_setting(
         return np.asarray(convergence + drift, dtype=np.float64)
 
     gamma, K = client_setting(_minimise(total, widest), L, mu, alpha, highest, max_steps)
-    one_shot = client_setting(float(np.log(L / mu)), L, mu, 0.0, limit, None)
+    one_shot = client_setting(float(np.log(L / mu)), L, mu, 0.0, (1 - 1e-12) / L, None)
     return Advice(choice(gamma, K, alpha), choice(0.0, 1, 0.0), choice(*one_shot, 0.0))
 
 
@@ -116,7 +118,7 @@ def client_setting(
         return 0.0, 1
     usual = min(max_gamma, 0.5 / (L + alpha))
     # Beyond this K the geometric sums have converged to the last bit.
-    longest = float(np.ceil(45 / -np.log1p(-usual * (mu + alpha)))) + 1
+    longest = float(np.ceil(45 / max(-np.log1p(-usual * (mu + alpha)), 45 / MOST_STEPS))) + 1
     longest = longest if max_steps is None else float(min(longest, max_steps))
 
     def missing_steps(K: float) -> float:
@@ -172,11 +174,10 @@ def _constants(kappa0: float | None, L: float | None, mu: float | None) -> tuple
 
 def check_request(rounds: int, start_distance: float, max_steps: int | None, max_gamma: float | None) -> None:
     """Refuse rounds, distances and limits that make no sense."""
-    if rounds < 1:
-        raise InputError(f"the number of rounds must be at least 1, not {rounds}.")
+    check_whole("the number of rounds", rounds)
     if not (np.isfinite(start_distance) and start_distance >= 0):
         raise InputError(f"the start distance ||x_0 - x*|| must be finite and at least 0, not {start_distance:g}.")
-    if max_steps is not None and max_steps < 1:
-        raise InputError(f"the limit on local steps must be at least 1, not {max_steps}.")
+    if max_steps is not None:
+        check_whole("the limit on local steps", max_steps)
     if max_gamma is not None and not max_gamma >= 0:
         raise InputError(f"the limit on the client step must be at least 0, not {max_gamma:g}.")

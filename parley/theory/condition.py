@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
-from parley.theory.region import check_curvature, check_last_step, check_step
+from parley.theory.region import check_counts, check_curvature, check_last_step, check_step
 from parley.theory.theta import Array, log_mean_all, log_mean_last
 
 FAMILIES = ("fedavg", "maml")
@@ -19,7 +19,7 @@ FAMILIES = ("fedavg", "maml")
 def log_phi(lam: npt.ArrayLike, alpha: npt.ArrayLike, gamma: npt.ArrayLike, K: npt.ArrayLike) -> Array:
     """log of phi in eq. (10): the eigenvalue of Q_i A_i for Theta_{1:K} where A_i has `lam`."""
     s = np.asarray(gamma) * (np.asarray(lam) + np.asarray(alpha))
-    return np.asarray(np.log(lam) + np.log(K) + log_mean_all(s, K), dtype=np.float64)
+    return np.asarray(np.log(lam) + np.log(np.asarray(K, dtype=np.float64)) + log_mean_all(s, K), dtype=np.float64)
 
 
 def log_psi(lam: npt.ArrayLike, alpha: npt.ArrayLike, gamma: npt.ArrayLike, K: npt.ArrayLike) -> Array:
@@ -47,6 +47,13 @@ def log_kappa_bound(
     return np.asarray(np.log(L / mu) - spread, dtype=np.float64)
 
 
+def kappa_bound(
+    L: float, mu: float, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0, family: str = "fedavg"
+) -> Array:
+    """The bound (11) or (13) itself, from L / mu (no distortion) down to 1."""
+    return np.asarray(np.exp(log_kappa_bound(L, mu, gamma, K, alpha, family)), dtype=np.float64)
+
+
 def curvature_bound(L: float, mu: float, gamma: float, K: float, alpha: float, family: str) -> tuple[float, float]:
     """(smoothness, strong convexity) of every surrogate with these constants: phi(L), phi(mu) or psi(L), psi(mu)."""
     check_family(L, mu, gamma, K, alpha, family)
@@ -62,8 +69,7 @@ def check_family(
     check_curvature(L, mu)
     if family not in FAMILIES:
         raise InputError(f"unknown family '{family}': choose one of {', '.join(FAMILIES)}.")
-    if not (np.asarray(K) >= 1).all():
-        raise InputError("the number of local steps must satisfy K >= 1.")
+    check_counts(K)
     if family == "fedavg":
         check_step(gamma, alpha, L)
     else:

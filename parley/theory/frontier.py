@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.theory.condition import log_distortion_spread, log_psi
-from parley.theory.region import check_curvature, check_step
+from parley.theory.region import check_counts, check_curvature, check_step
 from parley.theory.servers import check_server, log_kappa_of, rate
 from parley.theory.theta import Array
 
@@ -72,8 +72,7 @@ def simulated_maml_frontier(
     steps, counts, strengths = np.broadcast_arrays(
         *(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in (gamma, K, alpha))
     )
-    if not (counts >= 1).all():
-        raise InputError("the number of local steps must satisfy K >= 1.")
+    check_counts(counts)
     logs = log_psi(values, strengths[..., None], steps[..., None], counts[..., None])
     spread = (counts - 1) * (np.log1p(-steps * (mu + strengths)) - np.log1p(-steps * (L + strengths)))
     log_kappa = logs.max(axis=-1) - logs.min(axis=-1)
@@ -83,6 +82,8 @@ def simulated_maml_frontier(
 def exact_frontier(kappa0: float, server: str = "none", points: int = 1000) -> tuple[Array, Array]:
     """(rho, Delta) of the whole frontier, [points] each: from mini-batch SGD (Delta = 0) to one-shot (rho = 0)."""
     check_curvature(kappa0, 1.0)
+    if points < 2:
+        raise InputError(f"a frontier needs at least 2 points, not {points}.")
     spread = np.linspace(0.0, np.log(kappa0), points)
     return rate(np.log(kappa0) - spread, server), delta_of_spread(spread)
 

@@ -7,13 +7,28 @@ from parley.core.errors import InputError
 
 
 def check_curvature(L: float, mu: float) -> None:
-    """Refuse anything but 0 < mu <= L < infinity."""
+    """Refuse anything but 0 < mu <= L < infinity with a finite L / mu."""
     if not mu > 0:
         raise InputError(
             f"strong convexity must satisfy mu > 0, but mu = {mu:g}; add a ridge term or drop flat directions."
         )
     if not (np.isfinite(L) and mu <= L):
         raise InputError(f"smoothness must satisfy mu <= L < infinity, but L = {L:g} and mu = {mu:g}.")
+    if not np.isfinite(float(L) / float(mu)):
+        raise InputError(f"the condition number L / mu must be finite, but L = {L:g} and mu = {mu:g}.")
+
+
+def check_whole(what: str, count: object) -> None:
+    """Refuse anything but a whole number of at least 1."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise InputError(f"{what} must be a whole number of at least 1, not {count}.")
+
+
+def check_counts(K: npt.ArrayLike) -> None:
+    """Refuse anything but 1 <= K < infinity, elementwise; K may be real."""
+    counts = np.asarray(K, dtype=np.float64)
+    if not (np.isfinite(counts) & (counts >= 1)).all():
+        raise InputError("the number of local steps must satisfy 1 <= K < infinity.")
 
 
 def check_step(gamma: npt.ArrayLike, alpha: npt.ArrayLike, L: float) -> None:

@@ -43,13 +43,15 @@ def rate(log_kappa: npt.ArrayLike, server: str = "none") -> Array:
     """rho of Table 2 from log(kappa) >= 0, elementwise; takes the logarithm so that no kappa is too large."""
     check_server(server)
     logs = np.asarray(log_kappa, dtype=np.float64)
+    if not (logs >= 0).all():
+        raise InputError("a condition number must satisfy kappa >= 1; give log(kappa) >= 0.")
     if server == "none":
         return np.asarray(np.tanh(logs / 2), dtype=np.float64)
     if server == "heavy-ball":
         return np.asarray(np.tanh(logs / 4), dtype=np.float64)
     excess = 3 * np.expm1(np.minimum(logs, 600.0))  # 3 (kappa - 1); rho is 1 to the last bit far before e^600
     root = np.sqrt(4 + excess)
-    return np.asarray(excess / (root * (root + 2)), dtype=np.float64)  # 1 - 2 / root without cancellation
+    return np.asarray(np.minimum(excess / (root * (root + 2)), 1.0), dtype=np.float64)  # 1 - 2/root, not cancelling
 
 
 def log_kappa_of(rho: npt.ArrayLike, server: str = "none") -> Array:

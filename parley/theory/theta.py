@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from parley.core.errors import InputError
+from parley.theory.region import check_whole
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class All:
     K: int
 
     def __post_init__(self) -> None:
-        _check_steps(self.K)
+        check_whole("the number of local steps K", self.K)
 
     @property
     def steps(self) -> int:
@@ -69,7 +70,7 @@ class Last:
     K: int
 
     def __post_init__(self) -> None:
-        _check_steps(self.K)
+        check_whole("the number of local steps K", self.K)
 
     @property
     def steps(self) -> int:
@@ -159,8 +160,3 @@ def _log_rate_over_step(s: Array, rate: Array) -> Array:
     t = np.where(small, s, 0.0)
     series = np.log1p(t * (1 / 2 + t * (1 / 3 + t * (1 / 4 + t * (1 / 5 + t * (1 / 6 + t / 7))))))
     return np.where(small, series, np.log(np.where(small, 1.0, rate) / np.where(small, 1.0, s)))
-
-
-def _check_steps(K: int) -> None:
-    if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < 1:
-        raise InputError(f"the number of local steps K must be a whole number of at least 1, not {K!r}.")

@@ -1,4 +1,4 @@
-"""best_setting against brute force on the corrected bound, and against the actual distance on random problems."""
+"""best_setting against brute force on the corrected bound; how good it is in fact is the study 001/advice."""
 
 from collections.abc import Callable
 
@@ -101,42 +101,6 @@ def test_the_bound_holds_for_the_advised_setting(seed: int, rounds: int, server:
         assert actual <= choice.bound * (1 + 1e-9) + 1e-11 * (model.start_distance + clients.C)
 
 
-def advice_problem(seed: int, related: bool) -> tuple[pareto.Rounds, int]:
-    """2-20 clients in 2-20 dimensions, kappa_0 from 10 to 1e4, T from 3 to 100, start 1 to 100 away from x*."""
-    rng = np.random.default_rng(seed)
-    dimension, count = (int(n) for n in rng.integers(2, 21, 2))
-    rotation = 10 ** rng.uniform(-2, 0)
-    clients = pareto.random_clients(dimension, count, 10 ** rng.uniform(1, 4), rng, rotation if related else np.inf)
-    direction = rng.standard_normal(dimension)
-    start = clients.empirical_minimiser + direction * 10 ** rng.uniform(0, 2) / np.linalg.norm(direction)
-    return pareto.Rounds(clients, start), round(10 ** rng.uniform(0.5, 2))
-
-
-def regret(seed: int, server: str, related: bool) -> float:
-    """Actual distance at T of the advised setting over the best grid point's; all servers tuned from L and mu alone."""
-    model, rounds = advice_problem(seed, related)
-    L, mu = model.clients.L, model.clients.mu
-
-    best = pareto.best_setting(
-        rounds=rounds, start_distance=model.start_distance, C=model.clients.C, L=L, mu=mu, server=server
-    ).best
-    settings = [(best.gamma, best.K), (0.0, 1)]
-    for K in (2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 100_000):
-        settings += [(gamma / L, K) for gamma in np.geomspace(1e-4, 0.99, 20)]
-    tuned = [tune(server, *curvature_bound(L, mu, gamma, K, 0.0, "fedavg")) for gamma, K in settings]
-    descents = model.descent(*np.array(settings).T)
-    actual = descents.distance(server, [one.eta for one in tuned], [one.momentum for one in tuned], rounds)
-    rounding = 1e-12 * (model.start_distance + model.clients.C)
-    return float((actual[0] + rounding) / (actual[1:].min() + rounding))
-
-
-@pytest.mark.parametrize("related", [True, False])
-def test_heavy_ball_advice_from_constants_is_within_twice_the_best(related: bool) -> None:
-    """On at least 75 of 100 problems; docs/pareto.md has the distributions of all three servers."""
-    regrets = np.array([regret(seed, "heavy-ball", related) for seed in range(100)])
-    assert (regrets <= 2).mean() >= 0.75, np.quantile(regrets, [0.25, 0.5, 0.75, 0.9, 1.0])
-
-
 def test_kappa0_alone_gives_gamma_in_units_of_one_over_l() -> None:
     request = {"rounds": 20, "start_distance": 5.0, "C": 1.0, "server": "heavy-ball"}
     free = pareto.best_setting(kappa0=100.0, **request).best
@@ -144,6 +108,21 @@ def test_kappa0_alone_gives_gamma_in_units_of_one_over_l() -> None:
     assert (scaled.K, scaled.gamma * 300.0) == (free.K, pytest.approx(free.gamma, rel=1e-6))
     assert scaled.server.eta * 300.0 == pytest.approx(free.server.eta, rel=1e-6)
     assert scaled.bound == pytest.approx(free.bound, rel=1e-9)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("kappa0", [1.0, 1 + 1e-15, 1e16, 1e100, 1e308])
+@pytest.mark.parametrize("alpha", [0.0, 1e200])
+def test_extreme_constants_get_finite_advice(kappa0: float, alpha: float, server: str) -> None:
+    advice = pareto.best_setting(kappa0=kappa0, alpha=alpha, rounds=10**6, start_distance=1.0, C=1.0, server=server)
+    for choice in (advice.best, advice.minibatch_sgd, advice.one_shot):
+        numbers = [choice.gamma, choice.kappa, choice.bound, choice.server.eta, choice.server.momentum]
+        assert np.isfinite(numbers).all()
+        assert min(numbers) >= 0
+        assert 1 <= choice.K <= 2**62 + 1
+    # One-shot averaging does not depend on the proximal strength asked for.
+    plain = pareto.best_setting(kappa0=kappa0, rounds=10**6, start_distance=1.0, C=1.0, server=server)
+    assert advice.one_shot == plain.one_shot
 
 
 def test_few_rounds_ask_for_more_local_work_than_many() -> None:
@@ -160,11 +139,15 @@ def test_refusals_name_the_condition() -> None:
         ({"kappa0": 10.0, "L": 1.0}, "either kappa0, or both"),
         ({"kappa0": 0.5}, "1 <= kappa0"),
         ({"L": 1.0, "mu": 0.0}, "mu > 0"),
+        ({"L": 1e300, "mu": 1e-300}, "L / mu must be finite"),
         ({"kappa0": 10.0, "rounds": 0}, "rounds"),
+        ({"kappa0": 10.0, "rounds": 2.5}, "whole number"),
+        ({"kappa0": 10.0, "rounds": float("nan")}, "whole number"),
         ({"kappa0": 10.0, "start_distance": -1.0}, "start distance"),
         ({"kappa0": 10.0, "C": float("nan")}, "C >= 0"),
         ({"kappa0": 10.0, "server": "nestrov"}, "did you mean 'nesterov'"),
         ({"kappa0": 10.0, "max_steps": 0}, "local steps"),
+        ({"kappa0": 10.0, "max_steps": float("nan")}, "whole number"),
         ({"kappa0": 10.0, "max_gamma": -1.0}, "client step"),
         ({"kappa0": 10.0, "alpha": -1.0}, "alpha"),
     ):

@@ -8,28 +8,68 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError
-from parley.theory.condition import curvature_bound, log_distortion_spread, log_kappa_bound, log_phi, log_psi
+from parley.theory.condition import (
+    curvature_bound,
+    kappa_bound,
+    log_distortion_spread,
+    log_kappa_bound,
+    log_phi,
+    log_psi,
+)
 from parley.theory.surrogate import All, Last, Quadratics
 
 SEEDS = st.integers(0, 10**6)
 
 
-@settings(deadline=None, max_examples=50)
-@given(seed=SEEDS, K=st.integers(1, 200), family=st.sampled_from(["fedavg", "maml"]))
-def test_lemmas_3_4_and_6_hold(seed: int, K: int, family: str, problem: Callable) -> None:
+def in_region(seed: int, K: int, family: str, problem: Callable) -> tuple[Quadratics, float, float, All | Last]:
+    """Clients with gamma, alpha and Theta inside the region of Lemma 3 ("fedavg") or 4 ("maml")."""
     clients, gamma, alpha, _ = problem(seed)
-    L, mu = clients.L, clients.mu
-    gamma = gamma if family == "fedavg" else gamma * (L + alpha) / (K * L + alpha)
-    theta = All(K) if family == "fedavg" else Last(K)
-    kappa = float(np.exp(log_kappa_bound(L, mu, gamma, K, alpha, family)))
+    if family == "maml":
+        return clients, gamma * (clients.L + alpha) / (K * clients.L + alpha), alpha, Last(K)
+    return clients, gamma, alpha, All(K)
+
+
+def surrogate_is_enclosed(seed: int, K: int, family: str, problem: Callable) -> None:
+    clients, gamma, alpha, theta = in_region(seed, K, family, problem)
     smooth, strong = clients.curvature(gamma, theta, alpha)
-    top, bottom = curvature_bound(L, mu, gamma, K, alpha, family)
+    s = gamma * (np.array([clients.mu, clients.L]) + alpha)
+    geometric = np.array(
+        [((1 - own) ** np.arange(K)).sum() if family == "fedavg" else (1 - own) ** (K - 1) for own in s]
+    )
+    low, high = geometric * np.array([clients.mu, clients.L])  # phi or psi, as printed in (10) and (12)
+    top, bottom = curvature_bound(clients.L, clients.mu, gamma, K, alpha, family)
+    assert (top, bottom) == pytest.approx((high, low), rel=1e-9)
     slack = 1e-12 * top
     assert bottom - slack <= strong <= smooth <= top + slack
+    kappa = float(kappa_bound(clients.L, clients.mu, gamma, K, alpha, family))
+    assert kappa == pytest.approx(high / low, rel=1e-9)
     assert smooth / strong <= clients.kappa(gamma, theta, alpha) * (1 + 1e-9) <= kappa * (1 + 1e-8)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS, K=st.integers(1, 200))
+def test_lemma_3_phi_encloses_the_surrogate_of_theta_1_to_k(seed: int, K: int, problem: Callable) -> None:
+    surrogate_is_enclosed(seed, K, "fedavg", problem)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS, K=st.integers(1, 200))
+def test_lemma_4_psi_encloses_the_surrogate_of_theta_k(seed: int, K: int, problem: Callable) -> None:
+    surrogate_is_enclosed(seed, K, "maml", problem)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS, K=st.integers(1, 200), family=st.sampled_from(["fedavg", "maml"]))
+def test_lemma_6_distortion_and_surrogate_share_kappa_0(seed: int, K: int, family: str, problem: Callable) -> None:
+    clients, gamma, alpha, theta = in_region(seed, K, family, problem)
     logs = clients.log_distortion(gamma, theta, alpha)
-    spreads = logs.max(axis=1) - logs.min(axis=1)
-    assert (spreads <= np.log(L / mu / kappa) + 1e-10).all()
+    most = np.log(clients.kappa0) - log_kappa_bound(clients.L, clients.mu, gamma, K, alpha, family)
+    assert (logs.max(axis=1) - logs.min(axis=1) <= most + 1e-10).all()
+    # One for all clients, as the corrected bounds use it: b / a over every Q_i together.
+    assert logs.max() - logs.min() <= most + 1e-10
+    assert most == pytest.approx(
+        float(log_distortion_spread(clients.L, clients.mu, gamma, K, alpha, family)), abs=1e-12
+    )
 
 
 @settings(deadline=None, max_examples=40)
@@ -85,7 +125,12 @@ def test_refusals_name_the_condition() -> None:
         log_kappa_bound(10.0, 0.0, 0.01, 5)
     with pytest.raises(InputError, match="mu <= L"):
         log_kappa_bound(1.0, 2.0, 0.01, 5)
-    with pytest.raises(InputError, match="K >= 1"):
+    with pytest.raises(InputError, match="1 <= K < infinity"):
         log_kappa_bound(10.0, 1.0, 0.01, 0.5)
+    for wrong in (np.inf, np.nan):
+        with pytest.raises(InputError, match="1 <= K < infinity"):
+            log_kappa_bound(10.0, 1.0, 0.01, wrong)
+    with pytest.raises(InputError, match="L / mu must be finite"):
+        log_kappa_bound(1e300, 1e-300, 0.0, 5)
     with pytest.raises(InputError, match="unknown family 'fedavgg'"):
         log_kappa_bound(10.0, 1.0, 0.01, 5, family="fedavgg")

@@ -41,6 +41,33 @@ def test_points_lie_on_the_closed_form(kappa0: float, server: str, alpha: float,
         np.testing.assert_allclose(left, kappa0, rtol=1e-7)
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    kappa0=KAPPA0,
+    server=st.sampled_from(SERVERS),
+    family=st.sampled_from(["fedavg", "maml"]),
+    scale=st.floats(-150, 150).map(lambda exponent: 10.0**exponent),
+    share=st.sampled_from([0.0, 1e-300, 1e-15, 1e-12, 1e-3, 0.5, 1 - 1e-9, 1 - 1e-15]),
+    alpha=st.sampled_from([0.0, 1e-30, 1e-6, 1.0, 1e6]),
+)
+def test_nothing_breaks_up_to_the_edge_of_the_region(
+    kappa0: float, server: str, family: str, scale: float, share: float, alpha: float
+) -> None:
+    """gamma from 0 to the last numbers before 1/(L + alpha), curvatures of any size, K from 1 to 1e9."""
+    K = np.append([1.0, 1.5, 2.0], np.geomspace(3, 1e9, 40))
+    L, mu, strength = kappa0 * scale, scale, alpha * scale
+    gamma = share / ((K * L if family == "maml" else L) + strength)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        points = pareto.family_frontier(L, mu, gamma, K, strength, server, family)
+    assert np.isfinite([points.rho, points.delta, points.log_kappa]).all()
+    assert ((points.delta >= 0) & (points.delta < 1)).all()
+    assert ((points.rho >= 0) & (points.rho < 1)).all()
+    assert np.abs(points.rho - pareto.rho_of_delta(points.delta, L / mu, server)).max() <= 1e-12
+    if family == "fedavg":  # for Theta_K gamma falls with K here
+        assert (np.diff(points.rho) <= 1e-13).all()
+        assert (np.diff(points.delta) >= -1e-13).all()
+
+
 @settings(deadline=None, max_examples=30)
 @given(kappa0=KAPPA0, server=st.sampled_from(SERVERS))
 def test_closed_form_and_inverse_agree_and_reach_both_ends(kappa0: float, server: str) -> None:
@@ -154,6 +181,13 @@ def test_refusals_name_the_condition() -> None:
         pareto.simulated_maml_frontier([], 0.1, 2)
     with pytest.raises(InputError, match="mu > 0"):
         pareto.simulated_maml_frontier([0.0, 1.0], 0.1, 2)
+    for wrong in ([0.5], [np.inf], [np.nan]):
+        with pytest.raises(InputError, match="1 <= K < infinity"):
+            pareto.simulated_maml_frontier([1.0, 3.0], 0.1, wrong)
+    with pytest.raises(InputError, match="at least 2 points"):
+        pareto.exact_frontier(10.0, points=1)
+    with pytest.raises(InputError, match="mu <= L"):
+        pareto.exact_frontier(0.5)
     with pytest.raises(InputError, match="gamma > 0"):
         pareto.cusp_steps(10.0, 1.0, 0.0)
     with pytest.raises(InputError, match="dimension >= 2"):

@@ -106,18 +106,21 @@ def test_theorem_3_on_random_surrogates(seed: int, T: int, server: str, problem:
 
 
 def test_extreme_condition_numbers_stay_finite() -> None:
-    logs = np.array([0.0, 1e-300, 1e-16, 1.0, 50.0, 700.0, 1e6])
+    logs = np.concatenate([[0.0, 1e-300, 1e-16], np.linspace(0.1, 720, 500), [1e6]])
     for server in SERVERS:
         with np.errstate(over="raise", invalid="raise"):
             rho = rate(logs, server)
         assert ((rho >= 0) & (rho <= 1)).all()
-        assert (np.diff(rho) >= 0).all()
+        assert (np.diff(rho) >= -1e-15).all()
         assert rho[2] > 0
 
 
 def test_refusals() -> None:
     with pytest.raises(InputError, match="did you mean 'heavy-ball'"):
         rate(1.0, "heavyball")
+    for wrong in (-1e-9, np.nan):
+        with pytest.raises(InputError, match="kappa >= 1"):
+            rate(wrong)
     with pytest.raises(InputError, match="0 <= rho < 1"):
         log_kappa_of(1.0)
     with pytest.raises(InputError, match="mu > 0"):

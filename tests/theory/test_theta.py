@@ -1,12 +1,12 @@
-from fractions import Fraction
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError
-from parley.theory.theta import All, Explicit, Last, as_theta, log_mean_all
+from parley.theory.theta import All, Explicit, Last, as_theta
 
 SHARES = st.floats(0.0, 1.0, exclude_max=True)
 
@@ -28,21 +28,21 @@ def test_explicit_sequences_equal_their_sum(s: float, coefficients: list[float])
     assert theta.weight * np.exp(theta.log_mean(s)) == pytest.approx(direct, rel=1e-10, abs=1e-290)
 
 
-@pytest.mark.parametrize("K", [2, 10, 10**6, 10**9])
-@pytest.mark.parametrize("s", [1e-300, 1e-21, 1e-12, 1e-7, 9e-4, 2e-3, 0.19, 0.9])
-def test_all_has_full_relative_precision_for_huge_k_and_tiny_steps(s: float, K: int) -> None:
-    """Against exact rationals and expansions."""
-    if K * s < 1e-3:  # log(q/K) = -(K-1)s/2 + (K-1)(K-5)s^2/24 + O(K^3 s^3)
-        exact = -Fraction(K - 1) * Fraction(s) / 2 + Fraction((K - 1) * (K - 5)) * Fraction(s) ** 2 / 24
-        assert float(log_mean_all(s, K)) == pytest.approx(float(exact), rel=1e-6)
-    if K * s < 1e-7:
-        assert float(log_mean_all(s, K)) == pytest.approx(-(K - 1) * s / 2, rel=2e-7)
-    if K <= 10:
-        q = sum((1 - Fraction(s)) ** k for k in range(K)) / K
-        # log1p of the exact rational excess
-        assert float(log_mean_all(s, K)) == pytest.approx(float(np.log1p(float(q - 1))), rel=1e-13)
-    if K * s > 40:
-        assert float(log_mean_all(s, K)) == pytest.approx(-np.log(K * s), rel=1e-13)
+@settings(deadline=None, max_examples=100)
+@given(exponent=st.floats(-300, -1e-9), power=st.floats(0, 9))
+@example(exponent=-12.0, power=9.0)
+@example(exponent=-9.0, power=9.0)
+@example(exponent=-1e-9, power=9.0)
+def test_full_relative_precision_for_huge_k_and_tiny_steps(exponent: float, power: float) -> None:
+    """K up to 1e9 and s from 1e-300 to 1 - 2e-9, against decimal arithmetic with 700 digits."""
+    s, K = 10.0**exponent, round(10.0**power)
+    with localcontext() as context:
+        context.prec = 700
+        left = 1 - Decimal(s)
+        mean = (1 - left**K) / (K * Decimal(s))
+        exact = float(mean.ln()), float((K - 1) * left.ln())
+    assert float(All(K).log_mean(s)) == pytest.approx(exact[0], rel=2e-13, abs=1e-300)
+    assert float(Last(K).log_mean(s)) == pytest.approx(exact[1], rel=2e-13, abs=1e-300)
 
 
 def test_one_step_is_no_distortion_exactly() -> None:
