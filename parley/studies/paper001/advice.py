@@ -1,0 +1,148 @@
+"""How good is advice from L, mu and C alone? The advised setting's actual distance at round T over the best one's.
+
+Two kinds of random quadratic federations, seeds 0, 1, ...: *related* clients share a spectrum and an eigenbasis up to
+small changes, *unrelated* ones have each their own. The rival is the best of a grid of (gamma, K) by the actual
+distance, which nobody knows in advance; its server and the advised one's are tuned from L and mu alone. The exact mode,
+which is told A_i and c_i, meets a grid that also varies alpha and the server's step and momentum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, study
+from parley.studies.paper001.advice_figure import regret_figure
+from parley.studies.paper001.looks import SERVER_NAMES
+from parley.theory.advice import best_setting
+from parley.theory.condition import curvature_bound, log_phi
+from parley.theory.exact_advice import best_exact_setting
+from parley.theory.rounds import Rounds
+from parley.theory.servers import SERVERS, tune
+from parley.theory.spectra import random_clients
+from parley.theory.surrogate import Quadratics
+from parley.theory.theta import Array
+
+KINDS = ("related", "unrelated")
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
+WANTED = {"none": 0.5, "nesterov": 0.5, "heavy-ball": 0.75}
+"""The share of problems on which the advice should be within twice the best."""
+_PROBLEMS: dict[Scale, tuple[int, int]] = {"smoke": (100, 2), "cpu": (1000, 20)}
+"""Seeds for the advice from constants, and for the exact mode."""
+_GRID = [(0.0, 1)] + [
+    (share, K)
+    for K in (2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 100_000)
+    for share in np.geomspace(1e-4, 0.99, 20).tolist()
+]
+"""gamma L and K of the rivals."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One advised setting on one problem."""
+
+    regret: float
+    """Its actual distance at round T over that of the best grid point."""
+    tightness: float
+    """Its actual distance over the bound that was promised; at most 1."""
+
+
+@study("001/advice", scales={scale: f"seeds 0-{n - 1}, exact mode 0-{m - 1}" for scale, (n, m) in _PROBLEMS.items()})
+def advice(scale: Scale, context: Context) -> Result:
+    """The bound's choice of gamma and K from L, mu, C: with heavy ball within twice the best on 3 of 4 problems."""
+    problems, exact_problems = _PROBLEMS[scale]
+    work = [(kind, seed) for kind in KINDS for seed in range(problems)]
+    found = {place: judge(*problem(place[1], place[0] == "related")) for place in context.track(work, "constants")}
+    regrets = {
+        kind: {server: np.array([found[kind, seed][server].regret for seed in range(problems)]) for server in SERVERS}
+        for kind in KINDS
+    }
+    checks: list[Check] = [
+        at_least(f"{kind}, {SERVER_NAMES[server]}: share within 2x", float((own <= 2).mean()), WANTED[server])
+        for kind, by_server in regrets.items()
+        for server, own in by_server.items()
+    ]
+    tightest = max(one.tightness for judged in found.values() for one in judged.values())
+    checks.append(at_most("actual distance over its bound, at most", tightest, 1.0 + 1e-9))
+    pairs = [(seed, server) for seed in range(exact_problems) for server in SERVERS]
+    ratios = [exact_regret(*exact_problem(seed), server) for seed, server in context.track(pairs, "exact mode")]
+    checks.append(at_most("exact mode: distance over the best grid point's, at most", max(ratios), 1.01))
+    data = {
+        "quantiles": QUANTILES,
+        "regret": {
+            kind: {
+                server: {"within_2x": (own <= 2).mean(), "quantiles": np.quantile(own, QUANTILES), "all": own}
+                for server, own in by_server.items()
+            }
+            for kind, by_server in regrets.items()
+        },
+        "exact_mode": ratios,
+    }
+    return context.result(checks, {"regret": regret_figure(regrets)}, data)
+
+
+def problem(seed: int, related: bool) -> tuple[Rounds, int]:
+    """2-20 clients in 2-20 dimensions, kappa_0 from 10 to 1e4, T from 3 to 100, start 1 to 100 away from x*."""
+    rng = np.random.default_rng(seed)
+    dimension, count = (int(n) for n in rng.integers(2, 21, 2))
+    rotation = 10 ** rng.uniform(-2, 0)
+    clients = random_clients(dimension, count, 10 ** rng.uniform(1, 4), rng, rotation if related else np.inf)
+    direction = rng.standard_normal(dimension)
+    start = clients.empirical_minimiser + direction * 10 ** rng.uniform(0, 2) / np.linalg.norm(direction)
+    return Rounds(clients, start), round(10 ** rng.uniform(0.5, 2))
+
+
+def judge(model: Rounds, rounds: int) -> dict[str, Judged]:
+    """Every server's advice from L, mu, C and the start's distance, by what it does to these clients."""
+    L, mu, C = model.clients.L, model.clients.mu, model.clients.C
+    best = {
+        server: best_setting(
+            rounds=rounds, start_distance=model.start_distance, C=C, L=L, mu=mu, server=server
+        ).best
+        for server in SERVERS
+    }  # fmt: skip
+    settings = [(share / L, K) for share, K in _GRID] + [(own.gamma, own.K) for own in best.values()]
+    descents = model.descent(*np.array(settings).T)
+    # What `curvature_bound` gives one by one; equal but for rounding once kappa = 1.
+    low, high = np.exp(log_phi(np.array([[mu], [L]]), 0.0, *np.array(settings).T))
+    curvatures = list(zip(np.maximum(low, high).tolist(), low.tolist(), strict=True))
+    rounding = 1e-12 * (model.start_distance + C)
+    judged = {}
+    for place, server in enumerate(SERVERS, start=len(_GRID)):
+        tuned = [tune(server, *curvature) for curvature in curvatures]
+        actual = descents.distance(server, [one.eta for one in tuned], [one.momentum for one in tuned], rounds)
+        regret = (actual[place] + rounding) / (actual[: len(_GRID)].min() + rounding)
+        judged[server] = Judged(float(regret), float(actual[place] / (best[server].bound + rounding)))
+    return judged
+
+
+def exact_problem(seed: int) -> tuple[Quadratics, Array, int]:
+    """2-8 clients in 2-8 dimensions, kappa_0 from 10 to 1000, T from 1 to 32."""
+    rng = np.random.default_rng(seed)
+    clients = random_clients(int(rng.integers(2, 9)), int(rng.integers(2, 9)), 10 ** rng.uniform(1, 3), rng, 0.3)
+    start = clients.empirical_minimiser + rng.standard_normal(clients.c.shape[1]) * 10 ** rng.uniform(-0.5, 1)
+    return clients, start, round(10 ** rng.uniform(0, 1.5))
+
+
+def exact_regret(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
+    """The exact mode's distance over that of the best grid point."""
+    best = best_exact_setting(clients, start, rounds, server).best.distance
+    rounding = 1e-13 * (float(np.linalg.norm(start)) + clients.C)
+    return (best + rounding) / (best_of_grid(clients, start, rounds, server) + rounding)
+
+
+def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
+    """Client settings times servers tuned to the true and to the worst-case spectrum, and off-tune by many factors."""
+    model, L, mu = Rounds(clients, start), clients.L, clients.mu
+    least = np.inf
+    for K in (1, 2, 4, 10, 30, 100, 1000, 10_000):
+        for alpha in (0.0, mu, np.sqrt(mu * L), L):
+            for gamma in np.geomspace(1e-3, 0.99, 10) / (L + alpha) if K > 1 else [0.0]:
+                descent = model.descent(gamma, K, alpha)
+                tuned = tune(server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
+                worst = tune(server, *curvature_bound(L, mu, gamma, K, alpha, "fedavg"))
+                eta = np.outer([tuned.eta, worst.eta], [0.5, 0.7, 0.9, 1.0, 1.1, 1.3]).ravel()
+                momenta = [tuned.momentum, worst.momentum, 0.1, 0.3, 0.5, 0.7, 0.9] if server != "none" else [0.0]
+                least = min(least, float(descent.distance(server, *np.meshgrid(eta, momenta), rounds).min()))
+    return least
