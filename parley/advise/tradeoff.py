@@ -2,6 +2,8 @@
 
     advice = from_constants(kappa0=100, rounds=50, server="heavy-ball")
     advice = from_study(load_study("study.toml"), server="heavy-ball", ridge=0.01)
+    advice = from_federation(federation, MyModule(), rounds=50, ridge=0.01)
+    advice = from_quadratics(Quadratics(A, c), start, rounds=50)
     advice.guaranteed.best, advice.actual.best, advice.toml()
 
 `guaranteed` minimises the bound that L, mu, C and the start's distance give for every federation with these constants.
@@ -11,17 +13,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from parley.data import Federation
 from parley.engine.config import Study
-from parley.engine.train import make_task
-from parley.learn.curvature import Curvature, estimate
+from parley.engine.train import Model, make_task
+from parley.learn.curvature import Curvature, estimate, of_quadratics
+from parley.learn.linear import is_least_squares
+from parley.learn.losses import Loss
+from parley.models.buffers import BufferPolicy
 from parley.theory.advice import Advice, Choice, best_setting, bound_terms
 from parley.theory.condition import log_distortion_spread
 from parley.theory.exact_advice import ExactAdvice, ExactChoice, best_exact_setting
 from parley.theory.rounds import Rounds
+from parley.theory.surrogate import Quadratics
 
 Array = npt.NDArray[np.float64]
 
@@ -112,10 +120,30 @@ def from_constants(
     return Tradeoff(high, low, C, distance, rounds, server, advice, relative=relative)
 
 
-def from_study(
-    study: Study,
+def from_quadratics(
+    clients: Quadratics,
+    start: npt.ArrayLike,
     *,
-    rounds: int | None = None,
+    rounds: int,
+    server: str = "none",
+    alpha: float = 0.0,
+    max_steps: int | None = None,
+    max_gamma: float | None = None,
+) -> Tradeoff:
+    """The best for known quadratic (least-squares, kernel) clients from x_0 = `start` [d]: guaranteed, and exactly."""
+    exact = best_exact_setting(clients, start, rounds, server, max_steps=max_steps, max_gamma=max_gamma)
+    return _advise(of_quadratics(clients, start), rounds, server, alpha, max_steps, max_gamma, actual=exact)
+
+
+def from_federation(
+    federation: Federation,
+    model: Model,
+    *,
+    rounds: int,
+    loss: str | Loss | None = None,
+    seed: int = 0,
+    buffers: BufferPolicy = "average",
+    weights: Literal["size", "uniform"] = "size",
     server: str = "none",
     alpha: float = 0.0,
     ridge: float = 0.0,
@@ -127,30 +155,49 @@ def from_study(
     clients: int | None = None,
     samples: int | None = None,
 ) -> Tradeoff:
-    """The same for a study's own data, model, loss, weights and first model, measured by `learn.curvature`.
+    """The best for any federation, model (an `nn.Module` too) and loss, as measured by `learn.curvature`.
 
     `C` and `distance` replace what was measured, `mu` says below which curvature directions do not matter. `clients`
     and `samples` limit what is looked at; by default all, but only 20 clients where the model is not linear.
     """
-    federation = study.federation()
-    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
-    linear = sum(step.kind == "linear" for step in task.traits.dense or ()) == 1 and study.loss != "cross-entropy"
-    found = estimate(
-        task, federation, ridge=ridge, mu=mu, weights=study.sampling.weights, samples=samples,
-        clients=clients if clients is not None or linear else CLIENTS,
-    )  # fmt: skip
-    length, radius = study.rounds if rounds is None else rounds, found.C if C is None else C
-    away = found.distance if distance is None else distance
-    advice = best_setting(
-        rounds=length, start_distance=away, C=radius, L=found.L, mu=found.mu, server=server, alpha=alpha,
-        max_steps=max_steps, max_gamma=max_gamma,
-    )  # fmt: skip
+    task = make_task(federation, model, seed, loss, buffers)
+    if clients is None and not is_least_squares(task):
+        clients = CLIENTS
+    found = estimate(task, federation, ridge=ridge, mu=mu, weights=weights, samples=samples, clients=clients)
     actual = None
     if found.quadratics is not None and found.start is not None and len(found.ids) == len(federation):
         actual = best_exact_setting(
-            found.quadratics, found.start, length, server, max_steps=max_steps, max_gamma=max_gamma
+            found.quadratics, found.start, rounds, server, max_steps=max_steps, max_gamma=max_gamma
         )
-    return Tradeoff(found.L, found.mu, radius, away, length, server, advice, actual, found, ridge)
+    return _advise(found, rounds, server, alpha, max_steps, max_gamma, C, distance, actual, ridge)
+
+
+def from_study(study: Study, *, rounds: int | None = None, **options: Any) -> Tradeoff:
+    """The same for a study's own data, model, loss, weights and first model; `options` are `from_federation`'s."""
+    return from_federation(
+        study.federation(), study.model, rounds=study.rounds if rounds is None else rounds, loss=study.loss,
+        seed=study.seed, buffers=study.buffers, weights=study.sampling.weights, **options,
+    )  # fmt: skip
+
+
+def _advise(
+    found: Curvature,
+    rounds: int,
+    server: str,
+    alpha: float,
+    max_steps: int | None,
+    max_gamma: float | None,
+    C: float | None = None,
+    distance: float | None = None,
+    actual: ExactAdvice | None = None,
+    ridge: float = 0.0,
+) -> Tradeoff:
+    radius, away = found.C if C is None else C, found.distance if distance is None else distance
+    guaranteed = best_setting(
+        rounds=rounds, start_distance=away, C=radius, L=found.L, mu=found.mu, server=server, alpha=alpha,
+        max_steps=max_steps, max_gamma=max_gamma,
+    )  # fmt: skip
+    return Tradeoff(found.L, found.mu, radius, away, rounds, server, guaranteed, actual, found, ridge)
 
 
 def _shown(value: float) -> str:

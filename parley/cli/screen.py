@@ -40,6 +40,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure in the format its name says."""
     with writing(path):
+        if not path.suffix:
+            raise ValueError("the ending of its name must say the format, such as .png")
         figure.savefig(path, dpi=150)
 
 

@@ -26,6 +26,7 @@ from parley.learn.lanczos import Extremes, extremes
 from parley.learn.linear import LeastSquares, least_squares
 from parley.learn.objective import Objective, flat, one_thread
 from parley.learn.task import Task
+from parley.theory.rounds import Rounds
 from parley.theory.surrogate import Quadratics
 
 Array = npt.NDArray[np.float64]
@@ -100,6 +101,25 @@ def estimate(
         return _exact(problem, ids, x0, mu)
     with one_thread():
         return _measured(task, data, ids, shares, x0, ridge, mu, key, steps, tolerance, iterations)
+
+
+def of_quadratics(clients: Quadratics, start: npt.ArrayLike) -> Curvature:
+    """The constants of clients whose losses are known quadratics, as seen from x_0 = `start` [d]."""
+    x0 = np.asarray(start, dtype=np.float64)
+    pooled = np.linalg.eigvalsh(clients.mean_hessian)
+    return Curvature(
+        L=clients.L,
+        mu=clients.mu,
+        C=ball(clients.c),
+        distance=Rounds(clients, x0).start_distance,
+        exact=True,
+        ids=tuple(str(number) for number in range(len(clients.c))),
+        spectra=clients.eigenvalues[:, [0, -1]],
+        pooled=(float(pooled[0]), float(pooled[-1])),
+        notes=(),
+        quadratics=clients,
+        start=x0,
+    )
 
 
 def ball(points: Array) -> float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from parley.data import ClientData
 from parley.learn.losses import half_squares, mse
 from parley.learn.task import Task
+from parley.models.structure import Step
 from parley.theory.surrogate import Quadratics
 
 Array = npt.NDArray[np.float64]
@@ -87,12 +88,16 @@ class LeastSquares:
         return np.asarray((W + step.T).ravel(), dtype=np.float64)
 
 
+def is_least_squares(task: Task) -> bool:
+    """Whether the model is linear and the loss a squared one, so that every client is a quadratic."""
+    return len(_layers(task)) == 1 and _layers(task)[0].kind == "linear" and task.loss in (half_squares, mse)
+
+
 def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: float) -> LeastSquares | None:
     """The task in closed form, or None if its model is not linear or its loss not a squared one."""
-    chain = [step for step in task.traits.dense or () if step.kind not in ("flatten", "identity")]
-    if len(chain) != 1 or chain[0].kind != "linear" or task.loss not in (half_squares, mse):
+    if not is_least_squares(task):
         return None
-    bias = chain[0].bias is not None
+    bias = _layers(task)[0].bias is not None
     designs, targets = [], []
     for own in data:
         Z = own.x.double().flatten(1).numpy()
@@ -100,3 +105,8 @@ def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: 
         targets.append(own.y.double().reshape(len(Z), -1).numpy())
     scale = 1.0 if task.loss is half_squares else 2.0 / targets[0].shape[1]
     return LeastSquares(designs, targets, shares, scale, ridge, bias)
+
+
+def _layers(task: Task) -> list[Step]:
+    """The layers that compute something, where the model is a plain chain of dense ones."""
+    return [step for step in task.traits.dense or () if step.kind not in ("flatten", "identity")]

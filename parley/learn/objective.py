@@ -64,7 +64,7 @@ class Objective:
         value, total = self.ridge / 2 * float(x @ x), self.ridge * x
         for part in self._parts():
             value += float(part.detach())
-            total = total + _flat(torch.autograd.grad(part, self.leaves))
+            total = total + _flat(torch.autograd.grad(part, self.leaves, materialize_grads=True))
         return value, total
 
     def product(self, x: Array, v: Array) -> Array:

@@ -92,7 +92,7 @@ def test_on_a_network(parley):
         ([], "give either kappa0, or both L and mu."),
         (["--kappa0", "0.5"], "the condition number must satisfy 1 <= kappa0 < infinity, but kappa0 = 0.5."),
         (["--L", "1", "--mu", "2"], "smoothness must satisfy mu <= L < infinity, but L = 1 and mu = 2."),
-        (["--kappa0", "9", "--rounds", "0"], "the number of rounds must be at least 1, not 0."),
+        (["--kappa0", "9", "--rounds", "0"], "the number of rounds must be a whole number of at least 1, not 0."),
         (["--kappa0", "9", "--server", "heavyball"], "did you mean 'heavy-ball'?"),
         (["--kappa0", "9", "--C=-1"], "but C = -1."),
         (["--kappa0", "9", "--ridge", "1"], "--ridge needs a study file, on which it is measured."),
@@ -101,7 +101,7 @@ def test_on_a_network(parley):
         (["none.toml"], "there is no study file none.toml."),
         (["study.toml", "--set", "data.clients=50"], "has flat directions"),
         (["study.toml", "--ridge=-1"], "ridge must be finite and at least 0, not -1."),
-        (["study.toml", "--rounds", "0"], "the number of rounds must be at least 1, not 0."),
+        (["study.toml", "--rounds", "0"], "the number of rounds must be a whole number of at least 1, not 0."),
     ],
 )
 def test_mistakes(parley, arguments: list[str], sentence: str):
