@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
-from parley.theory.surrogate import Quadratics
+from parley.theory.quadratics import Quadratics
 from parley.theory.theta import Array, ThetaLike, as_theta
 
 

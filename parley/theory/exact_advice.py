@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from parley.theory.advice import check_request
+from parley.theory.quadratics import Quadratics
 from parley.theory.rounds import Descent, Rounds
 from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
-from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
 POLISHED = 10

@@ -11,8 +11,7 @@ This module only gathers the public names; each of them is documented where it l
 """
 
 from parley.theory.advice import Advice, Choice, best_setting, bound_terms
-from parley.theory.condition import log_distortion_spread, log_kappa_bound
-from parley.theory.distance import Distances, distances, drift_bound, residual_spread
+from parley.theory.condition import log_distortion_spread
 from parley.theory.exact_advice import ExactAdvice, ExactChoice, best_exact_setting
 from parley.theory.frontier import (
     Frontier,
@@ -34,7 +33,6 @@ __all__ = [
     "Advice",
     "Choice",
     "Descent",
-    "Distances",
     "ExactAdvice",
     "ExactChoice",
     "Frontier",
@@ -47,16 +45,12 @@ __all__ = [
     "cusp_steps",
     "delta_of_rho",
     "delta_of_spread",
-    "distances",
-    "drift_bound",
     "exact_frontier",
     "family_frontier",
     "log_distortion_spread",
-    "log_kappa_bound",
     "log_kappa_of",
     "random_clients",
     "rate",
-    "residual_spread",
     "rho_of_delta",
     "simulated_maml_frontier",
     "transient",

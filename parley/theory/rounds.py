@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.quadratics import Quadratics, without_common_part
 from parley.theory.region import check_step
 from parley.theory.servers import error_factors
-from parley.theory.surrogate import Quadratics, without_common_part
 from parley.theory.theta import Array, log_mean_all
 
 

@@ -4,8 +4,8 @@ import numpy as np
 from scipy.linalg import expm
 
 from parley.core.errors import InputError
+from parley.theory.quadratics import Quadratics
 from parley.theory.region import check_curvature
-from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
 

@@ -144,5 +144,6 @@ def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) ->
                 worst = tune(server, *curvature_bound(L, mu, gamma, K, alpha, "fedavg"))
                 eta = np.outer([tuned.eta, worst.eta], [0.5, 0.7, 0.9, 1.0, 1.1, 1.3]).ravel()
                 momenta = [tuned.momentum, worst.momentum, 0.1, 0.3, 0.5, 0.7, 0.9] if server != "none" else [0.0]
-                least = min(least, float(descent.distance(server, *np.meshgrid(eta, momenta), rounds).min()))
+                steps, betas = np.meshgrid(eta, momenta)
+                least = min(least, float(descent.distance(server, steps, betas, rounds).min()))
     return least

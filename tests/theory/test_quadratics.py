@@ -1,4 +1,4 @@
-"""Theorems 1 and 2, Lemmas 1-2 and 7-11 of paper 001 as properties over random problems."""
+"""Theorems 1 and 2, Lemmas 1, 2 and 7 to 11 of paper 001 as properties over random problems."""
 
 import ast
 from collections.abc import Callable
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import parley.theory
 from parley.core.errors import InputError
-from parley.theory.surrogate import All, Last, Quadratics
-from parley.theory.theta import as_theta
+from parley.theory.surrogate import All, Last, Quadratics, as_theta, kernel_features
 
 SEEDS = st.integers(0, 10**6)
 
@@ -52,20 +51,26 @@ def test_theorem_1_the_message_is_the_surrogate_gradient(seed: int, problem: Cal
         )
 
 
-def test_theorem_1_holds_in_expectation_with_independent_batches() -> None:
-    """Exact mean over all sequences of single examples, one drawn independently per step (Lemma 7)."""
+def test_lemma_7_and_theorem_1_in_expectation_with_independent_batches() -> None:
+    """Exact means over all sequences of single examples, one drawn independently per step: E[g_k], and their sum."""
     rng = np.random.default_rng(0)
     X, y, x = rng.standard_normal((3, 2)), rng.standard_normal(3), rng.standard_normal(2)
     clients = Quadratics.from_least_squares([X], [y])
     gamma, alpha, K = 0.05, 0.3, 4
-    total = np.zeros(2)
+    means = np.zeros((K, 2))
     for draws in np.ndindex(*(3,) * K):
         local = x.copy()
-        for example in draws:
+        for k, example in enumerate(draws):
             g = X[example] * (X[example] @ local - y[example]) + alpha * (local - x)
             local = local - gamma * g
-            total += g / 3**K
-    np.testing.assert_allclose(clients.gradient(x, gamma, All(K), alpha), total, rtol=1e-10)
+            means[k] += g / 3**K
+    A, c = clients.A[0], clients.c[0]
+    step = np.eye(2) - gamma * (A + alpha * np.eye(2))
+    for k in range(K):
+        expected = np.linalg.matrix_power(step, k) @ A @ (x - c)  # (21) with the proximal term, as in (26)
+        np.testing.assert_allclose(means[k], expected, rtol=1e-10)
+        np.testing.assert_allclose(clients.gradient(x, gamma, Last(k + 1), alpha), means[k], rtol=1e-10)
+    np.testing.assert_allclose(clients.gradient(x, gamma, All(K), alpha), means.sum(axis=0), rtol=1e-10)
 
 
 @settings(deadline=None, max_examples=30)
@@ -88,8 +93,8 @@ def test_theorem_2_maml_is_theta_2k_plus_1(seed: int, K: int, proximal: bool, pr
 
 @settings(deadline=None, max_examples=40)
 @given(seed=SEEDS)
-def test_distortion_and_its_spectrum(seed: int, problem: Callable) -> None:
-    """Eq. (6) against matrix powers, Lemma 9 (spectra) and Lemma 1 (positive definite)."""
+def test_lemma_9_spectra_of_the_distortion_matrices(seed: int, problem: Callable) -> None:
+    """Eq. (6) by matrix powers; eigenvalues (29) of Q_i and (30) of Q_i A_i, with the eigenvectors of A_i."""
     clients, gamma, alpha, rng = problem(seed)
     identity = np.eye(clients.c.shape[1])
     for theta in thetas(rng):
@@ -97,19 +102,34 @@ def test_distortion_and_its_spectrum(seed: int, problem: Callable) -> None:
         direct = np.stack([sum(t * np.linalg.matrix_power(M, k) for k, t in enumerate(theta)) for M in steps])
         Q = clients.distortion(gamma, theta, alpha)
         np.testing.assert_allclose(Q, direct, rtol=1e-10, atol=1e-12 * sum(theta))
-        lam = clients.eigenvalues
+        lam, V = clients.eigenvalues, clients.eigenvectors
         spectrum = sum(t * (1 - gamma * (lam + alpha)) ** k for k, t in enumerate(theta))
         np.testing.assert_allclose(np.exp(clients.log_distortion(gamma, theta, alpha)), spectrum, rtol=1e-10)
-        assert (np.exp(clients.log_distortion(gamma, theta, alpha)) > 0).all()
-        np.testing.assert_allclose(
-            clients.client_hessians(gamma, theta, alpha), Q @ clients.A, rtol=1e-9, atol=1e-11 * clients.L * sum(theta)
-        )
+        hessians = clients.client_hessians(gamma, theta, alpha)
+        scale = clients.L * sum(theta)
+        np.testing.assert_allclose(hessians, direct @ clients.A, rtol=1e-10, atol=1e-12 * scale)
+        np.testing.assert_allclose(hessians @ V, V * (spectrum * lam)[:, None, :], rtol=1e-10, atol=1e-11 * scale)
 
 
 @settings(deadline=None, max_examples=40)
 @given(seed=SEEDS)
-def test_minimiser_is_where_the_gradient_vanishes(seed: int, problem: Callable) -> None:
-    """Lemma 11, and the surrogate loss really has this gradient and is lowest there."""
+def test_lemma_1_distortion_is_positive_definite_and_the_surrogate_strongly_convex(
+    seed: int, problem: Callable
+) -> None:
+    clients, gamma, alpha, rng = problem(seed)
+    for theta in thetas(rng):
+        Q = clients.distortion(gamma, theta, alpha)
+        np.testing.assert_allclose(Q, np.swapaxes(Q, 1, 2), rtol=1e-12, atol=1e-14 * sum(theta))
+        assert np.isfinite(clients.log_distortion(gamma, theta, alpha)).all()  # every eigenvalue of Q_i is above zero
+        assert (np.linalg.eigvalsh(Q) > -1e-13 * sum(theta)).all()
+        if len(theta) < 4 or gamma * (clients.L + alpha) < 0.5:  # where rounding cannot hide it
+            assert np.linalg.eigvalsh(clients.hessian(gamma, theta, alpha))[0] > 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS)
+def test_lemma_11_the_minimiser_and_that_the_gradient_vanishes_there(seed: int, problem: Callable) -> None:
+    """The closed form; and the surrogate loss really has this gradient and is lowest there."""
     clients, gamma, alpha, rng = problem(seed)
     for theta in [[1.0, 1.0, 0.5], All(7)]:
         x = clients.minimiser(gamma, theta, alpha)
@@ -130,16 +150,38 @@ def test_minimiser_is_where_the_gradient_vanishes(seed: int, problem: Callable) 
 
 @settings(deadline=None, max_examples=40)
 @given(seed=SEEDS)
-def test_curvature_is_enclosed_by_lemma_10_and_kappa_by_lemma_2(seed: int, problem: Callable) -> None:
-    """Lemma 8 (mean extreme eigenvalues), Lemma 10, Lemma 2."""
+def test_lemma_8_a_mean_of_matrices_lies_between_the_mean_extreme_eigenvalues(seed: int, problem: Callable) -> None:
+    clients, _, _, _ = problem(seed)
+    values = np.linalg.eigvalsh(clients.A)
+    lowest, highest = clients.p @ values[:, 0], clients.p @ values[:, -1]
+    mean = np.linalg.eigvalsh(clients.mean_hessian)
+    assert lowest - 1e-12 * highest <= mean[0] <= mean[-1] <= highest * (1 + 1e-12)
+    np.testing.assert_allclose(clients.curvature_bounds(0.0, All(1)), (highest, lowest), rtol=1e-10)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS)
+def test_lemma_10_smoothness_and_strong_convexity_of_the_surrogate(seed: int, problem: Callable) -> None:
+    """Lemma 10 against eigenvalues of matrices built here."""
+    clients, gamma, alpha, rng = problem(seed)
+    for theta in thetas(rng):
+        spectra = np.linalg.eigvalsh(clients.distortion(gamma, theta, alpha) @ clients.A)
+        top, bottom = clients.curvature_bounds(gamma, theta, alpha)
+        slack = 1e-11 * top
+        assert (top, bottom) == pytest.approx((clients.p @ spectra[:, -1], clients.p @ spectra[:, 0]), abs=slack)
+        smooth, strong = clients.curvature(gamma, theta, alpha)
+        assert bottom - slack <= strong <= smooth <= top + slack
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=SEEDS)
+def test_lemma_2_kappa_bounds_the_condition_number(seed: int, problem: Callable) -> None:
     clients, gamma, alpha, rng = problem(seed)
     for theta in thetas(rng):
         smooth, strong = clients.curvature(gamma, theta, alpha)
         top, bottom = clients.curvature_bounds(gamma, theta, alpha)
-        slack = 1e-12 * top
-        assert bottom - slack <= strong <= smooth <= top + slack
         kappa = clients.kappa(gamma, theta, alpha)
-        assert kappa == pytest.approx(top / bottom, rel=1e-9)
+        assert kappa == pytest.approx(top / bottom, rel=1e-9)  # eq. (9)
         assert smooth / strong <= kappa * (1 + 1e-9)
 
 
@@ -200,6 +242,43 @@ def test_least_squares_clients(seed: int, ridge: float) -> None:
     np.testing.assert_allclose(clients.empirical_gradient(point), gradient, rtol=1e-10, atol=1e-10)
 
 
+@settings(deadline=None, max_examples=20)
+@given(seed=SEEDS)
+def test_kernel_clients_descend_in_the_kernel_space(seed: int) -> None:
+    """Values of h under functional gradient steps h <- h - gamma mean_j (h(x_j) - y_j) k(x_j, .) - gamma ridge h."""
+    rng = np.random.default_rng(seed)
+    points, ridge, gamma, K = rng.standard_normal((9, 2)), 0.1, 0.2, 5
+    gram = np.exp(-((points[:, None] - points) ** 2).sum(axis=-1) / 2)
+    y = rng.standard_normal(9)
+    clients = Quadratics.from_kernel(gram, [y[:4], y[4:]], ridge=ridge)
+    features = kernel_features(gram)
+    np.testing.assert_allclose(features @ features.T, gram, atol=1e-12)
+    assert np.linalg.eigvalsh(clients.A).max() <= 1 + ridge + 1e-12  # k(x, x) = 1
+    for number, own in enumerate((slice(0, 4), slice(4, 9))):
+        values, sent = np.zeros(9), np.zeros(9)
+        for _ in range(K):
+            g = gram[:, own] @ (values[own] - y[own]) / len(y[own]) + ridge * values
+            values, sent = values - gamma * g, sent + g
+        messages = clients.client_gradients(np.zeros(features.shape[1]), gamma, All(K))
+        np.testing.assert_allclose(features @ messages[number], sent, rtol=1e-9, atol=1e-10)
+
+
+def test_kernels_of_low_rank_have_few_coordinates() -> None:
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    assert kernel_features(X @ X.T).shape == (12, 3)
+    for wrong, words in (
+        (np.ones(3), r"\[n, n\]"),
+        (np.diag([1.0, np.nan]), "finite"),
+        (np.array([[1.0, 0.2], [0.0, 1.0]]), "symmetric"),
+        (np.diag([1.0, -0.5]), "semi-definite"),
+        (np.zeros((2, 2)), "semi-definite"),
+    ):
+        with pytest.raises(InputError, match=words):
+            kernel_features(wrong)
+    with pytest.raises(InputError, match="between 12 samples, but the clients have 5"):
+        Quadratics.from_kernel(X @ X.T, [np.zeros(2), np.zeros(3)])
+
+
 def test_refusals_name_the_condition() -> None:
     good = Quadratics(np.eye(2)[None] * 4, np.zeros((1, 2)))
     with pytest.raises(InputError, match=r"gamma < 1/\(L \+ alpha\) = 0.2, but gamma = 0.2"):
@@ -216,6 +295,11 @@ def test_refusals_name_the_condition() -> None:
         good.minimiser(0.1, [1.0, -1.0])
     with pytest.raises(InputError, match="at least one"):
         Quadratics.from_least_squares([], [])
+    for wrong in ([[1.0, np.nan]], [[np.inf, 1.0]]):
+        with pytest.raises(InputError, match="client 0 must be finite"):
+            Quadratics.from_least_squares([np.array(wrong)], [np.ones(1)], ridge=1.0)
+    with pytest.raises(InputError, match="finite and at least 0, not inf"):
+        Quadratics.from_least_squares([np.ones((2, 1))], [np.ones(2)], ridge=np.inf)
     with pytest.raises(InputError, match="symmetric"):
         Quadratics(np.array([[[1.0, 0.5], [0.0, 1.0]]]), np.zeros((1, 2)))
     with pytest.raises(InputError, match="shape"):
@@ -230,7 +314,18 @@ def test_refusals_name_the_condition() -> None:
 def test_theory_of_local_updates_needs_no_torch() -> None:
     """By the modules' own imports: nothing but the standard library, NumPy, SciPy, core.errors and theory itself."""
     room = Path(next(iter(parley.theory.__path__)))
-    names = ["surrogate", "theta", "region", "servers", "condition", "distance", "frontier", "advice", "exact_advice"]
+    names = [
+        "surrogate",
+        "quadratics",
+        "theta",
+        "region",
+        "servers",
+        "condition",
+        "distance",
+        "frontier",
+        "advice",
+        "exact_advice",
+    ]
     for path in [room / f"{name}.py" for name in [*names, "pareto", "rounds", "spectra", "__init__"]]:
         for node in ast.walk(ast.parse(path.read_text())):
             imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
