@@ -8,6 +8,7 @@ from copy import deepcopy
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from shutil import rmtree
 from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 import numpy as np
@@ -25,7 +26,11 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 TOLERANCE = 1e-4
 """Largest difference allowed between the module's outputs and an exported file's, relative above magnitude 1."""
 
-_NOISY = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
+_NOISY = (
+    "torch.onnx._internal.exporter._registration",
+    "torch.fx.experimental.symbolic_shapes",
+    "transformers.modeling_utils",
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +76,12 @@ def export_module(
     left_out: dict[str, str] = {}
     with new_folder(Path(folder), marker="card.json") as draft:
         for name in dict.fromkeys(formats):
+            before = set(draft.iterdir())
             try:
                 written.append(_WRITERS[name](module, batches, expected, draft))
             except _CannotExport as reason:
+                for rest in set(draft.iterdir()) - before:
+                    rmtree(rest) if rest.is_dir() else rest.unlink()
                 left_out[name] = str(reason)
                 log.warning("export of %s leaves out %s: %s", type(module).__name__, name, reason)
         if not written:
@@ -125,7 +133,7 @@ def _write_torchscript(
     module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path
 ) -> Exported:
     path = draft / "model.torchscript.pt"
-    with _explained(), warnings.catch_warnings(record=True) as caught, torch.no_grad():
+    with _explained(), warnings.catch_warnings(record=True) as caught, _quiet_exporter(), torch.no_grad():
         # Deprecated in favour of torch.export, but still what C++ and mobile runtimes read. The module's own warnings
         # have been seen when it ran on the example; of interest here is what the tracer could not follow.
         warnings.simplefilter("ignore")
@@ -222,7 +230,7 @@ def _line(error: Exception) -> str:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Keep torch from printing graphs, and from logging about packages Parley does not use."""
+    """Keep torch from printing graphs, and packages from logging about what Parley does not use."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     try:

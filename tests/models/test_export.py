@@ -88,6 +88,7 @@ def test_a_module_that_cannot_be_traced_is_reported(
     with caplog.at_level(logging.WARNING):
         files = models.export_module(Branching(), torch.ones(2, 3), tmp_path / "out")
     assert [file.name for file in files] == ["model.safetensors", "card.json", "README.md"]
+    assert sorted((tmp_path / "out").iterdir()) == sorted(files)
     left_out = json.loads((tmp_path / "out" / "card.json").read_text())["left_out"]
     assert set(left_out) == {"torchscript", "onnx"}
     assert "cannot be traced" in left_out["torchscript"]
@@ -100,6 +101,8 @@ def test_a_module_that_cannot_be_traced_is_reported(
 def test_nothing_exportable_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"could not be exported \(torchscript: its forward pass cannot be traced"):
         models.export_module(Branching(), torch.ones(2, 3), tmp_path / "out", ("torchscript",))
+    with pytest.raises(InputError, match=r"\(transformers: the model is none of the package transformers\)"):
+        models.export_module(Branching(), torch.ones(2, 3), tmp_path / "out", ("transformers",))
     assert not list(tmp_path.iterdir())
 
 
