@@ -57,7 +57,11 @@ def read_inputs(path: Path, info: DataInfo, target: str | None = None) -> Tensor
             f"{path} holds {len(x)} samples of shape {tuple(x.shape[1:])}, but the model takes samples of shape "
             f"{tuple(info.shape)}."
         )
-    return x if info.kind == "text" else x.float()
+    if info.kind != "text":
+        return x.float()
+    if x.is_floating_point() and not torch.equal(x, x.round()):
+        raise InputError(f"{path} must hold whole numbers, the token ids of texts.")
+    return x.long()
 
 
 def predictions_text(outputs: Tensor, info: DataInfo) -> str:

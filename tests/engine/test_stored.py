@@ -135,6 +135,17 @@ def test_other_mistakes(trained: Run, tmp_path: Path):
         predict_file(trained, tmp_path / "x.npz", tmp_path / "x.npz" / "out.csv")
 
 
+def test_token_ids_are_whole_numbers(tmp_path: Path):
+    info = DataInfo("texts", (2,), 3, "text", vocabulary=9)
+    (tmp_path / "x.csv").write_text("first,second\n3,5\n8,0\n")
+    x = read_inputs(tmp_path / "x.csv", info)
+    assert x.dtype == torch.int64
+    assert x.tolist() == [[3, 5], [8, 0]]
+    (tmp_path / "x.csv").write_text("first,second\n3,5.5\n")
+    with pytest.raises(InputError, match="must hold whole numbers, the token ids"):
+        read_inputs(tmp_path / "x.csv", info)
+
+
 def test_values_of_a_regression():
     info = DataInfo("table", (4,), 1, "regression")
     assert predictions_text(torch.tensor([[1.5], [2.5]]), info) == "sample,value\n0,1.5\n1,2.5\n"
