@@ -14,8 +14,11 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("algorithms", "core", "data", "engine", "learn", "models", "report", "runtimes", "studies", "theory")
+_ROOMS = (
+    "advise", "algorithms", "core", "data", "engine", "learn", "models", "report", "runtimes", "studies", "theory",
+)  # fmt: skip
 _NAMES = {
+    "parley.advise.gain": ("Gains", "gain"),
     "parley.algorithms.protocol": ("Algorithm", "Cohort", "Method", "OneExchange", "Replies", "Reply", "algorithm"),
     "parley.algorithms.local_update": (
         "FOMAML", "MAML", "FedAdagrad", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "FedSGD", "FedYogi", "LocalUpdate",

@@ -11,7 +11,7 @@ from typing import Annotated
 import click
 import typer
 
-from parley.cli import bench, catalogue, compare, conformance, data, pareto, run, runs, studies, trained
+from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, run, runs, studies, trained
 from parley.core.errors import ParleyError
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.command("predict")(trained.predict)
 app.add_typer(data.app, name="data")
 app.command("list")(catalogue.show)
 app.command("pareto")(pareto.pareto)
+app.command("gain")(gain.gain)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)

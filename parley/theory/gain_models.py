@@ -1,6 +1,7 @@
 """Models for `estimate_gains`: a client's best ridge regression on features or a kernel, and the federated ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,13 @@ from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.methods import Method
 from parley.theory.kernel.trajectory import krylov_trajectory, trajectory
 from parley.theory.theta import Array
+
+PathFit: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], Predictor]
+"""All clients' points and targets -> the federated model at several rounds: points [m, p] -> predictions [m, T]."""
+_DENSE = 300
+"""Samples up to which a kernel federation is diagonalised outright."""
+_SHARE = 5
+"""Every so many samples of a client, one is held out to choose the round."""
 
 
 def feature_local(phi: FeatureMap) -> LocalFit:
@@ -53,8 +61,50 @@ def kernel_federated(kernel: Kernel, method: Method, rounds: int) -> FederatedFi
     def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
         federation = KernelFederation.of(kernel, clients, method)
         y = np.concatenate(list(targets))
-        run = trajectory(federation, y) if federation.samples.N <= 300 else krylov_trajectory(federation, y, rounds)
+        run = trajectory(federation, y) if federation.samples.N <= _DENSE else krylov_trajectory(federation, y, rounds)
         return lambda new: run.predict(new, rounds)
+
+    return fit
+
+
+def feature_path(phi: FeatureMap, method: Method, rounds: Sequence[int], start: Array | None = None) -> PathFit:
+    """FedAvg or FedProx on phi(x) at each of `rounds`, from theta_0 = `start` (default 0)."""
+
+    def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
+        space = FeatureSpace.of(phi, clients, targets, method)
+        thetas = np.stack([space.theta(t, start) for t in rounds], axis=1)
+        return lambda new: np.asarray(phi(new) @ thetas, dtype=np.float64)
+
+    return fit
+
+
+def kernel_path(kernel: Kernel, method: Method, rounds: Sequence[int]) -> PathFit:
+    """FedAvg or FedProx with a kernel at each of `rounds`, from zero."""
+
+    def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
+        federation, y = KernelFederation.of(kernel, clients, method), np.concatenate(list(targets))
+        dense = federation.samples.N <= _DENSE
+        run = trajectory(federation, y) if dense else krylov_trajectory(federation, y, max(rounds))
+        return lambda new: run.predict(new, list(rounds))
+
+    return fit
+
+
+def best_round(path: PathFit, rng: np.random.Generator) -> FederatedFit:
+    """The federated model at the round of least error on a fifth of each client's samples, trained again on all."""
+
+    def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
+        out = [rng.permutation(len(x)) % _SHARE == _SHARE - 1 for x in clients]
+        early = path(*([v[~part] for v, part in zip(side, out, strict=True)] for side in (clients, targets)))
+        errors = sum(
+            ((early(x[part]) - y[part, None]) ** 2).sum(axis=0)
+            for x, y, part in zip(clients, targets, out, strict=True)
+            if part.any()
+        )
+        # Where every client is too small to hold out anything, all rounds look alike and the last is taken.
+        best = int(np.argmin(errors)) if np.ndim(errors) else -1
+        whole = path(clients, targets)
+        return lambda new: np.asarray(whole(new)[:, best], dtype=np.float64)
 
     return fit
 

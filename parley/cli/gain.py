@@ -1,0 +1,152 @@
+"""`parley gain`: which clients of a study profit by joining, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import console, print_table, writing
+
+if TYPE_CHECKING:
+    from parley.advise.gain import ClientGain, Gains
+
+OptionalFloat = Optional[float]  # noqa: UP045 (Typer evaluates it)
+OptionalInt = Optional[int]  # noqa: UP045
+OptionalText = Optional[str]  # noqa: UP045
+OptionalPath = Optional[Path]  # noqa: UP045
+_FORMATS = (".png", ".svg", ".pdf")
+_QUIET = 5.0
+"""Seconds between lines of progress where the output is not a terminal."""
+
+
+def gain(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    settings: Set = None,
+    folds: Annotated[int, typer.Option("--folds", help="Parts of each client's samples, each held out in turn.")] = 8,
+    repeats: Annotated[
+        OptionalInt, typer.Option("--repeats", help="Deal the samples anew so many times; 1, or 3 in closed form.")
+    ] = None,
+    clients: Annotated[
+        OptionalInt, typer.Option("--clients", help="Judge a random set of so many clients; all take part in training.")
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.9,
+    measure: Annotated[
+        OptionalText, typer.Option("--measure", help="What an error is: loss (the study's) or error-rate.")
+    ] = None,
+    local_rounds: Annotated[
+        OptionalInt,
+        typer.Option("--local-rounds", help="Rounds own models may train; the study's, but at least 50."),
+    ] = None,
+    local_rate: Annotated[
+        Optional[list[float]],  # noqa: UP045
+        typer.Option("--local-rate", help="Rates to try for own models (repeatable); 0.3, 1 and 3 times the study's."),
+    ] = None,
+    kernel: Annotated[
+        OptionalText,
+        typer.Option(
+            "--kernel",
+            help="Kernel regression in place of the study's model: rbf, laplace, linear, polynomial or two-layer-ntk.",
+        ),
+    ] = None,
+    lengthscale: Annotated[
+        OptionalFloat, typer.Option("--lengthscale", help="Of the kernel; the median distance between samples.")
+    ] = None,
+    sigma: Annotated[
+        OptionalFloat,
+        typer.Option("--sigma", help="Noise, for the stopping rule of linear and kernel models; measured."),
+    ] = None,
+    norm: Annotated[
+        float, typer.Option("--norm", help="Distance ||f_0 - f*||_H of the start, for the same rule.")
+    ] = 1.0,
+    figure: Annotated[
+        OptionalPath, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
+    ] = None,
+    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+) -> None:
+    """Estimate which clients of STUDY profit by joining, from their data alone.
+
+    Each client's own best model is compared with the federated one on samples that neither was trained on. A gain of 2
+    means that the federated model makes half the error.
+    """
+    from parley.advise.gain import from_study
+    from parley.core.errors import InputError
+    from parley.engine.config import load_study
+    from parley.engine.files import write_atomically
+
+    if figure is not None and figure.suffix not in _FORMATS:
+        raise InputError(f"{figure} cannot be written: a figure's name ends in {', '.join(_FORMATS)}.")
+    with _progress() as tell:
+        found = from_study(
+            load_study(study, settings or []), folds=folds, repeats=repeats, clients=clients, level=level,
+            measure=measure, local_rounds=local_rounds, local_rates=local_rate or None, kernel=kernel,
+            lengthscale=lengthscale, sigma=sigma, norm=norm, tell=tell,
+        )  # fmt: skip
+    show(found)
+    for path, text in ((csv, found.csv), (json, found.json)):
+        if path is not None:
+            with writing(path):
+                write_atomically(path, text().encode())
+    if figure is not None:
+        from parley.report.files import save_figure
+        from parley.report.gain_figure import figure as draw
+
+        with writing(figure):
+            save_figure(draw(found), figure)
+
+
+def show(found: Gains) -> None:
+    """The table, the summary and when to stop."""
+    columns = ("samples", "own error", "federated", "gain", f"{found.level:.0%} interval")
+    print_table(["client", *columns, "decision"], [_row(one) for one in found.clients], right=columns)
+    screen = console()
+    stop = found.stop
+    last = "Stopping" if stop.round is None else f"Recommended stopping round: {stop.round}"
+    paragraphs = [found.summary(), f"{last}, {stop.reason}", found.how]
+    for text in [*paragraphs, *(f"Note: {note}" for note in found.notes)]:
+        screen.print(text, markup=False)
+
+
+def _row(one: ClientGain) -> tuple[object, ...]:
+    if one.decision == "too few samples":
+        return one.client, one.samples, None, None, None, None, one.decision
+    sure = f"{one.low:.2f} - {one.high:.2f}" if one.high < 1e4 else "-"
+    return one.client, one.samples, f"{one.local_error:.3g}", f"{one.federated_error:.3g}", f"{one.gain:.2f}", sure, (
+        one.decision
+    )  # fmt: skip
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error that goes away, or a line now and then where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        spoken = time.monotonic()
+
+        def say(what: str, done: int, total: int) -> None:
+            nonlocal spoken
+            if time.monotonic() - spoken >= _QUIET:
+                spoken = time.monotonic()
+                print(f"{what}: {done} of {total}", file=screen.file, flush=True)
+
+        yield say
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
+    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
+        tasks: dict[str, object] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield tell
