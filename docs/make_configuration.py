@@ -21,7 +21,9 @@ from parley.data import datasets, partitioners
 from parley.engine.config import SECTIONS, General
 from parley.engine.data_section import loader_settings, own_settings
 from parley.engine.sections import plain
-from parley.models import models
+from parley.learn.schedules import schedules
+from parley.models import feature_maps, models
+from parley.theory.kernel.registry import kernels
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -39,6 +41,11 @@ An unknown setting is refused with the nearest one that exists. Required are onl
 On the command line, `parley list` shows the choices and `parley list algorithms fedprox` the settings of one.
 """
 
+KERNELS = """\
+The kernel of `kernel-fedavg` and `kernel-fedprox`, and of Nystrom features as `[model.map.kernel]`; x and z are samples
+as vectors. Without a name, RBF.
+"""
+
 
 def page() -> str:
     """The whole page."""
@@ -50,9 +57,13 @@ def page() -> str:
     parts.append(rows(("data set", "about", "options"), about))
     parts += ["## [data.partition]\n", choices(partitioners)]
     parts += ["## [model]\n", choices(models)]
+    parts += ["## [model.map]\n", "The features of the model `features`.\n", choices(feature_maps)]
     parts += ["## [algorithm]\n", choices(algorithms, "local-update")]
     parts += ["## [algorithm.server]\n", "Without a name, the algorithm's own default class is kept.\n"]
     parts.append(choices(server_optimizers))
+    parts += ["## [algorithm.schedule]\n", "How the step size changes with the steps a client has taken (FedALS).\n"]
+    parts.append(choices(schedules))
+    parts += ["## [algorithm.kernel]\n", KERNELS, choices(kernels)]
     for name, cls in SECTIONS.items():
         parts += [f"## [{name}]\n", f"{summary(cls)}\n", table(settings_of(cls))]
     return "\n".join(parts)

@@ -211,9 +211,12 @@ def test_a_classifier_learns_and_predicts():
     assert run.predict(texts("classes").test.x[:5]).shape == (5, 3)
 
 
-@pytest.mark.parametrize("name", ["hf-causal", "hf-classifier"])
-def test_padding_changes_nothing(name):
-    spec = models[name](config=TINY | {"max_position_embeddings": 2 * LENGTH, "vocab_size": VOCABULARY})
+BERT = {"model_type": "bert", "intermediate_size": 24} | {k: v for k, v in TINY.items() if k != "ffn_dim"}
+
+
+@pytest.mark.parametrize(("name", "config"), [("hf-causal", TINY), ("hf-classifier", TINY), ("hf-classifier", BERT)])
+def test_padding_changes_nothing(name, config):
+    spec = models[name](config=config | {"max_position_embeddings": 2 * LENGTH, "vocab_size": VOCABULARY})
     module = build_module(spec, (LENGTH,), 3, KEY).eval()
     short = torch.randint(1, VOCABULARY, (4, LENGTH), generator=KEY.torch())
     padded = torch.cat([short, torch.zeros_like(short)], 1)

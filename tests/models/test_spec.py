@@ -31,7 +31,8 @@ def sample(shape: tuple[int, ...], count: int) -> torch.Tensor:
 
 
 def test_every_registered_model_is_covered_here() -> None:
-    assert set(models.models) == set(SPECS)
+    elsewhere = {"features", "hf-causal", "hf-classifier"}  # test_feature_model.py, test_hugging_face.py
+    assert set(models.models) - elsewhere == set(SPECS)
     for name, (spec, _) in SPECS.items():
         assert models.models[name] is type(spec)
 
