@@ -13,7 +13,7 @@ from parley.core.errors import QuorumError
 from parley.data import ClientData, Dataset, Federation
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
-from parley.engine.settings import Evaluation, Sampling
+from parley.engine.settings import Evaluation, Sampling, Weights
 from parley.engine.train import Model, train
 from parley.theory.theta import Array
 
@@ -48,7 +48,7 @@ class Course:
 
 def follow(
     method: Algorithm, problem: Problem, samples: ClientData, *, rounds: int, every: int, seed: int,
-    listeners: Sequence[Listener] = (), runtime: str = "auto",
+    listeners: Sequence[Listener] = (), runtime: str = "auto", weights: Weights = "uniform",
 ) -> Course:  # fmt: skip
     """Train; the seed fixes the start, the batches and which clients are sampled, alike for all methods."""
     planned = np.unique([*range(0, rounds + 1, every), rounds]).astype(np.float64)
@@ -56,7 +56,7 @@ def follow(
     try:
         trained = train(
             method, problem.judged_by(samples), model=problem.model, rounds=rounds,
-            cohort=Sampling(problem.cohort, weights="uniform"), seed=seed, evaluation=Evaluation(every=every),
+            cohort=Sampling(problem.cohort, weights=weights), seed=seed, evaluation=Evaluation(every=every),
             listeners=listeners, runtime=runtime,
         )  # fmt: skip
     except QuorumError:  # most clients sent NaN: the setting diverges

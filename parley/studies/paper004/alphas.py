@@ -19,7 +19,7 @@ FALL = 0.02
 PAPER = {1: 0.4651, 5: 0.5201, 10: 0.5224, 25: 0.3814, 50: 0.2853, 100: 0.2817}
 """Table 2's accuracies on CIFAR-10."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a small CNN, 400 rounds, 3 seeds",
+    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds, 3 seeds",
     "paper": "CIFAR-10 and SVHN, ResNet-20, 4000 rounds, 20 seeds",
 }  # fmt: skip
 

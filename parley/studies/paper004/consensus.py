@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 2000 steps, 3 seeds",
+    "smoke": "digits", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 1500 steps, 3 seeds",
     "paper": "CIFAR-10, ResNet-20, 20,000 steps, 20 seeds",
 }  # fmt: skip
 

@@ -37,6 +37,8 @@ class Size:
     """How much is trained at a scale; rounds have tau = 5 steps."""
 
     rounds: int
+    iid: int
+    """Rounds where data are iid: half, in Table 4."""
     tuning: int
     """Rounds of a run that a rate is chosen by."""
     rates: tuple[float, ...]
@@ -58,10 +60,10 @@ class Size:
 
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(20, 10, (1 / 16, 1 / 8), 5, (0,), (1, 2, 5), 2, (1, 2, 3), 2, 10, 1),
-    "cpu": Size(400, 100, tuple(2.0**k for k in range(-8, -4)), 25, (0, 1, 2), (1, 5, 10, 25, 50, 100), 10,
+    "smoke": Size(20, 10, 10, (1 / 16, 1 / 8), 5, (0,), (1, 2, 5), 2, (1, 2, 3), 2, 10, 1),
+    "cpu": Size(300, 200, 100, tuple(2.0**k for k in range(-8, -4)), 25, (0, 1, 2), (1, 5, 10, 25, 50, 100), 10,
                 (1, 3, 5, 6), 5, 100, 2),
-    "paper": Size(4000, 4000, tuple(0.01 * 2.0**k for k in range(-4, 5)), 100, tuple(range(20)),
+    "paper": Size(4000, 2000, 2000, tuple(0.01 * 2.0**k for k in range(-4, 5)), 100, tuple(range(20)),
                   (1, 5, 10, 25, 50, 100), 10, (1, 4, 8, 12, 16, 19), 16, 100, 5),
 }  # fmt: skip
 
@@ -216,9 +218,6 @@ def _score(trial: Trial) -> float:
 
 
 def _length(arm: Arm, rounds: int, size: Size) -> tuple[int, int]:
-    """Rounds, half as many at most where data are iid (Table 4), and rounds between evaluations.
-
-    tau other than 5 takes as many steps as others do.
-    """
-    rounds = min(rounds, size.rounds // 2) if arm.iid else rounds
+    """Rounds and rounds between evaluations; another tau takes as many steps as tau = 5 does."""
+    rounds = min(rounds, size.iid) if arm.iid else rounds
     return max(rounds * TAU // arm.tau, 1), max(size.every * TAU // arm.tau, 1)
