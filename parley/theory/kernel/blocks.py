@@ -66,19 +66,23 @@ class Blocks:
     @cached_property
     def condition(self) -> float:
         """||P|| ||P^-1|| itself."""
-        multipliers = np.concatenate([self.method.multiplier(values) for values in self.eigenvalues])
-        return float(multipliers.max() / multipliers.min())
+        return float(max(m.max() for m in self._multipliers) / min(m.min() for m in self._multipliers))
 
     def apply(self, vector: Array, power: float = 1.0) -> Array:
         """P^power times a vector [N] or the columns of a matrix [N, k]."""
         result = np.empty_like(vector, dtype=np.float64)
-        for part, values, vectors in zip(self.slices, self.eigenvalues, self.eigenvectors, strict=True):
-            multiplier = self.method.multiplier(values) ** power
+        for part, own, vectors in zip(self.slices, self._multipliers, self.eigenvectors, strict=True):
+            multiplier = own**power
             rotated = vectors.T @ vector[part]
             result[part] = vectors @ (multiplier[:, None] * rotated if vector.ndim == 2 else multiplier * rotated)
         return result
 
     def block(self, client: int, power: float = 1.0) -> Array:
         """P_ii^power, [n_i, n_i]."""
-        values, vectors = self.eigenvalues[client], self.eigenvectors[client]
-        return np.asarray((vectors * self.method.multiplier(values) ** power) @ vectors.T, dtype=np.float64)
+        vectors = self.eigenvectors[client]
+        return np.asarray((vectors * self._multipliers[client] ** power) @ vectors.T, dtype=np.float64)
+
+    @cached_property
+    def _multipliers(self) -> list[Array]:
+        """P_ii's eigenvalues."""
+        return [self.method.multiplier(values) for values in self.eigenvalues]
