@@ -1,4 +1,4 @@
-"""Clients' memories: the newest in RAM while they fit, all of them on disk where they do not or a run is stored.
+"""Clients' memories: in RAM while all of them fit, on disk where they do not or a run is stored.
 
 A version is valid only with the checkpoint that accepted it. A resumed run takes, for every client, the newest version
 not after the checkpoint's round, so redone rounds and replies that were never accepted change nothing.
@@ -6,7 +6,6 @@ not after the checkpoint's round, so redone rounds and replies that were never a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,8 +29,8 @@ class Memories:
         """Without a `folder` they go with this object. `until` opens those of a round only to read them."""
         self._file = MemoryFile(folder) if until is None else MemoryFile(folder, until)
         self.budget = BUDGET if budget is None else budget
-        self._live: OrderedDict[str, Memory] = OrderedDict()
-        """Those accepted last, the oldest first."""
+        self._live: dict[str, Memory] = {}
+        """Those accepted since RAM was last made free."""
         self._bytes = 0
         self._unsaved: dict[str, int] = {}
         """Client -> round of a version that is not on disk yet."""
@@ -88,11 +87,14 @@ class Memories:
         self._bytes = 0
 
     def _make_room(self) -> None:
-        """Those accepted longest ago leave RAM where the budget is exceeded; all unsaved ones go to disk in one go."""
+        """Above the budget everything goes to disk in one go and RAM is free again.
+
+        To hold on to some would hardly save reading, as there are more of them than fit, but they would lie scattered
+        among what every round takes and frees, and keep the process larger than it need be.
+        """
         if self._bytes > self.budget:
             self._write()
-        while self._bytes > self.budget:
-            self._bytes -= nbytes(self._live.popitem(last=False)[1].tensors)
+            self._forget()
 
     def _write(self) -> None:
         if self._unsaved:

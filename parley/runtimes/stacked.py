@@ -105,12 +105,15 @@ class Stacked(Inline):
 
 
 def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]]:
-    """Groups of calls whose messages and memories have the same shapes and scalars, largest clients first."""
+    """Groups of calls whose messages and memories have the same shapes and scalars, largest clients first.
+
+    The order of names does not count: memories that come from disk have another than those still in RAM.
+    """
     known: dict[int, Hashable] = {}  # most calls carry the same message object
 
     def kind(parcel: Parcel) -> Hashable:
         if id(parcel) not in known:
-            known[id(parcel)] = (schema(parcel.tensors), tuple(sorted(parcel.scalars.items())))
+            known[id(parcel)] = (frozenset(schema(parcel.tensors)), frozenset(parcel.scalars.items()))
         return known[id(parcel)]
 
     groups: dict[Hashable, list[int]] = {}

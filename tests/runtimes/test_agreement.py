@@ -158,6 +158,26 @@ def test_large_cohorts_are_stacked_in_pieces(table):
     pieces.close()
 
 
+def test_memories_that_name_their_tensors_in_another_order_are_stacked_together(table):
+    """Those that come from disk do, each in its own."""
+    task = make_task(table, mlp(5), 0)
+    runtime, _ = open_runtime("stacked", Job(LocalOnly(batch=5), task, table))
+    memory = Memory.of(model=task.initial())
+    other = Memory(dict(reversed(memory.tensors.items())))
+    together = runtime._stack
+    stacks: list[int] = []
+    runtime._stack = lambda calls, data: stacks.append(len(calls)) or together(calls, data)
+
+    def trained(memories: list[Memory]) -> list[dict[str, torch.Tensor]]:
+        calls = [Call(c, Message(), own, Key(0).fold(c)) for c, own in zip(table.ids, memories, strict=True)]
+        return [reply.memory.tensors for reply in runtime.run(calls)]
+
+    for one, again in zip(trained([memory] * 6), trained([memory, other] * 3), strict=True):
+        assert all(torch.equal(value, again[name]) for name, value in one.items())
+    assert stacks == [6, 6]
+    runtime.close()
+
+
 class Stubborn(FedAvg):
     stackable = False
 
