@@ -10,6 +10,7 @@ from parley.report.looks import FAINT, INK, PALETTE, clean, panel
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _DASHES = {
@@ -32,8 +33,10 @@ class Panel:
     across_scale: Literal["linear", "log"] = "linear"
     upright: Mapping[float, str] = field(default_factory=dict)
     """Where to draw a vertical line, and what it says."""
-    level: float | None = None
-    """Where to draw a horizontal line."""
+    levels: Sequence[float] = ()
+    """Where to draw horizontal lines."""
+    from_zero: bool = False
+    """Whether the vertical axis starts at zero."""
 
 
 def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
@@ -47,13 +50,18 @@ def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
     for axes, shown in zip(grid.ravel(), panels, strict=True):
         for (name, values), colour in zip(shown.curves.items(), PALETTE, strict=False):
             axes.plot(shown.x, values, color=colour, linewidth=2.2, linestyle=_DASHES.get(name, "-"), label=name)
+        for level in shown.levels:
+            axes.axhline(level, color=FAINT, linewidth=1.2, zorder=1)
         axes.set_yscale(shown.scale)
         axes.set_xscale(shown.across_scale)
+        if shown.from_zero:
+            axes.set_ylim(bottom=0)
         clean(axes)
         axes.minorticks_off()
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                _number(axis)
         panel(axes, shown.name, shown.across)
-        if shown.level is not None:
-            axes.axhline(shown.level, color=FAINT, linewidth=1.2)
         for place, words in shown.upright.items():
             axes.axvline(place, color=FAINT, linewidth=1.2, linestyle=(0, (1, 1.5)))
             across = float(axes.transAxes.inverted().transform(axes.transData.transform((place, 1.0)))[0])
@@ -66,3 +74,13 @@ def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=11, labelcolor=INK)
     figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=14, fontweight="bold")
     return figure
+
+
+def _number(axis: Axis) -> None:
+    """Ticks between the powers of ten where an axis spans less than two of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    low, high = axis.get_view_interval()
+    if high / low < 100:
+        axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -98,7 +98,7 @@ def fig4(scale: Scale, context: Context) -> Result:
     panels = [
         Panel(
             f"data-{kind} client, n = {n}", "heterogeneity Gamma", GAMMAS, curves[kind], "log", "log",
-            {theory[kind]: f"theory: {theory[kind]:.2g}"}, 1.0,
+            {theory[kind]: f"theory: {theory[kind]:.2g}"}, (1.0,),
         )
         for kind, n in (("scarce", 50), ("rich", 500))
     ]  # fmt: skip
