@@ -29,6 +29,8 @@ _NAMES = {
     "parley.algorithms.fedals": ("FedALS", "FedALSScaffold"),
     "parley.algorithms.feddyn": ("FedDyn",),
     "parley.algorithms.fednova": ("FedNova",),
+    "parley.algorithms.kernel": ("KernelFedAvg", "KernelFedProx"),
+    "parley.algorithms.kernel_features": ("FeatureFedAvg", "FeatureFedProx"),
     "parley.algorithms.scaffold": ("Scaffold",),
     "parley.algorithms.server": ("Adagrad", "Adam", "Descent", "HeavyBall", "Nesterov", "Yogi"),
     "parley.core.errors": ("InputError", "ParleyError", "QuorumError", "UnsupportedError", "WireError"),

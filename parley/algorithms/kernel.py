@@ -33,7 +33,7 @@ from torch import Tensor
 
 from parley.algorithms.least_squares import LeastSquares, SampleSpace, descend, targets_of
 from parley.algorithms.protocol import Cohort, Exchange, Reply, algorithm
-from parley.core.errors import WireError
+from parley.core.errors import InputError, WireError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.threads import one_thread
@@ -137,6 +137,12 @@ class OnPoints(LeastSquares):
             return f + torch.from_numpy(learned).reshape(f.shape)
 
         return predict
+
+    def weights(self, task: Task, state: State) -> Tree:
+        raise InputError(
+            f"what {type(self).__name__} learns is a function on the clients' points, so there is no module to take "
+            'out: use "parley predict", or train on features, which can be exported.'
+        )
 
 
 @algorithm("kernel-fedavg")

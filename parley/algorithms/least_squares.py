@@ -104,7 +104,8 @@ class SampleSpace:
 
     @classmethod
     def of(cls, kernel: Kernel, points: Array, targets: Array, values: Array, batch: int | None) -> SampleSpace:
-        matrix, parts = kernel(points, points), _batches(len(points), batch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix, parts = kernel(points, points), _batches(len(points), batch)
         if not np.isfinite(matrix).all():
             raise InputError("the kernel is not finite at its points; rescale the data.")
         return cls(matrix, parts, [targets[p] for p in parts], values.copy(), np.zeros_like(values))

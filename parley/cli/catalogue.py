@@ -16,8 +16,8 @@ def show(
     kind: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="algorithms, models, partitioners, data-sets, server-optimizers, schedules, losses, runtimes or "
-            "studies.",
+            help="algorithms, models, partitioners, data-sets, server-optimizers, schedules, losses, runtimes, "
+            "kernels, feature-maps or studies.",
             metavar="[KIND]",
         ),
     ] = None,
@@ -76,6 +76,16 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
         return {name: schedules[name] for name in schedules}
 
+    def kernels() -> Mapping[str, Any]:
+        from parley.theory.kernel.registry import kernels
+
+        return {name: kernels[name] for name in kernels}
+
+    def feature_maps() -> Mapping[str, Any]:
+        from parley.models import feature_maps
+
+        return {name: feature_maps[name] for name in feature_maps}
+
     def losses() -> Mapping[str, Any]:
         from parley.learn.losses import losses
 
@@ -94,7 +104,7 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
     return {
         "algorithms": algorithms, "models": models, "partitioners": partitioners, "data-sets": data_sets,
         "server-optimizers": server_optimizers, "schedules": schedules, "losses": losses, "runtimes": runtimes,
-        "studies": studies,
+        "kernels": kernels, "feature-maps": feature_maps, "studies": studies,
     }  # fmt: skip
 
 

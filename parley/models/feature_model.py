@@ -51,7 +51,7 @@ class FeatureModel(nn.Module):
         phi: Any = self.phi
         if self.arrays:
             phi = replace(phi, **{name: self.get_parameter(name).numpy() for name in self.arrays})
-        with one_thread():
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):
             return torch.from_numpy(np.ascontiguousarray(phi(points_of(x))))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from parley.core.errors import InputError, nearest
 from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
+from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import Rule, check_rule, load_rule
@@ -27,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 RUNTIMES = ("inline", "stacked")
-_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences)
+_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences, regression)
 
 
 def cases(method: str | None = None) -> list[Case]:
@@ -47,4 +48,5 @@ def conformance(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -
     """Check after check, as they are made."""
     for case in cases(method):
         for runtime in runtimes:
-            yield case.check(runtime)
+            if case.stackable or runtime != "stacked":
+                yield case.check(runtime)

@@ -24,6 +24,7 @@ class Case:
     measure: Callable[[str], float]
     tolerance: float = TOLERANCE
     stackable: bool = True
+    """The runtime 'stacked' takes the method too."""
 
     def check(self, runtime: str) -> Check:
         return at_most(f"{self.method}: {self.statement} ({runtime})", self.measure(runtime), self.tolerance)
