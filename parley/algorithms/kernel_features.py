@@ -59,7 +59,7 @@ class OnFeatures(LeastSquares, OneExchange):
         y, phi = targets_of(task, data.y), task.module.features(data.x)
         check_finite(phi.numpy(), "its features")
         with one_thread():
-            space = FeatureSpace.of(phi.numpy(), y, theta.numpy().T, self.batch)
+            space = FeatureSpace.of(phi.numpy(), y, theta.numpy().T, self.batch, self.method)
             descend(space, self.method, len(data))
         moved = theta - torch.from_numpy(np.ascontiguousarray(space.theta.T))
         return Reply(Message.of(update={name: moved}), observed={"loss": task.loss(phi @ theta.T, data.y).mean()})

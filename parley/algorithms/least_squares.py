@@ -82,6 +82,9 @@ class Space(Protocol):
     def gram(self, batch: int) -> Array:
         """K_B, [b, b]."""
 
+    def trace(self, batch: int) -> float:
+        """Of K_B."""
+
     def values(self, batch: int) -> Array:
         """f at the batch's points, [b, outputs]."""
 
@@ -114,6 +117,9 @@ class SampleSpace:
         part = self.batches[batch]
         return self.matrix[part, part]
 
+    def trace(self, batch: int) -> float:
+        return float(np.trace(self.gram(batch)))
+
     def values(self, batch: int) -> Array:
         return self.f[self.batches[batch]]
 
@@ -125,7 +131,7 @@ class SampleSpace:
 
 @dataclass
 class FeatureSpace:
-    """f = theta phi(x), as theta. A batch of more samples than features is replaced by as many rows as features."""
+    """f = theta phi(x), as theta."""
 
     features: list[Array]
     """phi at each batch's points, [b, d]."""
@@ -134,13 +140,19 @@ class FeatureSpace:
     """[d, outputs]."""
 
     @classmethod
-    def of(cls, features: Array, targets: Array, theta: Array, batch: int | None) -> FeatureSpace:
-        parts = [_compressed(features[part], targets[part]) for part in _batches(len(features), batch)]
+    def of(cls, features: Array, targets: Array, theta: Array, batch: int | None, method: Method) -> FeatureSpace:
+        parts = [(features[part], targets[part]) for part in _batches(len(features), batch)]
+        if isinstance(method, FedProx) or method.s > features.shape[1]:
+            parts = [_compressed(*part) for part in parts]
         return cls([phi for phi, _ in parts], [y for _, y in parts], theta.copy())
 
     def gram(self, batch: int) -> Array:
+        """K_B, or Phi_B'Phi_B where that is smaller: it has the same eigenvalues but for zeros."""
         phi = self.features[batch]
-        return np.asarray(phi @ phi.T, dtype=np.float64)
+        return np.asarray(phi @ phi.T if phi.shape[0] <= phi.shape[1] else phi.T @ phi, dtype=np.float64)
+
+    def trace(self, batch: int) -> float:
+        return float(np.square(self.features[batch]).sum())
 
     def values(self, batch: int) -> Array:
         return np.asarray(self.features[batch] @ self.theta, dtype=np.float64)
@@ -152,27 +164,26 @@ class FeatureSpace:
 def descend(space: Space, method: Method, n: int) -> None:
     """The client's round, in place; `n` is its number of samples. Refuses steps that are too large for FedAvg."""
     closed = len(space.targets) == 1 and method.s > len(space.targets[0])
-    steps = [_step(space.gram(batch) / n, method, n, closed) for batch in range(len(space.targets))]
+    steps = [_step(space, batch, method, n, closed) for batch in range(len(space.targets))]
     for _ in range(1 if closed else method.s):
         for batch, (step, targets) in enumerate(zip(steps, space.targets, strict=True)):
             space.add(batch, step(targets - space.values(batch)))
 
 
-def _step(gram: Array, method: Method, n: int, closed: bool) -> Step:
-    """The step on a batch whose K_B / n_i is `gram`."""
+def _step(space: Space, batch: int, method: Method, n: int, closed: bool) -> Step:
     rate = method.eta / n
     if isinstance(method, FedProx):
-        factor = cho_factor(np.eye(len(gram)) + method.eta * gram, check_finite=False)
+        gram = space.gram(batch)
+        factor = cho_factor(np.eye(len(gram)) + rate * gram, check_finite=False)
         return lambda residual: np.asarray(cho_solve(factor, rate * residual, check_finite=False), dtype=np.float64)
-    if closed:
-        values, vectors = psd_eigh(gram, "the kernel matrix")
+    # The trace bounds the norm and costs little; for kernels with k(x, x) = 1 it settles the matter.
+    if closed or not rate * space.trace(batch) < 1:
+        values, vectors = psd_eigh(space.gram(batch) / n, "the kernel matrix")
         method.check(method.eta * float(values[-1]))
-        multiplier = rate * method.multiplier(values)[:, None]
-        return lambda residual: np.asarray(vectors @ (multiplier * (vectors.T @ residual)), dtype=np.float64)
-    # The trace bounds the norm and costs nothing; for kernels with k(x, x) = 1 it settles the matter.
-    if not method.eta * float(np.trace(gram)) < 1:
-        method.check(method.eta * float(psd_eigh(gram, "the kernel matrix")[0][-1]))
-    return lambda residual: rate * residual
+    if not closed:
+        return lambda residual: rate * residual
+    multiplier = rate * method.multiplier(values)[:, None]
+    return lambda residual: np.asarray(vectors @ (multiplier * (vectors.T @ residual)), dtype=np.float64)
 
 
 def _compressed(features: Array, targets: Array) -> tuple[Array, Array]:

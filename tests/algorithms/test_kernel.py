@@ -412,13 +412,13 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def step_of_the_batch(patch: pytest.MonkeyPatch) -> None:
     """eta / B in place of eta / n_i."""
     step = least_squares._step
-    patch.setattr(least_squares, "_step", lambda gram, method, n, closed: step(gram, method, len(gram), closed))
+    patch.setattr(least_squares, "_step", lambda space, b, method, n, closed: step(space, b, method, 2, closed))
 
 
 def prox_without_its_share(patch: pytest.MonkeyPatch) -> None:
     """(I + eta K_B) with K_B not divided by n_i."""
-    step = least_squares._step
-    patch.setattr(least_squares, "_step", lambda gram, method, n, closed: step(gram * n, method, n, closed))
+    for space in (least_squares.SampleSpace, least_squares.FeatureSpace):
+        patch.setattr(space, "gram", lambda self, batch, gram=space.gram: 5 * gram(self, batch))
 
 
 def frozen_values(patch: pytest.MonkeyPatch) -> None:
