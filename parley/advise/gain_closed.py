@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import TypeGuard
 
 import numpy as np
 from scipy.linalg import eigh
@@ -12,7 +13,8 @@ from scipy.spatial.distance import pdist
 
 from parley.advise.gain_folds import Array, Setup, Tell, looked_at
 from parley.advise.gain_stop import StopAdvice, by_rule, linear_rule
-from parley.algorithms.local_update import MAML, LocalUpdate
+from parley.algorithms.local_update import LocalUpdate
+from parley.algorithms.protocol import Algorithm
 from parley.algorithms.server import Descent
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
@@ -39,6 +41,10 @@ KERNELS = ("rbf", "laplace", "linear", "polynomial", "two-layer-ntk")
 LARGEST = 5000
 """Samples up to which kernels are taken."""
 _SEEN = 500
+_COURSE = ("prepare", "round", "broadcast", "client", "local", "aggregate")
+_UNDERSTOOD = (
+    "lr", "steps", "epochs", "batch", "theta", "alpha", "server", "form", "order", "optimizer", "options"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LeastSquares | N
 def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float | None:
     """eta * s: how far one round goes along the gradient of half the squares, on average; None if not SGD."""
     method = setup.algorithm
-    if not isinstance(method, LocalUpdate) or isinstance(method, MAML) or method.optimizer != "sgd":
+    if not _plain(method):
         return None
     weights = np.asarray(sizes) / np.sum(sizes)
     steps = float(weights @ [method.work().count(n) for n in sizes]) if method.theta == "all" else 1.0
@@ -119,15 +125,23 @@ def exact_method(setup: Setup, scale: float) -> FedAvg | None:
     """The study's algorithm as paper 000's FedAvg; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
     everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme == "without-replacement"
-    if not isinstance(method, LocalUpdate) or isinstance(method, MAML):
+    if not _plain(method):
         return None
-    plain = LocalOptimizer(method.optimizer, method.lr, method.options).plain and not method.alpha
-    averages = type(method.server) is Descent and method.server.lr == (1.0 if method.form == "delta" else method.lr)
-    whole = method.batch is None and method.theta == "all"
+    averages = method.server.lr == (1.0 if method.form == "delta" else method.lr)
+    whole = method.batch is None and method.theta == "all" and not method.alpha
     quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
-    if not (everyone and sampling.weights == "size" and plain and averages and whole and quiet and method.lr > 0):
+    if not (everyone and sampling.weights == "size" and averages and whole and quiet and method.lr > 0):
         return None
     return FedAvg(eta=scale * method.lr, s=method.work().count(1))
+
+
+def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
+    """Local SGD and an average, nothing a subclass or a setting unknown here would change."""
+    if not isinstance(method, LocalUpdate) or method.pooled or type(method.server) is not Descent:
+        return False
+    own = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
+    usual = all(getattr(method, f.name) == f.default for f in fields(method) if f.name not in _UNDERSTOOD)
+    return own and usual and LocalOptimizer(method.optimizer, method.lr, method.options).plain
 
 
 def linear_gains(

@@ -23,6 +23,8 @@ Verdict: TypeAlias = Literal["gains", "loses", "undecided"]
 
 FEWEST = 3
 """Groups, hence samples, below which there is no interval."""
+_WIDEST = 300.0
+"""Half an interval's width at most, as a logarithm, so that its ends stay finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ def gain_from_losses(repeats: Sequence[HeldOut], level: float = 0.9, counts: boo
         differing = float(np.abs(local - federated).sum()) + 1.0
         variance = max(variance, differing / (sums[0] * sums[1]))
     spread, centre = float(np.sqrt(variance)), float(np.log(gain))
-    width = float(student.ppf((1 + level) / 2, groups - 1)) * spread
+    width = min(float(student.ppf((1 + level) / 2, groups - 1)) * spread, _WIDEST)
     # Losses that never vary leave no spread; then the sign is certain unless the gain is 1 exactly.
     p = float(2 * student.sf(abs(centre) / spread, groups - 1)) if spread > 0 else float(centre == 0)
     return GainEstimate(n, *means, gain, float(np.exp(centre - width)), float(np.exp(centre + width)), p)
