@@ -1,0 +1,129 @@
+"""What paper 001's printed bounds get wrong, and that the repaired ones hold (docs/pareto.md has the proofs).
+
+Lemma 5, and with it Theorem 4 and Corollary 1, fails from two dimensions on: two clients whose steep directions differ
+by a small angle drift farther than 8 C Delta. Theorem 3 fails with momentum: heavy ball first loses ground.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parley.core.key import Key
+from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
+from parley.studies.paper001.looks import SERVER_NAMES
+from parley.theory.condition import log_distortion_spread
+from parley.theory.distance import Distances, distances, drift_bound
+from parley.theory.servers import SERVERS, error_factors, transient, tune
+from parley.theory.spectra import random_clients
+from parley.theory.surrogate import All, Last, Quadratics
+from parley.theory.theta import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PROBLEMS: dict[Scale, int] = {"smoke": 100, "cpu": 2000}
+KAPPA, ROUNDS = 100.0, 10
+"""Where heavy ball is 19 times above the printed bound."""
+
+
+@study("001/bounds", scales={scale: f"{count} random federations" for scale, count in _PROBLEMS.items()})
+def bounds(scale: Scale, context: Context) -> Result:
+    """The printed bounds on the distance of the minimisers and on momentum fail; the repaired ones hold."""
+    found = distances(two_clients(0.0399), 4e-4, All(2))
+    checks: list[Check] = [
+        near("two clients: distance of the minimisers", found.actual, 2.16, absolute=0.005),
+        near("two clients: the printed bound on it", found.printed_in_paper, 0.445, absolute=0.0005),
+        at_most("two clients: distance over the repaired bound", found.actual / found.corrected, 1.0),
+    ]
+    work = context.track(range(_PROBLEMS[scale]), "federations")
+    ratios = np.array([_ratios(Key(0).fold("001/bounds", number).numpy()) for number in work])
+    names = ("||.||", "||.||_Abar", "||.|| from L, mu and C alone")
+    for name, worst in zip(names, ratios.max(axis=0), strict=True):
+        checks.append(at_most(f"random federations: {name} over the repaired bound, at most", worst, 1.0 + 1e-9))
+    checks += [_one_dimension(), *[check for server in SERVERS for check in _momentum(server)]]
+    angles = np.linspace(0.0, 0.12, 241)
+    swept = [distances(two_clients(float(angle)), 4e-4, All(2)) for angle in angles]
+    data = {"angle": angles, "distance": [one.actual for one in swept]}
+    data |= {"printed": [one.printed_in_paper for one in swept], "repaired": [one.corrected for one in swept]}
+    return context.result(checks, {"bounds": _figure(angles, swept)}, data)
+
+
+def two_clients(angle: float) -> Quadratics:
+    """A_1 = diag(1000, 1), A_2 the same turned by `angle`; optima of length 1, opposite to each other, in between."""
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    between = 0.0349 / 0.0399 * angle
+    A, c = np.diag([1000.0, 1.0]), np.array([np.cos(between), np.sin(between)])
+    return Quadratics(np.stack([A, turn @ A @ turn.T]), np.stack([c, -c]))
+
+
+def _ratios(rng: np.random.Generator) -> tuple[float, float, float]:
+    """Distances over their repaired bounds on one random federation."""
+    clients = random_clients(
+        int(rng.integers(1, 9)), int(rng.integers(2, 9)), 10 ** rng.uniform(0, 4), rng, 10 ** rng.uniform(-2, 1)
+    )
+    gamma, K = float(rng.uniform(0.01, 0.99)) / clients.L, int(10 ** rng.uniform(0.31, 4))
+    own = distances(clients, gamma, All(K))
+    known = float(drift_bound(log_distortion_spread(clients.L, clients.mu, gamma, K), clients.kappa0, clients.C))
+    tiny = 1e-12
+    return (
+        own.actual / (own.corrected + tiny),
+        own.actual_energy / (own.corrected_energy + tiny),
+        own.actual / (known + tiny),
+    )
+
+
+def _one_dimension() -> Check:
+    """Appendix C.2: in one dimension Lemma 12 is attained."""
+    clients = Quadratics(np.array([[[4.0]], [[1.0]]]), np.array([[1.0], [-1.0]]), np.array([1 - 1e-6, 1e-6]))
+    own = distances(clients, 1 / 8, Last(1000))
+    assert own.one_dimension is not None
+    return near("one dimension: distance over Lemma 12's bound", own.actual / own.one_dimension, 1.0, absolute=1e-5)
+
+
+def _worst(server: str, rounds: int) -> float:
+    """The largest factor of the error over all spectra in [1, KAPPA] at a round of the tuned server."""
+    setting = tune(server, KAPPA, 1.0)
+    values = np.linspace(1.0, KAPPA, 2001)
+    return float(np.abs(error_factors(server, setting.eta, setting.momentum, values, rounds)).max())
+
+
+def _momentum(server: str) -> list[Check]:
+    rho = tune(server, KAPPA, 1.0).rho
+    over, name = _worst(server, ROUNDS) / rho**ROUNDS, SERVER_NAMES[server]
+    repaired = float(transient(rho, ROUNDS, server))
+    checks = [near(f"{name}: error at round {ROUNDS} over rho^{ROUNDS}, at worst", over, repaired, relative=1e-6)]
+    if server == "heavy-ball":
+        checks.append(at_least(f"{name}: the printed bound is too small by a factor of", over, 19.0))
+    return checks
+
+
+def _figure(angles: Array, swept: list[Distances]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    result = Figure(figsize=(11, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    left, right = result.subplots(1, 2)
+    for name, values, colour, dashes in (
+        ("repaired bound", [one.corrected for one in swept], PALETTE[2], "-"),
+        ("distance of the minimisers", [one.actual for one in swept], INK, "-"),
+        ("printed bound, 8C$\\Delta$", [one.printed_in_paper for one in swept], PALETTE[1], (0, (4, 2))),
+    ):
+        left.plot(angles, values, color=colour, linestyle=dashes, linewidth=2.4, label=name)
+    left.axvline(0.0399, color=FAINT, linewidth=1, linestyle=(0, (2, 3)), zorder=1)
+    panel(left, "Two clients, $\\kappa_0$ = 1000, K = 2", "angle between their steep directions")
+    left.set_ylim(bottom=0)
+    rounds, rho = np.arange(41), tune("heavy-ball", KAPPA, 1.0).rho
+    right.plot(rounds, transient(rho, rounds, "heavy-ball") * rho**rounds, color=PALETTE[2], linewidth=5,
+               label="repaired: (1 + (1+$\\rho$)T) $\\rho^T$")  # fmt: skip
+    right.plot(rounds, [_worst("heavy-ball", int(t)) for t in rounds], color=INK, linewidth=2, label="worst error left")
+    right.plot(rounds, rho**rounds, color=PALETTE[1], linestyle=(0, (4, 2)), linewidth=2.4, label="printed: $\\rho^T$")
+    right.set_yscale("log")
+    panel(right, "Heavy ball, $\\kappa$ = 100", "round T")
+    for axes in (left, right):
+        clean(axes, "both")
+        axes.minorticks_off()
+        axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc="best")
+    return result
