@@ -42,10 +42,11 @@ def fig1(scale: Scale, context: Context) -> Result:
     bends = []
     for colour, L in enumerate((5.0, 50.0)):
         over_k = family_frontier(L, 1.0, gamma=0.01, K=counts(scale))
-        steps = (1 - np.geomspace(1, 1e-12, POINTS[scale])) / L
+        ends = np.geomspace(1e-12, 0.5, POINTS[scale] // 2)
+        steps = np.concatenate([[0.0], ends, 1 - ends[::-1]]) / L  # dense towards both 0 and 1/L
         over_gamma = family_frontier(L, 1.0, gamma=steps, K=100)
-        by_k.append(Curve.of(f"L = {L:g}", over_k, colour))
-        by_gamma.append(Curve.of(f"L = {L:g}", over_gamma, colour))
+        by_k.append(Curve.of(f"$L/\\mu$ = {L:g}", over_k, colour))
+        by_gamma.append(Curve.of(f"$L/\\mu$ = {L:g}", over_gamma, colour))
         last = L / (L * -np.expm1(100 * np.log1p(-1 / L)))  # kappa at gamma = 1/L: phi(L) = L, phi(1) a geometric sum
         checks += [
             at_most(f"L = {L:g}: off the closed form, varying K", off(over_k), EXACT),
@@ -58,7 +59,8 @@ def fig1(scale: Scale, context: Context) -> Result:
         bends.append(_bend(over_k))
     checks.append(at_least("L = 50: varying gamma stays away from rho = 0 by", by_gamma[1].rho.min(), 0.05))
     checks.append(at_least("bend of the frontier, L = 50 over L = 5", bends[1] / bends[0], 1.5))
-    return context.result(checks, {"frontiers": panels(parts)}, numbers(parts))
+    headline = "K and $\\gamma$ walk along one frontier; only K reaches one-shot averaging"
+    return context.result(checks, {"frontiers": panels(parts, headline)}, numbers(parts))
 
 
 @study("001/fig2", scales=SCALES)
@@ -69,7 +71,7 @@ def fig2(scale: Scale, context: Context) -> Result:
     gains = []
     for L in (2.0, 10.0, 100.0):
         made = {server: family_frontier(L, 1.0, 0.5 / L, counts(scale), server=server) for server in SERVERS}
-        parts[f"L = {L:g}"] = [
+        parts[f"$L/\\mu$ = {L:g}"] = [
             Curve.of(SERVER_NAMES[server], own, colour) for colour, (server, own) in enumerate(made.items())
         ]
         inside = made["none"].rho > 1e-6
@@ -86,7 +88,9 @@ def fig2(scale: Scale, context: Context) -> Result:
             at_most(f"L = {L:g}: gain of momentum at K = 10^6", float(made["none"].rho[-1] - ball.rho[-1]), 1e-9),
         ]
     checks.append(at_least("rounds saved by heavy ball at K = 1, least growth with L", _least_growth(gains), 1.5))
-    return context.result(checks, {"frontiers": panels(parts)}, numbers(parts) | {"rounds_saved": gains})
+    headline = "Heavy ball beats Nesterov beats no momentum, and its frontier is symmetric about $\\rho$ = $\\Delta$"
+    figure = panels(parts, headline, symmetry=True)
+    return context.result(checks, {"frontiers": figure}, numbers(parts) | {"rounds_saved": gains})
 
 
 @study("001/fig3", scales=SCALES)
@@ -94,13 +98,7 @@ def fig3(scale: Scale, context: Context) -> Result:
     """A proximal term only shortens the frontier: FedProx's is a subset of FedAvg's."""
     L, strengths = 10.0, (0.0, 0.5, 1.0, 5.0)
     made = {a: family_frontier(L, 1.0, 0.5 / (L + a), counts(scale), alpha=a) for a in strengths}
-    parts = {
-        f"$\\alpha$ = {a:g}": [
-            Curve.of("$\\alpha$ = 0", made[0.0], 6, "dashed"),
-            Curve.of(f"$\\alpha$ = {a:g}", own, place),
-        ]
-        for place, (a, own) in enumerate(made.items())
-    }
+    parts = {"L = 10": [_nested(a, own, place) for place, (a, own) in enumerate(made.items())]}
     checks = [at_most(f"alpha = {a:g}: off the frontier of alpha = 0", off(own), EXACT) for a, own in made.items()]
     for a, own in made.items():
         # K -> infinity: phi(lam) = lam / (gamma (lam + alpha)).
@@ -108,7 +106,8 @@ def fig3(scale: Scale, context: Context) -> Result:
         checks.append(near(f"alpha = {a:g}: smallest rho", own.rho.min(), limit, absolute=1e-9))
     ends = [float(own.rho.min()) for own in made.values()]
     checks.append(at_least("least growth of the smallest rho with alpha", min(b - a for a, b in pairwise(ends)), 0.05))
-    return context.result(checks, {"frontiers": panels(parts, columns=2)}, numbers(parts))
+    figure = panels(parts, "A proximal term only shortens the frontier")
+    return context.result(checks, {"frontiers": figure}, numbers(parts))
 
 
 @study("001/fig4", scales=SCALES)
@@ -123,37 +122,45 @@ def fig4(scale: Scale, context: Context) -> Result:
         fedavg = family_frontier(L, 1.0, 0.001, K, server=server)
         maml = family_frontier(L, 1.0, 0.5 / (L * K), K, server=server, family="maml")
         name = SERVER_NAMES[server]
-        parts[name] = [Curve.of("FedAvg", fedavg, colour, "dashed"), Curve.of("MAML", maml, colour)]
+        parts[name] = [
+            Curve.of("FedAvg", fedavg, colour, "dashed"), Curve.of("MAML, $\\gamma$ = 1/(2KL)", maml, colour, "wide")
+        ]  # fmt: skip
         checks += [
             at_most(f"{name}: FedAvg off the closed form", off(fedavg), EXACT),
             at_most(f"{name}: MAML off the closed form", off(maml), EXACT),
             near(f"{name}: MAML's smallest rho", maml.rho.min(), float(rate(limit, server)), absolute=1e-5),
             at_most(f"{name}: FedAvg's smallest rho", fedavg.rho.min(), 1e-6),
         ]
-    return context.result(checks, {"frontiers": panels(parts)}, numbers(parts))
+    figure = panels(parts, "While $\\gamma$ < 1/(KL), MAML stays on a part of FedAvg's frontier")
+    return context.result(checks, {"frontiers": figure}, numbers(parts))
 
 
 @study("001/fig9", scales=SCALES)
 def fig9(scale: Scale, context: Context) -> Result:
     """A proximal term hardly moves MAML along its frontier within gamma < 1/(K L + alpha), and never off it."""
     L, gamma = 10.0, 1e-7
-    parts: dict[str, list[Curve]] = {}
+    whole = family_frontier(L, 1.0, 0.001, counts(scale))
+    curves = [Curve.of("FedAvg", whole, 6, "dashed")]
     checks: list[Check] = []
     ends = []
     for place, alpha in enumerate((0.0, 0.5, 1.0, 10.0)):
         K = counts(scale) * (1 - 2e-6)  # gamma (K L + alpha) < 1
         own = family_frontier(L, 1.0, gamma, np.maximum(K, 1), alpha=alpha, family="maml")
-        whole = family_frontier(L, 1.0, 0.001, counts(scale))
-        parts[f"$\\alpha$ = {alpha:g}"] = [
-            Curve.of("FedAvg", whole, 6, "dashed"), Curve.of(f"MAML, $\\alpha$ = {alpha:g}", own, place)
-        ]  # fmt: skip
+        curves.append(_nested(alpha, own, place, "MAML, "))
         checks.append(at_most(f"alpha = {alpha:g}: off the closed form", off(own), EXACT))
         ends.append(float(own.rho.min()))
     # (1 - gamma (L + alpha))^(K - 1) against (1 - gamma (mu + alpha))^(K - 1) at K gamma = 1/L: e^-(1 - mu/L).
     limit = float(rate(np.log(L) - (1 - 1 / L)))
     checks.append(near("smallest rho without a proximal term", ends[0], limit, absolute=1e-5))
     checks.append(at_most("shift of the smallest rho by alpha up to 10", max(ends) - min(ends), 1e-5))
-    return context.result(checks, {"frontiers": panels(parts, columns=2)}, numbers(parts))
+    parts = {"L = 10": curves}
+    figure = panels(parts, "A proximal term moves MAML\nneither off its frontier nor along it")
+    return context.result(checks, {"frontiers": figure}, numbers(parts))
+
+
+def _nested(alpha: float, frontier: Frontier, place: int, family: str = "") -> Curve:
+    """Curves that lie on each other: the later, the thinner."""
+    return Curve.of(f"{family}$\\alpha$ = {alpha:g}", frontier, place, width=(11.0, 7.5, 4.5, 1.8)[place])
 
 
 def _bend(frontier: Frontier) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from parley.report.looks import INK, PALETTE, clean, panel
+from parley.report.looks import FAINT, INK, PALETTE, clean, panel
 from parley.theory.frontier import Frontier
 from parley.theory.theta import Array
 
@@ -18,51 +18,69 @@ SERVER_NAMES = {"none": "no momentum", "nesterov": "Nesterov", "heavy-ball": "he
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a panel; `mark` draws single points (a cusp, an end) instead."""
+    """One line of a panel, or single points of it."""
 
     name: str
     rho: Array
     delta: Array
     colour: int = 0
     look: str = "solid"
-    """solid, dashed (behind the others), dots, or mark."""
+    """solid, wide, thin (on top), dashed (behind the others), dot or ring."""
+    width: float | None = None
+    """Instead of the look's own line width."""
 
     @classmethod
-    def of(cls, name: str, frontier: Frontier, colour: int = 0, look: str = "solid") -> Curve:
-        return cls(name, frontier.rho, frontier.delta, colour, look)
+    def of(
+        cls, name: str, frontier: Frontier, colour: int = 0, look: str = "solid", width: float | None = None
+    ) -> Curve:
+        return cls(name, frontier.rho, frontier.delta, colour, look, width)
+
+    @property
+    def style(self) -> dict[str, Any]:
+        style = {"color": PALETTE[self.colour % len(PALETTE)], "label": self.name} | _LOOKS[self.look]
+        if self.look == "ring":
+            style |= {"markeredgecolor": style["color"]}
+        return style if self.width is None else style | {"linewidth": self.width}
 
 
+_POINT = {"linewidth": 0, "marker": "o", "markersize": 8, "zorder": 6}
 _LOOKS: dict[str, dict[str, Any]] = {
-    "solid": {"linewidth": 2.2, "zorder": 3, "solid_capstyle": "round"},
+    "solid": {"linewidth": 2.4, "zorder": 3, "solid_capstyle": "round"},
+    "wide": {"linewidth": 4.5, "zorder": 3, "solid_capstyle": "round"},
+    "thin": {"linewidth": 1.5, "zorder": 4, "solid_capstyle": "round"},
     "dashed": {"linewidth": 1.8, "linestyle": (0, (4, 2)), "zorder": 2},
-    "dots": {"linewidth": 0, "marker": "o", "markersize": 2.6, "zorder": 4},
-    "mark": {"linewidth": 0, "marker": "o", "markersize": 8, "markeredgecolor": "white", "zorder": 5},
+    "dot": _POINT | {"markeredgecolor": "white"},
+    "ring": _POINT | {"markerfacecolor": "white", "markeredgewidth": 2.0},
 }
 
 
-def panels(parts: Mapping[str, Sequence[Curve]], columns: int = 3, top: float = 1.0) -> Figure:
-    """One panel per part, each with its legend; all share their axes' limits."""
+def panels(parts: Mapping[str, Sequence[Curve]], headline: str, columns: int = 3, symmetry: bool = False) -> Figure:
+    """One panel per part with its legend, on the same axes, below what they show; `symmetry` draws rho = Delta."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     columns = min(columns, len(parts))
     rows = -(-len(parts) // columns)
-    size = (4.1 * columns + 0.4, 3.9 * rows)
+    side = 5.2 if columns == 1 else 4.1
+    size = (side * columns + 0.5, side * rows + 0.6)
     result = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08), facecolor="white")
     grid = result.subplots(rows, columns, squeeze=False)
     for place, (title, curves) in enumerate(parts.items()):
         axes = grid[place // columns][place % columns]
+        if symmetry:
+            axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
         for curve in curves:
-            colour = PALETTE[curve.colour % len(PALETTE)]
-            axes.plot(curve.rho, curve.delta, color=colour, label=curve.name or None, **_LOOKS[curve.look])
-        panel(axes, title, "convergence rate $\\rho$")
+            # From the one-shot end on, so that a dash begins there.
+            axes.plot(curve.rho[::-1], curve.delta[::-1], **curve.style)
+        panel(axes, title, "convergence rate $\\rho$   (\u2190 faster)")
         if place % columns == 0:
-            axes.set_ylabel("suboptimality $\\Delta$", color=INK, fontsize=10.5)
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02 * top, 1.02 * top))
+            axes.set_ylabel("suboptimality $\\Delta$   (\u2190 more accurate)", color=INK, fontsize=10.5)
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), box_aspect=1)
         clean(axes, "both")
         axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
     for empty in range(len(parts), rows * columns):
         grid[empty // columns][empty % columns].set_visible(False)
+    result.suptitle(headline, x=0.012, ha="left", color=INK, fontsize=12.5, fontweight="bold")
     return result
 
 

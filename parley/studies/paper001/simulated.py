@@ -7,7 +7,6 @@ curve leaves FedAvg's; where psi(L) = psi(mu) it has a cusp, at Delta = (sqrt(ka
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -57,9 +56,10 @@ def _some(frontier: Frontier, which: NDArray[np.bool_]) -> Frontier:
     return Frontier(frontier.kappa0, frontier.server, **arrays)
 
 
-def _leaving(L: float) -> float:
-    """Delta where K = 1/(gamma L): there the curve leaves FedAvg's."""
-    spread = (1 / (GAMMA * L) - 1) * (np.log1p(-GAMMA) - np.log1p(-GAMMA * L))
+def _leaving(L: float, alpha: float = 0.0) -> float:
+    """Delta where gamma = 1/(K L + alpha): there the curve leaves FedAvg's."""
+    K = (1 / GAMMA - alpha) / L
+    spread = (K - 1) * (np.log1p(-GAMMA * (1 + alpha)) - np.log1p(-GAMMA * (L + alpha)))
     return float(delta_of_spread(max(spread, 0.0)))
 
 
@@ -75,12 +75,18 @@ def _checks(name: str, maml: Frontier, L: float, alpha: float = 0.0) -> list[Che
     ]
 
 
-def _curves(maml: Sequence[tuple[str, Frontier]], fedavg: Frontier, kappa0: float) -> list[Curve]:
-    cusp = cusp_delta(kappa0)
-    curves = [Curve.of("FedAvg", fedavg, 6, "dashed")]
-    curves += [Curve.of(name, own, place) for place, (name, own) in enumerate(maml)]
-    last = maml[-1][1]
-    return [*curves, Curve("cusp", np.array([last.rho.min()]), np.array([cusp]), len(maml) - 1, "mark")]
+def _curves(small: Frontier, large: Frontier, fedavg: Frontier, alpha: float = 0.0) -> list[Curve]:
+    kappa0, server = large.kappa0, large.server
+    leaving = np.array([_leaving(kappa0, alpha)])
+    cusp = np.array([cusp_delta(kappa0)])
+    return [
+        Curve.of("FedAvg", fedavg, 6, "dashed"),
+        Curve("its end, $K = 10^6$", fedavg.rho[-1:], fedavg.delta[-1:], 6, "dot"),
+        Curve.of("MAML, d = 100", large, 1, "wide"),
+        Curve.of("MAML, d = 5", small, 0, "thin"),
+        Curve("$\\gamma$ = 1/(KL)", rho_of_delta(leaving, kappa0, server), leaving, 1, "ring"),
+        Curve("cusp: $\\Delta$ of one-shot", np.array([large.rho.min()]), cusp, 1, "dot"),
+    ]
 
 
 @study("001/fig5", scales=SCALES)
@@ -89,13 +95,14 @@ def fig5(scale: Scale, context: Context) -> Result:
     L = 10.0
     small, large = _maml(scale, 5, L), _maml(scale, 100, L)
     fedavg = family_frontier(L, 1.0, GAMMA, counts(scale))
-    parts = {"L = 10": _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)}
+    parts = {"L = 10": _curves(small, large, fedavg)}
     spread = {d: _lowest_rates(d, L) for d in (5, 100)}
     noise = {d: float(np.std(values)) for d, values in spread.items()}
     checks = _checks("d = 5", small, L) + _checks("d = 100", large, L)
     checks.append(at_least("noise over random matrices, d = 5 over d = 100", noise[5] / noise[100], 3.0))
     data = numbers(parts) | {"smallest_rho_over_draws": {str(d): values for d, values in spread.items()}}
-    return context.result(checks, {"frontiers": panels(parts)}, data)
+    headline = "MAML follows FedAvg's frontier,\nleaves it, and turns at a cusp"
+    return context.result(checks, {"frontiers": panels(parts, headline)}, data)
 
 
 @study("001/fig7", scales=SCALES)
@@ -105,13 +112,14 @@ def fig7(scale: Scale, context: Context) -> Result:
     for L in (2.0, 5.0, 10.0, 100.0):
         small, large = _maml(scale, 5, L), _maml(scale, 100, L)
         fedavg = family_frontier(L, 1.0, GAMMA, counts(scale))
-        parts[f"L = {L:g}"] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        parts[f"$L/\\mu$ = {L:g}"] = _curves(small, large, fedavg)
         checks += _checks(f"L = {L:g}, d = 100", large, L)
         shares.append(_leaving(L) / cusp_delta(L))
     drop = min(before / after for before, after in pairwise(shares))
     checks.append(at_least("share of FedAvg's frontier followed, least drop from L to the next", drop, 1.1))
     data = numbers(parts) | {"share_followed": shares}
-    return context.result(checks, {"frontiers": panels(parts, columns=2)}, data)
+    headline = "The worse conditioned, the sooner MAML's frontier leaves FedAvg's"
+    return context.result(checks, {"frontiers": panels(parts, headline, columns=2)}, data)
 
 
 @study("001/fig8", scales=SCALES)
@@ -124,13 +132,14 @@ def fig8(scale: Scale, context: Context) -> Result:
         small, large = _maml(scale, 5, L, server), _maml(scale, 100, L, server)
         fedavg = family_frontier(L, 1.0, GAMMA, large.K, server=server)
         name = SERVER_NAMES[server]
-        parts[name] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        parts[name] = _curves(small, large, fedavg)
         checks += _checks(f"{name}, d = 100", large, L)
         rates["FedAvg"][server], rates["MAML"][server] = fedavg.rho, large.rho
     for family, own in rates.items():
         slower = min(float((own[a] - own[b]).min()) for a, b in (("none", "nesterov"), ("nesterov", "heavy-ball")))
         checks.append(at_least(f"{family}: gain from each momentum to the next, at every K", slower, -EXACT))
-    return context.result(checks, {"frontiers": panels(parts)}, numbers(parts))
+    figure = panels(parts, "Server momentum helps FedAvg and MAML alike")
+    return context.result(checks, {"frontiers": figure}, numbers(parts))
 
 
 @study("001/fig10", scales=SCALES)
@@ -143,7 +152,7 @@ def fig10(scale: Scale, context: Context) -> Result:
         small, large = _maml(scale, 5, L, alpha=alpha), _maml(scale, 100, L, alpha=alpha)
         fedavg = family_frontier(L, 1.0, GAMMA, counts(scale), alpha=alpha)
         name = f"$\\alpha$ = {alpha:g}"
-        parts[name] = _curves([("MAML, d = 5", small), ("MAML, d = 100", large)], fedavg, L)
+        parts[name] = _curves(small, large, fedavg, alpha)
         checks += _checks(f"alpha = {alpha:g}, d = 100", large, L, alpha)
         made[alpha] = np.interp(grid, large.delta, large.rho)
         limit = float(rate(np.log(L * (1 + alpha) / (L + alpha))))
@@ -153,7 +162,8 @@ def fig10(scale: Scale, context: Context) -> Result:
     checks.append(at_most("MAML's rho moved by alpha up to 10, at equal Delta", moved, 0.02))
     grown = min(after - before for before, after in pairwise(ends))
     checks.append(at_least("FedAvg's smallest rho, least growth with alpha", grown, 0.05))
-    return context.result(checks, {"frontiers": panels(parts, columns=2)}, numbers(parts))
+    figure = panels(parts, "A proximal term shortens FedAvg's frontier and leaves MAML's where it is", columns=2)
+    return context.result(checks, {"frontiers": figure}, numbers(parts))
 
 
 def _lowest_rates(dimension: int, L: float) -> list[float]:
