@@ -111,7 +111,7 @@ def show(advice: Tradeoff) -> None:
     print(f"\nWhat these constants guarantee after {advice.rounds} rounds (distance to the optimum):")
     best, sgd, shot = guaranteed.best, guaranteed.minibatch_sgd, guaranteed.one_shot
     _choices([("best", best, best.bound), ("mini-batch SGD", sgd, sgd.bound), ("one-shot", shot, shot.bound)], "bound")
-    if best.bound >= advice.distance:
+    if best.bound >= advice.distance > 0:
         print("Note: that is no better than the start; so few rounds guarantee nothing for all clients alike.")
     if advice.relative:
         print("gamma and the server step are in units of 1/L; give --L and --mu, or a study, for lines to paste.")
@@ -131,7 +131,7 @@ def _choices(rows: list[tuple[str, Any, float]], last: str) -> None:
         [
             (
                 name, f"{own.gamma:.4g}", f"{own.K:,}", f"{own.alpha:.3g}", f"{own.server.eta:.4g}",
-                f"{own.server.momentum:.3g}", f"{own.server.rho:.4f}", f"{own.convergence:.3g}", f"{own.drift:.3g}",
+                f"{own.server.momentum:.3f}", f"{own.server.rho:.4f}", f"{own.convergence:.3g}", f"{own.drift:.3g}",
                 f"{total:.3g}",
             )
             for name, own, total in rows

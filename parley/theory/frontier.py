@@ -110,7 +110,8 @@ def delta_of_rho(rho: npt.ArrayLike, kappa0: float, server: str = "none") -> Arr
     values, highest = np.asarray(rho, dtype=np.float64), float(rate(np.log(kappa0), server))
     if not ((values >= 0) & (values <= highest + 1e-15)).all():
         raise InputError(f"on the frontier of kappa0 = {kappa0:g} the rate is from 0 to {highest:.6g}; stay inside.")
-    spread = np.log(kappa0) - log_kappa_of(np.minimum(values, highest), server)
+    below_one = np.minimum(values, np.nextafter(1.0, 0.0))  # the highest rate rounds to 1 for large kappa0
+    spread = np.where(values < highest, np.log(kappa0) - log_kappa_of(below_one, server), 0.0)
     return delta_of_spread(np.maximum(spread, 0.0))
 
 

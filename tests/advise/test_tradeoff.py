@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from parley.advise.tradeoff import from_constants, from_study
+from parley.advise.tradeoff import from_constants, from_federation, from_quadratics, from_study
 from parley.core.errors import InputError
+from parley.data import Federation
 from parley.engine.config import load_study
 from parley.engine.train import train_study
 
@@ -91,6 +94,51 @@ def test_a_network_gets_advice_for_the_quadratic_it_resembles(tmp_path: Path):
     assert advice.curvature is not None
     assert len(advice.curvature.ids) == 2
     study(tmp_path, advice.toml(), general)
+
+
+class Scorer(nn.Module):
+    """Somebody's own module, with a layer it does not use and one it does not train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.unused = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(2, 2)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.frozen(self.inner(x))))
+
+
+@pytest.fixture
+def arrays() -> Federation:
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((30, 3)).astype(np.float32) for _ in range(3)]
+    pull = np.array([1.0, 2.0, 3.0], dtype=np.float32)
+    return Federation.from_arrays({f"site-{i}": (x, x @ pull + np.float32(i)) for i, x in enumerate(inputs)})
+
+
+def test_own_arrays_and_an_own_module(arrays: Federation):
+    advice = from_federation(arrays, Scorer(), rounds=20, mu=0.1, ridge=0.01, server="heavy-ball")
+    assert advice.actual is None
+    assert advice.curvature is not None
+    assert not advice.curvature.exact
+    assert len(advice.curvature.ids) == 3
+    assert np.isfinite([advice.L, advice.C, advice.distance, advice.guaranteed.best.bound]).all()
+
+
+def test_an_own_linear_module_is_exact_and_equals_its_quadratics(arrays: Federation):
+    from_module = from_federation(arrays, nn.Linear(3, 1), rounds=5, loss="half-squares", server="nesterov")
+    assert from_module.curvature is not None
+    clients, start = from_module.curvature.quadratics, from_module.curvature.start
+    assert clients is not None
+    assert start is not None
+    known = from_quadratics(clients, start, rounds=5, server="nesterov", max_steps=1000)
+    assert known.best == from_module.best
+    assert (known.L, known.mu, known.C, known.distance) == pytest.approx(
+        (from_module.L, from_module.mu, from_module.C, from_module.distance), rel=1e-9
+    )
+    assert known.curvature is not None
+    assert known.curvature.pooled == pytest.approx(from_module.curvature.pooled, rel=1e-9)
+    assert known.distances(known.best, np.array([5.0]))[0] == pytest.approx(known.best.distance)
 
 
 def test_only_the_ratio_of_radius_and_distance_matters():

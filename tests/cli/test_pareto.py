@@ -52,6 +52,28 @@ def test_from_a_condition_number(parley, place: Path):
     assert (place / "tradeoff.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--kappa0", 1], ["--kappa0", 1e8, "--rounds", 2000], ["--kappa0", 1e300], ["--L", 2, "--mu", 2]]
+)
+def test_extreme_constants_are_answered_and_drawn(parley, place: Path, arguments: list[object]):
+    code, out, err = parley("pareto", *arguments, "--figure", "extreme.pdf")
+    assert (code, err) == (0, "")
+    assert "nan" not in out
+    assert (place / "extreme.pdf").stat().st_size > 5_000
+
+
+def test_a_start_at_the_optimum_is_not_called_useless(parley):
+    assert "no better than the start" not in parley("pareto", "--kappa0", 10, "--distance", 0, "--C", 0)[1]
+
+
+def test_a_figure_needs_a_format_and_a_place(parley, place: Path):
+    for file, words in (("noending", "must say the format"), ("x.xyz", "Format 'xyz'"), (".", "cannot be written")):
+        code, _, err = parley("pareto", "--kappa0", 9, "--figure", file)
+        assert code == 2
+        assert words in err
+    assert [path.name for path in place.iterdir()] == ["study.toml"]
+
+
 def test_a_guarantee_that_says_nothing_says_so(parley):
     code, out, _ = parley("pareto", "--kappa0", 1000, "--rounds", 3)
     assert code == 0
@@ -95,6 +117,13 @@ def test_on_a_network(parley):
         (["--kappa0", "9", "--rounds", "0"], "the number of rounds must be a whole number of at least 1, not 0."),
         (["--kappa0", "9", "--server", "heavyball"], "did you mean 'heavy-ball'?"),
         (["--kappa0", "9", "--C=-1"], "but C = -1."),
+        (["--kappa0", "nan"], "but kappa0 = nan."),
+        (["--kappa0", "many"], "'many' is not a valid float"),
+        (["--L", "1", "--mu", "0"], "strong convexity must satisfy mu > 0, but mu = 0"),
+        (["--L", "1e300", "--mu", "1e-300"], "L / mu must be finite"),
+        (["--kappa0", "9", "--distance", "inf"], "must be finite and at least 0, not inf."),
+        (["--kappa0", "9", "--alpha=-1"], "0 <= alpha < infinity"),
+        (["--kappa0", "9", "--max-gamma", "nan"], "must be at least 0, not nan."),
         (["--kappa0", "9", "--ridge", "1"], "--ridge needs a study file, on which it is measured."),
         (["--kappa0", "9", "--set", "rounds=3"], "--set needs a study file, on which it is measured."),
         (["study.toml", "--L", "1"], "--L is measured on the study; leave it out, or leave the study out."),

@@ -82,6 +82,14 @@ def test_closed_form_and_inverse_agree_and_reach_both_ends(kappa0: float, server
     assert (np.diff(delta) > 0).all()
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_ends_are_exact_even_where_the_rate_rounds_to_one(server: str) -> None:
+    for kappa0 in (1.0, 1.01, 1e8, 1e20, 1e300):
+        slowest = pareto.rate(np.log(kappa0), server)
+        assert pareto.delta_of_rho(slowest, kappa0, server) == 0
+        assert pareto.rho_of_delta(0.0, kappa0, server) == slowest
+
+
 @settings(deadline=None, max_examples=30)
 @given(kappa0=KAPPA0)
 def test_heavy_ball_frontier_is_symmetric(kappa0: float) -> None:
