@@ -197,7 +197,9 @@ def _gather(groups: Groups, parts: Sequence[_Part], losses: Sequence[Array]) -> 
         place = by_pair[min(g, h), max(g, h)]
         return losses[place][:, :, labels[parts[place].judged] == h]
 
-    scores = {(g, h): score(on(g, h)) for g in range(G) for h in range(G) if h != g}
+    # Training that diverges shows by itself, so nobody would choose it: this looks at no held-out sample's loss.
+    sound = np.all([np.isfinite(own[0]).all(axis=-1) for own in losses[len(pairs) :]], axis=0)
+    scores = {(g, h): np.where(sound, score(on(g, h)), np.inf) for g in range(G) for h in range(G) if h != g}
     overall = int(np.argmin(sum(scores.values())))
     for g in range(G):
         chosen = int(np.argmin(sum(scores[g, h] for h in range(G) if h != g)))

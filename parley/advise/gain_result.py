@@ -55,7 +55,7 @@ class Gains:
         if len(self.clients) < self.population:
             whom += f" (drawn from {self.population})"
         text = f"Of {whom}, {join} profit{'s' * (join == 1)} by joining, {alone} lose{'s' * (alone == 1)}, {open_} "
-        text += f"cannot be decided{f', {few} have too few samples' if few else ''}. "
+        text += "cannot be decided" + (f", {few} ha{'s' if few == 1 else 've'} too few samples. " if few else ". ")
         return text + (
             f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
             f"samples of the client that neither has seen; it includes the noise no model can predict, so it is nearer "
