@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch.nn import functional as F
 
 from parley.algorithms.protocol import Algorithm
 from parley.core.errors import QuorumError
+from parley.core.key import Key
 from parley.data import ClientData, Dataset, Federation
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
@@ -83,3 +85,18 @@ def official_test(data: Dataset) -> ClientData:
 def rows(data: ClientData, begin: int, end: int | None) -> ClientData:
     """A run of the samples."""
     return ClientData(data.x[begin:end], data.y[begin:end])
+
+
+def made_up_text(clients: int) -> dict[str, ClientData]:
+    """Clients that repeat phrases of their own with mistakes: 80 windows of 10 tokens each, without any file.
+
+    Tokens are 0 to 11, a mistake is 0; the target is the next token at every position.
+    """
+    made = {}
+    for client in range(clients):
+        random = Key(0).fold("made-up text", client).numpy()
+        phrase = random.integers(0, 12, 6)
+        text = phrase[(random.integers(0, 6, (80, 1)) + np.arange(11)) % 6]
+        tokens = torch.from_numpy(np.where(random.random(text.shape) > 0.05, text, 0))
+        made[str(client)] = ClientData(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+    return made

@@ -17,7 +17,7 @@ from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digi
 from parley.engine.train import Model
 from parley.models import Cnn001, Lstm, ResNet18, mlp
 from parley.studies.harness import Scale
-from parley.studies.problem import Problem, halved, official_test, rows
+from parley.studies.problem import Problem, halved, made_up_text, official_test, rows
 
 
 def writers(scale: Scale) -> Problem:
@@ -107,16 +107,7 @@ def _shifted(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _made_up_text() -> Problem:
-    """Twelve clients that repeat phrases of their own with mistakes: text to learn without any file."""
-    clients = {}
-    for client in range(12):
-        random = Key(0).fold("001/made-up text", client).numpy()
-        phrase = random.integers(0, 12, 6)
-        text = phrase[(random.integers(0, 6, (80, 1)) + torch.arange(11).numpy()) % 6]
-        text = torch.from_numpy(text).where(torch.from_numpy(random.random(text.shape)) > 0.05, 0)
-        clients[str(client)] = ClientData(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-    info = DataInfo("made-up text", (10,), 12, "text", vocabulary=12)
-    federation = Federation.from_arrays(clients, info=info)
-    first = clients["0"]
+    clients = made_up_text(12)
+    federation = Federation.from_arrays(clients, info=DataInfo("made-up text", (10,), 12, "text", vocabulary=12))
     model = Lstm(embedding=4, hidden=16, layers=1, every=True)
-    return Problem(federation, model, first, first, 4, 8, "made-up text, LSTM of 1 x 16")
+    return Problem(federation, model, clients["0"], clients["0"], 4, 8, "made-up text, LSTM of 1 x 16")

@@ -22,6 +22,7 @@ from parley.models import mlp
 from parley.studies.curves import Line, lines
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, study
 from parley.studies.problem import Problem, follow, halved, official_test, rows
+from parley.studies.rates import best_rates
 from parley.studies.spread import spread
 from parley.theory.theta import Array
 
@@ -141,13 +142,14 @@ def _perform(job: _Job) -> _Trial:
 def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: Context) -> dict[str, list[_Trial]]:
     """Every method with its best rate and all seeds."""
     size = _SIZES[scale]
-    tries = [_Job(scale, name, lr, passes, TUNING_SEED, size.tuning, told=False) for name in names for lr in size.rates]
-    scores = [t.last() if np.isfinite(t.loss).all() else -1.0 for t in spread(_perform, tries, context, "rates")]
-    jobs = []
-    for place in range(len(names)):
-        own = slice(place * len(size.rates), (place + 1) * len(size.rates))
-        best = tries[own][int(np.argmax(scores[own]))]
-        jobs += [replace(best, seed=seed, rounds=size.rounds, told=True) for seed in size.seeds]
+
+    def scores(pairs: list[tuple[str, float]]) -> list[float]:
+        tries = [_Job(scale, name, lr, passes, TUNING_SEED, size.tuning, told=False) for name, lr in pairs]
+        found = spread(_perform, tries, context, "choosing rates")
+        return [trial.last() if np.isfinite(trial.loss).all() else -np.inf for trial in found]
+
+    rates = best_rates(names, size.rates, scores)
+    jobs = [_Job(scale, name, rates[name], passes, seed, size.rounds) for name in names for seed in size.seeds]
     trials: dict[str, list[_Trial]] = {name: [] for name in names}
     for job, trial in zip(jobs, spread(_perform, jobs, context, "training"), strict=True):
         trials[job.name].append(trial)

@@ -24,6 +24,7 @@ from parley.learn.task import Task
 from parley.studies.harness import Context, Scale
 from parley.studies.paper004.pictures import pictures
 from parley.studies.problem import follow
+from parley.studies.rates import best_rates
 from parley.studies.spread import spread
 from parley.theory.theta import Array
 
@@ -203,13 +204,15 @@ def compared(arms: Sequence[Arm], context: Context) -> dict[Arm, list[Trial]]:
 def _chosen(arms: Sequence[Arm], context: Context) -> dict[Arm, float]:
     """Each arm's rate: the best of the grid; one that diverges is never chosen if another does not."""
     size = SIZES[context.scale]
-    jobs = [
-        Job(context.scale, replace(arm, lr=lr), TUNING_SEED, *_length(arm, size.tuning, size), told=False)
-        for arm in arms for lr in size.rates
-    ]  # fmt: skip
-    trials = performed(jobs, context, "choosing rates")
-    scores = np.array([_score(trial) for trial in trials]).reshape(len(arms), len(size.rates))
-    return {arm: size.rates[int(own.argmax())] for arm, own in zip(arms, scores, strict=True)}
+
+    def scores(pairs: list[tuple[Arm, float]]) -> list[float]:
+        jobs = [
+            Job(context.scale, replace(arm, lr=lr), TUNING_SEED, *_length(arm, size.tuning, size), told=False)
+            for arm, lr in pairs
+        ]
+        return [_score(trial) for trial in performed(jobs, context, "choosing rates")]
+
+    return best_rates(arms, size.rates, scores)
 
 
 def _score(trial: Trial) -> float:
