@@ -31,6 +31,8 @@ class Memories:
         self.budget = BUDGET if budget is None else budget
         self._live: dict[str, Memory] = {}
         """Those accepted since RAM was last made free."""
+        self._sizes: dict[str, int] = {}
+        """Their bytes."""
         self._bytes = 0
         self._unsaved: dict[str, int] = {}
         """Client -> round of a version that is not on disk yet."""
@@ -47,10 +49,10 @@ class Memories:
     def accept(self, number: int, memories: Mapping[str, Memory]) -> None:
         """The memories of replies accepted in round `number`."""
         for client, memory in memories.items():
-            self._unsaved[client] = number
-            old = self._live.pop(client, _EMPTY)
-            self._live[client] = memory
-            self._bytes += nbytes(memory.tensors) - nbytes(old.tensors)
+            self._unsaved[client], self._live[client] = number, memory
+            size = nbytes(memory.tensors)
+            self._bytes += size - self._sizes.get(client, 0)
+            self._sizes[client] = size
         self._make_room()
 
     def save(self) -> None:
@@ -83,6 +85,7 @@ class Memories:
 
     def _forget(self) -> None:
         self._live.clear()
+        self._sizes.clear()
         self._unsaved.clear()
         self._bytes = 0
 

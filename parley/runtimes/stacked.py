@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from parley.algorithms.protocol import Method, Reply
 from parley.core.errors import UnsupportedError
@@ -127,16 +128,23 @@ def _stack_parcels(parcels: list[P], shared: bool = True) -> P:
     first = parcels[0]
     if not first.tensors or (shared and all(parcel is first for parcel in parcels)):
         return first
-    names = list(first.tensors)
-    return type(first)({n: torch.stack([p.tensors[n] for p in parcels]) for n in names}, dict(first.scalars))
+    return type(first)({n: _column([p.tensors[n] for p in parcels]) for n in first.tensors}, dict(first.scalars))
+
+
+def _column(values: list[Tensor]) -> Tensor:
+    """One row per client, without a copy where all have the very same tensor."""
+    first = values[0]
+    if len(values) > 1 and all(value is first for value in values):
+        return first.expand(len(values), *first.shape)
+    return torch.stack(values)
 
 
 def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
-    """Each client's rows of a stacked reply. Memories are copied: they must not keep the whole stack alive."""
+    """Each client's rows of a stacked reply."""
     check_reply(reply)
     good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], len(clients))
     messages = _rows(reply.message.tensors, len(clients))
-    memories = _rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
+    memories = _own_rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
     observed = _rows(reply.observed, len(clients))
     outcomes: list[Outcome] = []
     for row, client in enumerate(clients):
@@ -145,7 +153,7 @@ def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
             continue
         memory = None
         if memories is not None and reply.memory is not None:
-            memory = Memory({n: v.clone() for n, v in memories[row].items()}, reply.memory.scalars)
+            memory = Memory(memories[row], reply.memory.scalars)
         outcomes.append(Reply(Message(messages[row], reply.message.scalars), memory, observed[row]))
     return outcomes
 
@@ -153,7 +161,8 @@ def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
 def _finite_rows(parcels: list[Parcel], count: int) -> list[bool]:
     """Whether all numbers of each client are finite: a sum shows it in one pass, unless it overflows by itself."""
     fine = torch.ones(count, dtype=torch.bool)
-    for value in [value for parcel in parcels for value in parcel.tensors.values() if value.is_floating_point()]:
+    for column in [value for parcel in parcels for value in parcel.tensors.values() if value.is_floating_point()]:
+        value = column[:1] if column.stride(0) == 0 else column  # all rows are the same
         rows = value.flatten(1) if value.ndim > 1 else value.unsqueeze(1)
         sound = torch.isfinite(rows.sum(1))
         fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1)
@@ -162,6 +171,15 @@ def _finite_rows(parcels: list[Parcel], count: int) -> list[bool]:
 
 def _rows(tensors: Tree, count: int) -> list[Tree]:
     columns = [value.unbind(0) for value in tensors.values()]
+    return [dict(zip(tensors, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in range(count)]
+
+
+def _own_rows(tensors: Tree, count: int) -> list[Tree]:
+    """The rows as copies, which do not keep the whole stack alive; one copy for all where all rows are the same."""
+    columns = [
+        [value[0].clone()] * count if count > 1 and value.stride(0) == 0 else [row.clone() for row in value.unbind(0)]
+        for value in tensors.values()
+    ]
     return [dict(zip(tensors, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in range(count)]
 
 
