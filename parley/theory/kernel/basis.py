@@ -8,7 +8,7 @@ Every function of K P that the theory needs is one of S, so the three constructi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,9 @@ from parley.theory.theta import Array
 class Basis:
     """U [N, r] with orthonormal columns and Lambda [r], descending; values within rounding error of zero are zero."""
 
-    blocks: Blocks
-    values: Array
-    vectors: Array
+    blocks: Blocks = field(repr=False)
+    values: Array = field(repr=False)
+    vectors: Array = field(repr=False)
     complete: bool
     """Whether U spans everything that is asked of it; otherwise S is zero outside of U's span."""
     error: float
@@ -45,7 +45,10 @@ class Basis:
 def exact_basis(federation: KernelFederation) -> Basis:
     """All eigenvalues and eigenvectors by one dense decomposition; N = 3,000 takes seconds, 20,000 about an hour."""
     S = symmetric_form(federation)
-    values, vectors = psd_eigh(S, "the kernel matrix", overwrite=True)
+    # FedProx with a large eta makes S far smaller than K, whose rounding errors it inherits.
+    scale = federation.blocks.norm * float(np.linalg.norm(federation.gram.dense))
+    values, vectors = psd_eigh(S, "the kernel matrix", overwrite=True, scale=scale)
+    values = np.where(values > rounding(values, scale), values, 0.0)
     return Basis(federation.blocks, values[::-1].copy(), vectors[:, ::-1], True, 0.0)
 
 
@@ -129,12 +132,14 @@ def leading_eigenvalues(federation: KernelFederation, count: int, tolerance: flo
     N = federation.samples.N
     if not 0 < count < N:
         raise InputError(f"count must be between 1 and N - 1 = {N - 1}, not {count}.")
+    if not federation.kernel.diagonal(federation.samples.x).any():
+        return np.zeros(count), np.zeros(count)
 
     def largest(product: Callable[[Array], Array]) -> Array:
         operator = LinearOperator((N, N), matvec=product, dtype=np.float64)
         start = np.ones(N) + np.linspace(-0.5, 0.5, N)  # eigsh would draw from the global generator
-        values = eigsh(operator, k=count, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)
-        return np.maximum(np.sort(values)[::-1], 0.0)
+        values = np.sort(eigsh(operator, k=count, which="LA", tol=tolerance, v0=start, return_eigenvectors=False))
+        return np.where(values > rounding(values), values, 0.0)[::-1]
 
     return largest(lambda v: federation.gram.matmul(v.ravel())), largest(
         lambda v: symmetric_product(federation, v.ravel())

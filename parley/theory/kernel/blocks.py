@@ -1,7 +1,7 @@
 """The block diagonal matrix P (paper 000, eq. 12), held as one eigendecomposition per client and never formed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -14,15 +14,19 @@ from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 
 
-def rounding(eigenvalues: Array) -> float:
-    """How large a computed eigenvalue of a singular matrix may be, from all or the largest of its eigenvalues."""
-    return 30 * float(np.sqrt(len(eigenvalues)) * np.finfo(np.float64).eps * np.abs(eigenvalues).max(initial=0.0))
+def rounding(eigenvalues: Array, scale: float = 0.0) -> float:
+    """How large a computed eigenvalue of a singular matrix may be, from all or the largest of its eigenvalues.
+
+    `scale` is the norm of what the matrix was computed from, if that is larger than the matrix.
+    """
+    largest = max(float(np.abs(eigenvalues).max(initial=0.0)), scale)
+    return 30 * float(np.sqrt(len(eigenvalues)) * np.finfo(np.float64).eps * largest)
 
 
-def psd_eigh(matrix: Array, what: str, overwrite: bool = False) -> tuple[Array, Array]:
+def psd_eigh(matrix: Array, what: str, overwrite: bool = False, scale: float = 0.0) -> tuple[Array, Array]:
     """Ascending eigenvalues, at least 0, and eigenvectors; refuses a matrix that is not positive semidefinite."""
     values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
-    if values[0] < -10 * rounding(values):
+    if values[0] < -10 * rounding(values, scale):
         raise InputError(f"{what} is not positive semidefinite (eigenvalue {values[0]:.3g}); this is not a kernel.")
     return np.maximum(values, 0.0), vectors
 
@@ -32,10 +36,10 @@ class Blocks:
     """P of one federation: eigenvalues and eigenvectors of each K_i = [k(x_ij, x_il) / n_i]."""
 
     method: Method
-    slices: tuple[slice, ...]
-    eigenvalues: Sequence[Array]
+    slices: tuple[slice, ...] = field(repr=False)
+    eigenvalues: Sequence[Array] = field(repr=False)
     """Of K_i, [n_i] each."""
-    eigenvectors: Sequence[Array]
+    eigenvectors: Sequence[Array] = field(repr=False)
 
     @classmethod
     def of(cls, kernel: Kernel, samples: Samples, method: Method) -> "Blocks":
@@ -63,10 +67,15 @@ class Blocks:
         """Eq. (14), the bound on ||P|| ||P^-1||."""
         return self.method.kappa(self.gamma)
 
-    @cached_property
+    @property
+    def norm(self) -> float:
+        """||P||."""
+        return max(float(multiplier.max()) for multiplier in self._multipliers)
+
+    @property
     def condition(self) -> float:
         """||P|| ||P^-1|| itself."""
-        return float(max(m.max() for m in self._multipliers) / min(m.min() for m in self._multipliers))
+        return self.norm / min(float(multiplier.min()) for multiplier in self._multipliers)
 
     def apply(self, vector: Array, power: float = 1.0) -> Array:
         """P^power times a vector [N] or the columns of a matrix [N, k]."""

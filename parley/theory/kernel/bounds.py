@@ -11,8 +11,9 @@ from scipy.optimize import brentq
 
 from parley.core.errors import InputError
 from parley.theory.kernel.decay import as_rounds
+from parley.theory.kernel.points import check_sizes
 from parley.theory.kernel.spectrum import Spectrum
-from parley.theory.kernel.stopping import rademacher
+from parley.theory.kernel.stopping import as_spectrum, rademacher
 from parley.theory.theta import Array
 
 # Hsu, Kakade and Zhang (2012): P(xi'Qxi > sigma^2 (tr Q + 2 sqrt(tr(Q^2) x) + 2 ||Q|| x)) <= e^-x for noise whose
@@ -28,12 +29,14 @@ NORM_TAIL_RATE = float(((np.sqrt(2 - 1 / (2 * np.e)) - np.sqrt(1 / (2 * np.e))) 
 
 def proposition7(spectrum: Spectrum, t: npt.ArrayLike, start: float, sigma: float, delta: float = 0.0) -> Array:
     """(18) with delta_1 and delta_2 themselves."""
+    check_sizes(start=start, sigma=sigma, delta=delta)
     parts = spectrum.bias(t) * start**2 + spectrum.variance(t) * sigma**2 + delta**2 / spectrum.N
     return np.asarray(3 * spectrum.kappa * parts, dtype=np.float64)
 
 
 def theorem8(spectrum: Spectrum, t: npt.ArrayLike, start: float, delta: float = 0.0) -> Array:
     """The 1/t bound for rounds 1 <= t <= T of the stopping rule (23)."""
+    check_sizes(start=start, delta=delta)
     return np.asarray(
         3 * spectrum.kappa * ((start**2 + 1) / (2 * np.e * _time(spectrum, t)) + delta**2 / spectrum.N),
         dtype=np.float64,
@@ -42,6 +45,7 @@ def theorem8(spectrum: Spectrum, t: npt.ArrayLike, start: float, delta: float = 
 
 def theorem10(spectrum: Spectrum, t: npt.ArrayLike, start: float, delta: float = 0.0) -> Array:
     """The level of (24) that ||f_t - f||_N^2 exceeds with at most `theorem10_tail`, for 1 <= t <= T."""
+    check_sizes(start=start, delta=delta)
     return np.asarray(
         3 * spectrum.kappa * ((start**2 + 3) / (2 * np.e * _time(spectrum, t)) + delta**2 / spectrum.N),
         dtype=np.float64,
@@ -60,7 +64,7 @@ def theorem10_tail(
     Without `moment` for sub-Gaussian noise. `moment = (p, M_p)`, p >= 4, is for heavy tails with E|xi|^p <= M_p: p = 4
     has a proven constant (Chebyshev: max(M_4, 2 sigma^4) e/2), any other p needs the paper's unknown `constant` c_p.
     """
-    ratio = spectrum.N / (sigma**2 * _time(spectrum, t))
+    ratio = spectrum.N / (_positive(sigma) ** 2 * _time(spectrum, t))
     if moment is None:
         return np.exp(-(TAIL_RATE if constant is None else constant) * ratio)
     p, M = moment
@@ -77,6 +81,7 @@ def theorem10_tail(
 
 def theorem11(spectrum: Spectrum, t: npt.ArrayLike, start: float, sigma: float, delta: float = 0.0) -> Array:
     """The exponential bound for K of finite rank d, no early stopping needed; d is the numerical rank."""
+    check_sizes(start=start, sigma=sigma, delta=delta)
     d = spectrum.rank
     method, kappa = spectrum.method, spectrum.kappa
     rate = method.eta * method.s / kappa
@@ -86,12 +91,13 @@ def theorem11(spectrum: Spectrum, t: npt.ArrayLike, start: float, sigma: float, 
 
 def lemma27(spectrum: Spectrum, t: npt.ArrayLike, start: float, delta: float = 0.0) -> Array:
     """||f_t - f||_H is at most this for t <= T, except with probability `lemma27_tail`."""
+    check_sizes(start=start, delta=delta)
     return np.asarray(start + 1 + np.sqrt(_time(spectrum, t) / spectrum.N) * delta, dtype=np.float64)
 
 
 def lemma27_tail(spectrum: Spectrum, t: npt.ArrayLike, sigma: float, constant: float = NORM_TAIL_RATE) -> Array:
     """The probability that Lemma 27 fails, for sub-Gaussian noise."""
-    return np.exp(-constant * spectrum.N / (sigma**2 * _time(spectrum, t)))
+    return np.exp(-constant * spectrum.N / (_positive(sigma) ** 2 * _time(spectrum, t)))
 
 
 def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
@@ -99,13 +105,14 @@ def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
 
     With the eigenvalues of K it is 1/sqrt(eta T s); with those of k in L2(P) it is Theorem 22's.
     """
-    values = np.asarray(eigenvalues, dtype=np.float64)
-    if not np.isfinite(values).all() or not (values > 0).any() or not 0 < sigma < np.inf:
-        raise InputError("a critical radius needs finite eigenvalues, one of them positive, and sigma > 0.")
+    values = as_spectrum(eigenvalues, N)
+    if not values.any():
+        raise InputError("a critical radius needs a positive eigenvalue.")
+    noise = np.sqrt(2 * np.e) * _positive(sigma)
 
     def excess(log_radius: float) -> float:
         radius = np.exp(log_radius)
-        return float(np.log(np.sqrt(2 * np.e) * sigma * rademacher(values, N, radius) / radius**2))
+        return float(np.log(noise * rademacher(values, N, radius) / radius**2))
 
     low, high = -1.0, 1.0
     while excess(low) < 0:
@@ -117,11 +124,15 @@ def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
 
 def theorem22(kappa: float, radius: float, start: float, delta: float, N: int, constant: float = 1.0) -> float:
     """||f_T - f||_{L2(P)}^2 at the stopping round, for iid points; `radius` is the critical radius of k in L2(P)."""
+    check_sizes(kappa=kappa, radius=radius, start=start, delta=delta, constant=constant)
+    _check_N(N)
     return constant * kappa * (radius**2 * (start**2 + 1) + delta**2 / N)
 
 
 def corollary23(kappa: float, sigma: float, rank: int, N: int, constant: float = 1.0) -> float:
     """The L2(P) rate of a kernel of finite rank: kappa sigma^2 r / N."""
+    check_sizes(kappa=kappa, sigma=sigma, rank=rank, constant=constant)
+    _check_N(N)
     return constant * kappa * sigma**2 * rank / N
 
 
@@ -129,7 +140,20 @@ def corollary24(kappa: float, sigma: float, beta: float, N: int, constant: float
     """The L2(P) rate for eigenvalues of order i^(-2 beta), beta > 1/2: kappa (sigma^2 / N)^(2 beta / (2 beta + 1))."""
     if not beta > 0.5:
         raise InputError(f"polynomial decay needs beta > 1/2, not {beta:g}.")
+    check_sizes(kappa=kappa, sigma=sigma, constant=constant)
+    _check_N(N)
     return float(constant * kappa * (sigma**2 / N) ** (2 * beta / (2 * beta + 1)))
+
+
+def _positive(sigma: float) -> float:
+    if not 0 < sigma < np.inf:
+        raise InputError(f"the noise level sigma must be positive and finite, not {sigma:g}.")
+    return sigma
+
+
+def _check_N(N: int) -> None:
+    if not N >= 1:
+        raise InputError(f"N must be at least 1, not {N}.")
 
 
 def _time(spectrum: Spectrum, t: npt.ArrayLike) -> Array:

@@ -7,11 +7,13 @@ from parley.core.errors import InputError
 from parley.theory.kernel.decay import as_rounds, kept
 from parley.theory.kernel.feature_space import FeatureSpace
 from parley.theory.kernel.methods import Method
+from parley.theory.kernel.points import check_sizes
 from parley.theory.theta import Array
 
 
 def theorem12(space: FeatureSpace, t: npt.ArrayLike, start: float, sigma: float) -> Array:
     """(25): E ||theta_t - theta_bar||^2, with start = ||theta_0 - theta_bar||; infinite if rho_N = 0."""
+    check_sizes(start=start, sigma=sigma)
     if not space.rho:
         return np.full(np.shape(t), np.inf)
     method, kappa = space.method, space.kappa
@@ -23,6 +25,7 @@ def theorem12(space: FeatureSpace, t: npt.ArrayLike, start: float, sigma: float)
 
 def theorem12_distance(space: FeatureSpace, delta: float) -> float:
     """(26): ||theta_bar - theta_j*|| for delta = ||Delta_{f_j*}||_2; infinite if rho_N = 0."""
+    check_sizes(delta=delta)
     return delta * float(np.sqrt(space.kappa / (space.N * space.rho))) if space.rho else float("inf")
 
 
@@ -35,8 +38,8 @@ def corollary13(
     probability once N >= c_1 d (13) or N >= C nu d log d (14); the constants are unknown, `FeatureSpace.rho` is not.
     """
     kappa = method.kappa(gamma)
-    if not alpha > 0:
-        raise InputError(f"alpha, the lower bound on the second moments, must be positive, not {alpha:g}.")
+    check_sizes(gamma=gamma, start=start, sigma=sigma, d=d)
+    _check_alpha(alpha, N)
     shrink = kept(method.s * method.eta * alpha / (2 * kappa), 2 * as_rounds(t))
     return np.asarray(shrink * start**2 + sigma**2 * 2 * kappa * d / (N * alpha), dtype=np.float64)
 
@@ -46,6 +49,7 @@ corollary14 = corollary13
 
 def corollary13_distance(kappa: float, heterogeneity: float, constant: float = 1.0) -> float:
     """(29): ||theta_bar - theta_j*|| <= c_2 Gamma sqrt(kappa); Gamma = max_ij ||theta_i* - theta_j*||, c_2 unknown."""
+    check_sizes(kappa=kappa, heterogeneity=heterogeneity, constant=constant)
     return constant * heterogeneity * float(np.sqrt(kappa))
 
 
@@ -53,9 +57,20 @@ def corollary14_distance(
     kappa: float, heterogeneity: float, alpha: float, beta: float, nu: float, clients: int, d: int, N: int
 ) -> float:
     """(31): ||theta_bar - theta_j*|| <= Gamma sqrt(2 kappa beta nu M d / (alpha N)), nu = max_i n_i / r_i."""
+    check_sizes(kappa=kappa, heterogeneity=heterogeneity, beta=beta, nu=nu, clients=clients, d=d)
+    _check_alpha(alpha, N)
     return heterogeneity * float(np.sqrt(2 * kappa * beta * nu * clients * d / (alpha * N)))
 
 
 def coupon_samples(nu: float, d: int) -> float:
     """nu d log d: the N at which Corollary 14 starts to hold, up to its constant C (coupon collecting)."""
+    if not d >= 1:
+        raise InputError(f"the dimension d must be at least 1, not {d}.")
     return nu * d * float(np.log(d))
+
+
+def _check_alpha(alpha: float, N: int) -> None:
+    if not 0 < alpha < np.inf:
+        raise InputError(f"alpha, the lower bound on the second moments, must be positive, not {alpha:g}.")
+    if not N >= 1:
+        raise InputError(f"N must be at least 1, not {N}.")

@@ -5,6 +5,7 @@ import numpy.typing as npt
 from scipy.special import xlog1py
 
 from parley.core.errors import InputError
+from parley.theory.kernel.points import as_numbers
 from parley.theory.theta import Array
 
 
@@ -31,7 +32,8 @@ def _log_kept(x: npt.ArrayLike, t: npt.ArrayLike) -> Array:
 
 def as_rounds(t: npt.ArrayLike) -> Array:
     """Round numbers as float64; refuses negative or broken ones."""
-    rounds = np.asarray(t, dtype=np.float64)
-    if rounds.ndim > 1 or not rounds.size or (rounds < 0).any() or (rounds != np.floor(rounds)).any():
-        raise InputError(f"rounds must be whole numbers of at least 0, not {t!r}.")
+    rounds = as_numbers(t, "rounds")
+    whole = np.isfinite(rounds) & (rounds >= 0) & (rounds == np.floor(rounds))
+    if rounds.ndim > 1 or not rounds.size or not whole.all():
+        raise InputError(f"rounds must be whole numbers of at least 0, one or a list of them, not {t!r}.")
     return rounds

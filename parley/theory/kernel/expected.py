@@ -3,7 +3,7 @@
 f_t(x) - f(x) = L^t (f_0 - f)(x) + (I - L^t) Delta_f + (I - L^t) xi,    L = I - eta K P.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from parley.theory.kernel.basis import Basis, exact_basis
 from parley.theory.kernel.decay import as_rounds, kept, learned
 from parley.theory.kernel.federation import KernelFederation
+from parley.theory.kernel.points import check_sizes
 from parley.theory.theta import Array
 
 
@@ -24,9 +25,9 @@ class ExpectedError:
 
     federation: KernelFederation
     basis: Basis
-    gap: Array
+    gap: Array = field(repr=False)
     """f_0(x) - f(x), [N]."""
-    delta: Array
+    delta: Array = field(repr=False)
     """Delta_f of (21): the clients' own truths minus f at their points, [N]."""
     sigma: float
 
@@ -93,6 +94,7 @@ def expected_error(
     basis: Basis | None = None,
 ) -> ExpectedError:
     """`target` is f at the training points, `truths` the clients' f_i* there (default: f), `start` f_0 (default: 0)."""
+    check_sizes(sigma=sigma)
     f = federation.samples.values(target, "target")
     own = f if truths is None else federation.samples.values(truths, "truths")
     initial = np.zeros_like(f) if start is None else federation.samples.values(start, "start")

@@ -8,9 +8,10 @@ an affine map in d dimensions: theta <- theta - eta (G theta - g). Clients are r
 are kept. The eigenvalues of G are the non-zero ones of K P.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from parley.theory.kernel.blocks import psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered, kept
 from parley.theory.kernel.features import FeatureMap
 from parley.theory.kernel.methods import Method
-from parley.theory.kernel.points import as_points, check_finite
+from parley.theory.kernel.points import as_numbers, as_points, check_finite, check_sizes
 from parley.theory.kernel.spectrum import Spectrum
 from parley.theory.theta import Array
 
@@ -33,14 +34,14 @@ class FeatureSpace:
     """
 
     method: Method
-    sizes: tuple[int, ...]
-    update: Array
+    sizes: tuple[int, ...] = field(repr=False)
+    update: Array = field(repr=False)
     """G = sum_i w_i P_i A_i, [d, d]."""
-    covariance: Array
+    covariance: Array = field(repr=False)
     """sum_i w_i A_i = Phi' Phi / N, [d, d]."""
-    noise: Array
+    noise: Array = field(repr=False)
     """sum_i w_i P_i^2 A_i, [d, d]: g has the covariance sigma^2 / N times it."""
-    drive: Array
+    drive: Array = field(repr=False)
     """g = sum_i w_i P_i b_i, [d] or [d, k]."""
     gamma: float
 
@@ -56,9 +57,9 @@ class FeatureSpace:
         sums: list[Array] | None = None
         sizes: list[int] = []
         largest = 0.0
-        for number, (x, y) in enumerate(zip(clients, targets, strict=True)):
+        for number, (x, y) in enumerate(_pairs(clients, targets)):
             features = phi(as_points(x, f"client {number}'s data"))
-            values = np.asarray(y, dtype=np.float64)
+            values = as_numbers(y, f"client {number}'s targets")
             if values.ndim not in (1, 2) or len(values) != len(features):
                 raise InputError(f"client {number} has {len(features)} samples but targets of shape {values.shape}.")
             check_finite(values, f"client {number}'s targets")
@@ -103,8 +104,9 @@ class FeatureSpace:
         return float(values[0]) if values[0] > rounding(values) else 0.0
 
     def theta(self, t: int, start: npt.ArrayLike | None = None) -> Array:
-        """theta_t from theta_0 = `start` (default 0), in closed form for any t."""
-        as_rounds(t)
+        """theta_t from theta_0 = `start` (default 0), in closed form for any t; predictions are phi(x) @ theta_t."""
+        if as_rounds(t).ndim:
+            raise InputError("theta takes one round at a time.")
         values, vectors = self._eigen
         steps = np.minimum(self.method.eta * values, 1.0)
         # Where no data reach, the drive is zero too; its rounding error would grow with t.
@@ -132,6 +134,7 @@ class FeatureSpace:
 
     def variance(self, t: npt.ArrayLike, sigma: float) -> Array:
         """E ||theta_t - E theta_t||^2 for independent noise of variance sigma^2; a round or a list of T rounds."""
+        check_sizes(sigma=sigma)
         values, vectors = self._eigen
         spread = np.einsum("ij,ik,kj->j", vectors, self.noise, vectors, optimize=True)
         sums = self.method.eta * gathered(np.minimum(self.method.eta * values, 1.0)[:, None], as_rounds(t))
@@ -156,6 +159,16 @@ class FeatureSpace:
         if initial.shape[:1] != self.drive.shape[:1] or not np.isfinite(initial).all():
             raise InputError(f"theta_0 must be {len(self.drive)} finite numbers, not of shape {initial.shape}.")
         return initial[:, None] if initial.ndim < self.drive.ndim else initial
+
+
+def _pairs(
+    clients: Iterable[npt.ArrayLike], targets: Iterable[npt.ArrayLike]
+) -> Iterator[tuple[npt.ArrayLike, npt.ArrayLike]]:
+    """Each client's points and targets; both may be generators, so unequal lengths show only at the end."""
+    for x, y in zip_longest(clients, targets):
+        if x is None or y is None:
+            raise InputError("give one target array per client; one of the two lists is longer.")
+        yield x, y
 
 
 def _present(features: Array, values: Array, method: Method, number: int) -> tuple[float, list[Array]]:
@@ -206,7 +219,12 @@ def gradient_dissimilarity(designs: Sequence[npt.ArrayLike]) -> float:
     Section 2: with one Gaussian sample a client it is of order sqrt(d), although FedAvg does not suffer. `designs` are
     feature matrices [n_i, d]; directions that no client reaches do not count.
     """
-    covariances = np.stack([as_points(x).T @ as_points(x) / len(as_points(x)) for x in designs])
+    if not len(designs):
+        raise InputError("a federation needs at least one client.")
+    points = [as_points(x, f"client {number}'s design") for number, x in enumerate(designs)]
+    if len({x.shape[1] for x in points}) > 1 or not any(x.any() for x in points):
+        raise InputError("all designs need the same number of columns, and one of them an entry that is not zero.")
+    covariances = np.stack([x.T @ x / len(x) for x in points])
     mean, second = covariances.mean(axis=0), (covariances @ covariances).mean(axis=0)
     values, vectors = psd_eigh(mean, "the mean covariance")
     reached = values > rounding(values)

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg.blas import dsymv
 
+from parley.core.errors import InputError
 from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
@@ -40,6 +41,8 @@ class Gram:
             K[rows, start:] = self.kernel(x[rows], x[start:])
             K[rows, start:] /= N
             K[start + TILE :, rows] = K[rows, start + TILE :].T
+        if not np.isfinite(K).all():
+            raise InputError("the kernel is not finite at some pair of points; rescale the data.")
         return K
 
     def matmul(self, vector: Array) -> Array:

@@ -7,6 +7,7 @@ from scipy.linalg import solve_triangular
 
 from parley.core.errors import InputError
 from parley.theory.kernel.kernels import Kernel
+from parley.theory.kernel.points import as_points
 from parley.theory.theta import Array
 
 
@@ -74,6 +75,7 @@ def nystroem(
     """At most `features` landmarks by pivoted Cholesky among `candidates` random points (default: 20 a feature)."""
     if features < 1:
         raise InputError(f"Nystrom features need at least one landmark, not {features}.")
+    x = as_points(x)
     wanted = min(len(x), 20 * features if candidates is None else max(candidates, features))
     pool = x[np.sort(rng.choice(len(x), wanted, replace=False))]
     chosen = pivoted_cholesky(kernel, pool, 1e-12, features)

@@ -87,5 +87,5 @@ class FedProx:
 
 
 def _check_step(eta: float) -> None:
-    if not 0 < eta < np.inf:
-        raise InputError(f"the step size eta must be positive and finite, not {eta:g}.")
+    if not isinstance(eta, int | float | np.integer | np.floating) or not 0 < eta < np.inf:
+        raise InputError(f"the step size eta must be positive and finite, not {eta!r}.")

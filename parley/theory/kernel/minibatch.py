@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from parley.core.errors import InputError
 from parley.theory.kernel.methods import FedProx, Method
-from parley.theory.kernel.points import as_points, check_finite
+from parley.theory.kernel.points import as_numbers, as_points, check_finite
 from parley.theory.theta import Array
 
 
@@ -51,13 +51,13 @@ def minibatch_round(
     features: Sequence[npt.ArrayLike], targets: Sequence[npt.ArrayLike], method: Method, batch: int
 ) -> AffineRound:
     """A round with batches of `batch` samples, the last one perhaps smaller; features [n_i, d], targets [n_i]."""
-    if batch < 1:
-        raise InputError(f"a batch needs at least one sample, not {batch}.")
+    if not isinstance(batch, int | np.integer) or batch < 1:
+        raise InputError(f"a batch needs a whole number of samples, at least one, not {batch!r}.")
     if not len(features) or len(features) != len(targets):
         raise InputError(f"give one target array per client; got {len(features)} clients and {len(targets)} targets.")
     rounds, sizes = [], []
     for number, (x, y) in enumerate(zip(features, targets, strict=True)):
-        X, values = as_points(x, f"client {number}'s features"), np.asarray(y, dtype=np.float64)
+        X, values = as_points(x, f"client {number}'s features"), as_numbers(y, f"client {number}'s targets")
         if values.shape != X.shape[:1]:
             raise InputError(f"client {number} has {len(X)} samples but targets of shape {values.shape}.")
         check_finite(values, f"client {number}'s targets")

@@ -13,13 +13,28 @@ from parley.theory.theta import Array
 
 def as_points(x: npt.ArrayLike, where: str = "the data") -> Array:
     """Points as float64 [n, p]; a plain sequence of n numbers is n points on the line. Refuses NaN and infinity."""
-    points = np.asarray(x, dtype=np.float64)
+    points = as_numbers(x, where)
     if points.ndim == 1:
         points = points[:, None]
     if points.ndim != 2 or not points.size:
         raise InputError(f"{where} must have the shape [n, p] with n, p >= 1, not {points.shape}.")
     check_finite(points, where)
     return points
+
+
+def as_numbers(values: object, where: str) -> Array:
+    """A float64 array; refuses text, complex numbers and rows of unequal length."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{where} must be an array of numbers.") from None
+
+
+def check_sizes(**sizes: float) -> None:
+    """Refuses norms and noise levels that are negative, NaN or infinite, by their names."""
+    for name, value in sizes.items():
+        if not 0 <= value < np.inf:
+            raise InputError(f"{name} must be finite and at least 0, not {value:g}.")
 
 
 def check_finite(values: Array, where: str) -> None:
@@ -48,6 +63,9 @@ class Samples:
             raise InputError(f"all clients must have the same number of columns, not {sorted(widths)}.")
         return cls(np.concatenate(parts), tuple(len(part) for part in parts))
 
+    def __repr__(self) -> str:
+        return f"Samples({len(self.sizes)} clients, {self.N} points of dimension {self.x.shape[1]})"
+
     @property
     def N(self) -> int:
         """The number of samples of all clients."""
@@ -62,13 +80,13 @@ class Samples:
     def values(self, y: npt.ArrayLike | Sequence[npt.ArrayLike], name: str = "y") -> Array:
         """One number per sample as [N], from a stacked array or one array per client."""
         if isinstance(y, Sequence) and len(y) == len(self.sizes) and all(np.ndim(part) == 1 for part in y):
-            parts = [np.asarray(part, dtype=np.float64) for part in y]
+            parts = [as_numbers(part, name) for part in y]
             for number, (part, size) in enumerate(zip(parts, self.sizes, strict=True)):
                 if len(part) != size:
                     raise InputError(f"client {number} has {size} samples but {len(part)} values in {name}.")
             values = np.concatenate(parts)
         else:
-            values = np.asarray(y, dtype=np.float64)
+            values = as_numbers(y, name)
         if values.shape != (self.N,):
             raise InputError(f"{name} must have one value per sample, [{self.N}], not {values.shape}.")
         check_finite(values, name)

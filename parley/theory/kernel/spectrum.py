@@ -1,6 +1,6 @@
 """Eigenvalues of K and K P with the constants that the bounds need (paper 000, Lemmas 4 and 5)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.decay import as_rounds, kept, learned
 from parley.theory.kernel.federation import KernelFederation
 from parley.theory.kernel.methods import Method
+from parley.theory.kernel.stopping import Stop, stopping_round
 from parley.theory.theta import Array
 
 
@@ -21,9 +22,9 @@ class Spectrum:
 
     method: Method
     N: int
-    kernel: Array
+    kernel: Array = field(repr=False)
     """lambda_i."""
-    update: Array
+    update: Array = field(repr=False)
     """Lambda_i, as many as lambda_i."""
     gamma: float
 
@@ -46,6 +47,10 @@ class Spectrum:
     def rank(self) -> int:
         """The numerical rank of K."""
         return int((self.kernel > 0).sum())
+
+    def stop(self, sigma: float, norm: float = 1.0) -> Stop:
+        """The stopping rule (23) for noise of size sigma and an assumed ||f_0 - f*||_H."""
+        return stopping_round(self.kernel, self.N, self.method, sigma, norm)
 
     def bias(self, t: npt.ArrayLike) -> Array:
         """delta_1(t) of (19): the worst case of the bias for ||f_0 - f||_H = 1, up to kappa."""

@@ -5,7 +5,7 @@ trajectory(federation, y).predict(x_new, 100)         # f_100 at new points
 trajectory(federation, y, basis=lowrank_basis(federation, 1e-8))
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,9 +30,9 @@ class Trajectory:
 
     federation: KernelFederation
     basis: Basis
-    start: Array
+    start: Array = field(repr=False)
     """f_0 at the training points, [N]."""
-    residual: Array
+    residual: Array = field(repr=False)
     """P^1/2 (y - f_0), [N]."""
 
     def at(self, t: npt.ArrayLike) -> Array:
@@ -46,7 +46,7 @@ class Trajectory:
 
         Directions whose Lambda is within rounding error of zero are never learned, here and in `at`.
         """
-        self._rounds(np.inf)
+        self._check_served(np.inf)
         return self._fitted((self.basis.values > 0).astype(np.float64)[:, None])[:, 0]
 
     def coefficients(self, t: npt.ArrayLike) -> Array:
@@ -62,9 +62,10 @@ class Trajectory:
 
     def predict(self, x: npt.ArrayLike, t: npt.ArrayLike, start: npt.ArrayLike = 0.0) -> Array:
         """f_t at new points [m, p]; `start` is f_0 there, a number or [m]. Gives [m] or [m, T]."""
-        sums = cross_product(
-            self.federation.kernel, as_points(x, "the new points"), self.federation.samples.x, self.coefficients(t)
-        )
+        points, known = as_points(x, "the new points"), self.federation.samples.x
+        if points.shape[1] != known.shape[1]:
+            raise InputError(f"the new points have {points.shape[1]} columns, the clients' {known.shape[1]}.")
+        sums = cross_product(self.federation.kernel, points, known, self.coefficients(t))
         initial = np.asarray(start, dtype=np.float64)
         return sums + (initial[:, None] if sums.ndim == 2 and initial.ndim else initial)
 
@@ -81,11 +82,14 @@ class Trajectory:
 
     def _rounds(self, t: npt.ArrayLike) -> Array:
         rounds = as_rounds(t)
-        if rounds.max() > self.basis.rounds:
+        self._check_served(float(rounds.max()))
+        return rounds
+
+    def _check_served(self, last: float) -> None:
+        if last > self.basis.rounds:
             raise InputError(
                 f"this Krylov basis serves rounds up to {self.basis.rounds:g}; ask for more rounds at once."
             )
-        return rounds
 
     @cached_property
     def _steps(self) -> Array:
