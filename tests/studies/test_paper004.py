@@ -20,7 +20,7 @@ from parley.studies.rates import best_rates
 from parley.studies.spread import spread
 
 
-@pytest.mark.parametrize("name", ["fig1", "table1", "fig2", "table2", "table3", "fednova", "feddyn"])
+@pytest.mark.parametrize("name", ["fig1", "table1", "fig2", "table2", "table3", "batchnorm", "fednova", "feddyn"])
 def test_smoke_needs_no_files(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     result = run_study(f"004/{name}", "smoke", tmp_path / "out")
@@ -93,7 +93,7 @@ def test_intervals_are_students():
 
 def test_the_shape_tells_rise_and_fall():
     def failed(*accuracies: float) -> list[bool]:
-        alphas = dict(zip((1, 5, 10, 25, 50, 100), map(lambda value: Mean.of([value]), accuracies), strict=True))
+        alphas = dict(zip((1, 5, 10, 25, 50, 100), (Mean.of([value]) for value in accuracies), strict=True))
         return [check.passed for check in _shape("x", alphas)]
 
     assert failed(0.46, 0.52, 0.52, 0.38, 0.28, 0.28) == [True, True, True]

@@ -6,6 +6,8 @@ messages: trainable parameters, both ways, per client; statistics of normalisati
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from parley.engine.train import make_task
 from parley.studies.harness import Check, Context, Result, Scale, at_least, near, study
 from parley.studies.paper004.pictures import data_sets, pictures
@@ -49,13 +51,33 @@ def table2(scale: Scale, context: Context) -> Result:
     return context.result(checks, figures, data)
 
 
-def _shape(name: str, means: dict[int, Mean]) -> list[Check]:
-    best = max((5, 10), key=lambda alpha: means[alpha].value)
-    return [
-        at_least(f"{name}: alpha = {best} over 1", difference(means[best], means[1]).value, RISE),
-        at_least(f"{name}: alpha = {best} over 50", difference(means[best], means[50]).value, FALL),
-        at_least(f"{name}: alpha = {best} over 100", difference(means[best], means[100]).value, FALL),
-    ]
+@study("004/batchnorm", scales={scale: words for scale, words in _WORDS.items() if scale != "paper"})
+def batchnorm(scale: Scale, context: Context) -> Result:
+    """Table 2's rise and fall in the small network with batch normalisation, as ResNet-20 has it."""
+    size, name = SIZES[scale], data_sets(scale)[0]
+    alphas = size.alphas if scale == "smoke" else (1, 10, 50)
+    arms = {alpha: Arm(alpha=alpha, data=name, norm=True) for alpha in alphas}
+    trials = compared(list(arms.values()), context)
+    means = accuracies(trials, context)
+    told = {alpha: means[arm] for alpha, arm in arms.items()}
+    checks = [at_least("accuracy of FedAvg", told[1].value, 0.2)]
+    if scale != "smoke":
+        checks += _shape(name, told)
+    rows = [Row(f"{alpha}", mean, PAPER.get(alpha) if scale != "smoke" else None) for alpha, mean in told.items()]
+    about = f"{trials[arms[1]][0].about}; $\\tau$ = 5, {size.rounds} rounds"
+    figure = ladder(rows, "With batch normalisation", "$\\alpha$ (1 is FedAvg)", about)
+    return context.result(checks, {"accuracy": figure}, numbers(trials, means))
+
+
+def _shape(name: str, means: Mapping[int, Mean]) -> list[Check]:
+    """Of the values of alpha that were tried."""
+    best = max((alpha for alpha in (5, 10) if alpha in means), key=lambda alpha: means[alpha].value)
+    checks = [at_least(f"{name}: alpha = {best} over 1", difference(means[best], means[1]).value, RISE)]
+    for large in (50, 100):
+        if large in means:
+            gain = difference(means[best], means[large]).value
+            checks.append(at_least(f"{name}: alpha = {best} over {large}", gain, FALL))
+    return checks
 
 
 def parts(scale: Scale, name: str) -> tuple[int, int]:

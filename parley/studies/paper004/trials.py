@@ -81,6 +81,8 @@ class Arm:
     iid: bool = False
     tau: int = TAU
     data: str = "cifar10"
+    norm: bool = False
+    """Batch normalisation in the small network."""
     lr: float = 0.0
     """Chosen from the grid."""
 
@@ -161,12 +163,13 @@ class Trial:
 
 def perform(job: Job) -> Trial:
     """Train; the same seed gives the same start and batches to all arms."""
-    problem = pictures(job.scale, job.arm.data, job.arm.iid)
+    problem = pictures(job.scale, job.arm.data, job.arm.iid, job.arm.norm)
+    stacks = job.scale != "paper" and not job.arm.norm
     algorithm = job.arm.algorithm(problem.batch)
     listeners = [ConsensusDistance()] if job.arm.tau != TAU else []
     course = follow(
         algorithm, problem, problem.tell if job.told else problem.choose, rounds=job.rounds, every=job.every,
-        seed=job.seed, listeners=listeners, runtime="inline" if job.scale == "paper" else "stacked",
+        seed=job.seed, listeners=listeners, runtime="stacked" if stacks else "inline",
     )  # fmt: skip
     consensus = {}
     if listeners and course.run is not None:
