@@ -11,5 +11,5 @@ def test_the_examples_run() -> None:
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert len(names["found"]) == 3
