@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def _frontier(axes: Axes, advice: Tradeoff) -> None:
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     clean(axes, "both")
     # Where no curve is: above them, or below those that hug the corner.
-    place = "upper right" if advice.kappa0 < 300 else "center left"
+    place: Literal["upper right", "center left"] = "upper right" if advice.kappa0 < 300 else "center left"
     axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc=place, title="server")
 
 

@@ -101,6 +101,11 @@ def test_clients_that_agree_do_not_drift(problem: Callable) -> None:
     assert found.corrected <= 1e-9
 
 
+def test_bound_from_constants_written_out() -> None:
+    kappas = np.array([1.0, 4.0, 25.0, 100.0])
+    np.testing.assert_allclose(drift_bound(np.log(100.0 / kappas), 100.0, 3.0), (10 - np.sqrt(kappas)) * 3, atol=1e-12)
+
+
 def test_radius_must_be_a_radius() -> None:
     with pytest.raises(InputError, match="C >= 0"):
         drift_bound(0.1, 10.0, -1.0)
