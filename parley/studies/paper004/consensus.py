@@ -53,28 +53,30 @@ def _drawn(layers: list[str], distances: Array, trial: Trial) -> Figure:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(11.2, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
-    over, bars = figure.subplots(1, 2, width_ratios=(1.6, 1))
+    over, dots = figure.subplots(1, 2, width_ratios=(1.6, 1), sharey=True)
     shades = colormaps["viridis_r"](np.linspace(0.08, 0.95, len(layers)))
-    mean = distances.mean(axis=0)
-    for place, (series, shade) in enumerate(zip(mean, shades, strict=True), 1):
+    for place, (series, shade) in enumerate(zip(distances.mean(axis=0), shades, strict=True), 1):
         own = f"layer {place}" if place < len(layers) else f"layer {place} (head)"
         over.plot(np.arange(1, len(series) + 1), series, color=shade, linewidth=1.8, label=own)
     panel(over, "Consensus distance per parameter", f"round of $\\tau$ = {trial.arm.tau} steps")
     over.set_yscale("log")
     over.set_ylabel("mean square distance to the mean model", color=INK, fontsize=10.5)
-    clean(over, "both")
-    if len(layers) <= 8:
-        over.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=2)
+    over.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     second = distances[:, :, distances.shape[2] // 2 :].mean(axis=2)
     places = np.arange(1, len(layers) + 1)
-    bars.bar(places, second.mean(axis=0), color=shades, width=0.7)
-    for own in second:
-        bars.plot(places, own, ".", color=INK, alpha=0.55, markersize=5)
-    panel(bars, "Second half of the run, dots: seeds", "layer")
-    bars.set_yscale("log")
-    bars.set_xticks(places if len(places) <= 10 else places[::3])
-    clean(bars)
+    dots.plot(places, second.mean(axis=0), color=FAINT, linewidth=1.2, zorder=1)
+    dots.scatter(places, second.mean(axis=0), color=shades, s=70, zorder=3)
+    for seed in second:
+        dots.plot(places + 0.15, seed, ".", color=INK, alpha=0.55, markersize=4)
+    panel(dots, "Mean of the second half; small: seeds", "layer")
+    dots.set_xticks(places if len(places) <= 10 else places[::3])
+    for axes in (over, dots):
+        clean(axes, "both")
+        axes.minorticks_off()
+    if len(layers) <= 8:
+        over.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=2)
     figure.supxlabel(f"FedAvg, {trial.about}", fontsize=9, color=FAINT)
     return figure

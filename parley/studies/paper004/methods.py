@@ -57,7 +57,10 @@ def table1(scale: Scale, context: Context) -> Result:
             checks.append(at_least(f"{name}: FedALS over FedAvg, sorted", gain, GAIN))
             checks.append(at_most(f"{name}: FedALS and FedAvg apart, iid", abs(apart), SAME))
         paper = PAPER if name == "cifar10" else {}
-        rows = [Row(label.replace(", ", "\n"), mean, paper.get(label)) for label, mean in told.items()]
+        rows = [
+            Row(label.replace(" + ", " +\n").replace(", ", "\n"), mean, paper.get(label))
+            for label, mean in told.items()
+        ]
         figures[name] = ladder(
             rows, "Test accuracy", "", _about(scale, trials[arms["FedAvg, sorted"]][0]), joined=False
         )

@@ -73,7 +73,7 @@ def ladder(rows: Sequence[Row], title: str, across: str, about: str, joined: boo
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(7.4, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08), facecolor="white")
+    figure = Figure(figsize=(8.2, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08), facecolor="white")
     axes = figure.add_subplot()
     places = np.arange(len(rows))
     ours = np.array([row.mean.value for row in rows])
@@ -83,17 +83,18 @@ def ladder(rows: Sequence[Row], title: str, across: str, about: str, joined: boo
     if joined:
         axes.plot(places, ours, color=PALETTE[0], linewidth=1.2, alpha=0.5)
     axes.errorbar(places, ours, half, fmt="o", color=PALETTE[0], markersize=7, capsize=4, linewidth=1.6,
-                  label="here: mean and 95% interval; small dots: seeds")  # fmt: skip
+                  label="here: mean, 95% interval, seeds")  # fmt: skip
     paper = [(place, row.paper) for place, row in zip(places, rows, strict=True) if row.paper is not None]
     if paper:
         look = "D--" if joined else "D"
         axes.plot(*zip(*paper, strict=True), look, color=PALETTE[1], markersize=5, linewidth=1.2, alpha=0.85,
-                  label="paper 004 (ResNet-20, 20,000 steps)")  # fmt: skip
+                  label="paper (ResNet-20)")  # fmt: skip
     panel(axes, title, across)
     axes.set_xticks(places, [row.label for row in rows])
     axes.set_ylabel("test accuracy", color=INK, fontsize=10.5)
     percent_axis(axes.yaxis)
     clean(axes)
-    axes.legend(frameon=False, fontsize=9.5, labelcolor=INK)
+    axes.margins(x=0.08)
+    axes.legend(frameon=False, fontsize=9.5, labelcolor=INK, loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=2)
     figure.supxlabel(about, fontsize=9, color=FAINT)
     return figure
