@@ -12,6 +12,7 @@ from parley.core.key import Key
 from parley.models import ResNet20, build_module
 from parley.studies import Context, run_study
 from parley.studies.paper004.alphas import _shape, parts
+from parley.studies.paper004.consensus import _claims
 from parley.studies.paper004.pictures import pictures
 from parley.studies.paper004.rivals import _Job, _Trial
 from parley.studies.paper004.told import Mean, difference
@@ -99,6 +100,15 @@ def test_the_shape_tells_rise_and_fall():
     assert failed(0.46, 0.52, 0.52, 0.38, 0.28, 0.28) == [True, True, True]
     assert failed(0.50, 0.45, 0.40, 0.30, 0.25, 0.20) == [False, True, True]
     assert failed(0.46, 0.52, 0.52, 0.53, 0.53, 0.28) == [True, False, True]
+
+
+def test_every_seed_has_to_agree_that_early_layers_are_closer():
+    def passed(*seeds: list[float]) -> list[bool]:
+        return [check.passed for check in _claims(np.array(seeds))]
+
+    assert passed([1.0, 2.0, 3.0, 4.0, 9.0], [1.0, 1.5, 2.0, 2.0, 3.0]) == [True, True, True]
+    assert passed([4.0, 3.0, 2.0, 1.0, 90.0]) == [True, True, False]
+    assert passed([1.0, 2.0, 3.0, 4.0, 9.0], [9.0, 4.0, 3.0, 2.0, 1.0]) == [False, False, False]
 
 
 def test_rates_are_chosen_from_one_grid_for_all():
