@@ -78,7 +78,7 @@ def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: Method, sigma: fl
         high *= 2
     time = float(np.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
     # The root is exact to rounding: a round that meets the rule with equality counts.
-    return Stop(int(np.floor(time / (method.eta * method.s) * (1 + 1e-12))), time, sigma, norm)
+    return Stop(int(np.floor(time / (method.eta * method.s) * (1 + 1e-12))), time, float(sigma), float(norm))
 
 
 def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:

@@ -192,3 +192,40 @@ def test_bounds_refuse_what_they_do_not_cover() -> None:
         with pytest.raises(InputError):
             call()
     assert k.theorem10_tail(spectrum, 1, 1.0, (6.0, 1.0), constant=2.0) <= 1
+
+
+class Waves:
+    """l^-beta sqrt(2) cos(pi l x), orthogonal for uniform points: L2(P) norms are sums over coefficients."""
+
+    def __init__(self, beta: float, terms: int) -> None:
+        self.scales = np.arange(1.0, terms + 1) ** -beta
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        order = np.arange(1, len(self.scales) + 1)
+        return np.sqrt(2) * np.cos(np.pi * x.reshape(-1, 1) * order) * self.scales
+
+
+@pytest.mark.parametrize(("beta", "terms"), [(1.5, 60), (0.0, 6)], ids=["polynomial decay", "finite rank"])
+def test_theorem_22_and_corollaries_23_24_on_new_points(beta: float, terms: int) -> None:
+    """The error of f_T in L2(P), exactly from the coefficients: bounded at every N, and falling at the stated rate."""
+    phi, sigma, sizes = Waves(beta, terms), 0.5, (100, 400, 1600, 6400)
+    rng = np.random.default_rng(0)
+    truth = rng.choice([-1.0, 1.0], terms) * np.arange(1, terms + 1) ** -0.6
+    truth /= np.linalg.norm(truth)
+    errors, stated = [], []
+    for N in sizes:
+        clients = np.split(rng.uniform(0, 1, N), np.sort(rng.choice(np.arange(1, N), 4, replace=False)))
+        ys = [(phi(x) @ truth)[:, None] + sigma * rng.standard_normal((len(x), 50)) for x in clients]
+        largest = max(np.linalg.norm(phi(x), 2) ** 2 / len(x) for x in clients)
+        space = k.FeatureSpace.of(phi, clients, ys, k.FedAvg(0.2 / largest, 3))
+        stop = space.spectrum.stop(sigma)
+        away = (space.theta(stop.T) - truth[:, None]) * phi.scales[:, None]
+        errors.append(float((away**2).sum(axis=0).mean()))
+        radius = k.critical_radius(phi.scales**2, N, sigma)
+        assert 0.5 < radius * np.sqrt(stop.time) < 2  # Lemma 26: the sample's radius is the population's
+        assert errors[-1] <= k.theorem22(space.kappa, radius, 1.0, 0.0, N)
+        rate = k.corollary24(space.kappa, sigma, beta, N) if beta else k.corollary23(space.kappa, sigma, terms, N)
+        stated.append(rate / space.kappa)
+        assert errors[-1] <= 2 * rate
+    slope, expected = (np.polyfit(np.log(sizes), np.log(values), 1)[0] for values in (errors, stated))
+    assert slope == pytest.approx(expected, rel=0.15)

@@ -26,6 +26,18 @@ def test_duplicates_across_clients_with_different_targets(method: k.Method) -> N
     np.testing.assert_allclose(k.trajectory(federation, y).at(10**12), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_the_rank_is_the_number_of_distinct_points(method: k.Method) -> None:
+    """Rounding errors of a singular K are not taken for directions that can be learned."""
+    rng = np.random.default_rng(0)
+    distinct = rng.uniform(0, 1, 12)
+    clients = [rng.choice(distinct, n) for n in (10, 25, 3)]
+    federation = k.KernelFederation.of(k.Laplace(0.5), clients, method)
+    rank = len(np.unique(np.concatenate(clients)))
+    assert (k.exact_basis(federation).values > 0).sum() == rank
+    assert k.exact_spectrum(federation).rank == rank
+
+
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_any_step_of_fedprox_is_taken(seed: int) -> None:

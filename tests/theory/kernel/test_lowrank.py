@@ -8,6 +8,7 @@ import pytest
 
 from parley.core.errors import InputError
 from parley.theory import kernel as k
+from parley.theory.kernel import gram
 
 
 def federation(N: int = 300, clients: int = 6, columns: int = 2, kernel: k.Kernel | None = None) -> k.KernelFederation:
@@ -44,6 +45,14 @@ def test_low_rank_spectrum_is_off_by_no_more_than_it_says() -> None:
         assert gap.max() <= basis.error + 1e-13
         assert (exact.kernel[: len(found.kernel)] - found.kernel).max() <= basis.error / 5 + 1e-13
         assert basis.error <= 5 * tolerance * 1.0001  # trace(K) = 1 here, s = 5
+
+
+def test_the_stated_error_is_attained() -> None:
+    """One-point clients, k diagonal, a tiny step: what is left out of K P is s times what is left out of K."""
+    diagonal = k.KernelFederation.of(k.Precomputed(np.diag([3.0, 2.0, 1.0])), [[0], [1], [2]], k.FedAvg(1e-9, 5))
+    basis = k.lowrank_basis(diagonal, 1e-6, max_rank=2)
+    np.testing.assert_allclose(basis.values, [5.0, 10 / 3], rtol=1e-6)
+    assert basis.error == pytest.approx(5 / 3, rel=1e-6)
 
 
 def test_low_rank_and_krylov_runs_agree_with_the_dense_one() -> None:
@@ -85,6 +94,17 @@ def test_nothing_stored_is_the_same() -> None:
     assert not streaming.gram.stored
     np.testing.assert_allclose(streaming.gram.matmul(vector), case.gram.matmul(vector), atol=1e-13)
     assert "dense" not in streaming.gram.__dict__
+
+
+def test_the_matrix_is_made_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram, "TILE", 7)
+    for N in (5, 7, 20, 21):
+        case = federation(N, 2)
+        expected = case.kernel(case.samples.x, case.samples.x) / N
+        np.testing.assert_allclose(case.gram.dense, expected, rtol=1e-14)
+        np.testing.assert_array_equal(case.gram.dense, case.gram.dense.T)
+        vector = np.random.default_rng(0).standard_normal(N)
+        np.testing.assert_allclose(case.gram.matmul(vector), expected @ vector, atol=1e-15)
 
 
 def test_leading_eigenvalues() -> None:
