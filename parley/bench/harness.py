@@ -134,8 +134,9 @@ class Child:
         return sum(peak_resident(process.pid) for process in self.tree())
 
 
-def peak_resident(pid: int) -> int:
-    """The largest resident size a process has had, in bytes; its present size where the system keeps no record."""
+def peak_resident(pid: int | None = None) -> int:
+    """The largest resident size a process (this one) has had, in bytes; its present size where no record is kept."""
+    pid = os.getpid() if pid is None else pid
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from parley.bench.environments import install, installed
 from parley.bench.harness import race
+from parley.bench.probes import ON_REQUEST, PROBES
 from parley.bench.result import Result, summarise
 from parley.bench.roster import chosen, own_python, roster
 from parley.bench.work import initial_weights
 from parley.bench.workloads import WORKLOADS, Scale, workload
-from parley.core.errors import InputError
+from parley.core.errors import InputError, nearest
 
 
 def bench(
@@ -23,14 +24,20 @@ def bench(
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
-    """Run workloads (all of them without `names`) and return one result each.
+    """Run workloads and probes, and return one result each; without `names`, all but those that fill a disk.
 
     `contestants` narrows a race to those names or groups. At full scale missing peers are installed first; at smoke
     scale, or with `install_peers=False`, peers that are not installed are left out and claims about them not judged.
     """
+    wanted = [name.upper() for name in names] or [*WORKLOADS, *(name for name in PROBES if name not in ON_REQUEST)]
+    for name in wanted:
+        if name not in WORKLOADS and name not in PROBES:
+            raise InputError(f"unknown workload '{name}': {nearest(name, [*WORKLOADS, *PROBES])}")
     return [
-        _bench_one(name, scale, cores, list(contestants), install_peers and scale == "full", cache, seed, say)
-        for name in (list(names) or list(WORKLOADS))
+        PROBES[name](scale, cores, seed, say)
+        if name in PROBES
+        else _bench_one(name, scale, cores, list(contestants), install_peers and scale == "full", cache, seed, say)
+        for name in wanted
     ]
 
 

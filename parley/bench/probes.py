@@ -1,0 +1,14 @@
+"""Measurements of Parley alone, beside the races: name -> function that measures and judges."""
+
+from collections.abc import Callable
+
+from parley.bench import many_memories, step_cost
+from parley.bench.result import Result
+from parley.bench.workloads import Scale
+
+PROBES: dict[str, Callable[[Scale, int | None, int, Callable[[str], None]], Result]] = {
+    step_cost.NAME: step_cost.measure,
+    many_memories.NAME: many_memories.measure,
+}
+ON_REQUEST = (many_memories.NAME,)
+"""Those that need tens of gigabytes of disk run only when they are named."""
