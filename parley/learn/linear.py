@@ -1,4 +1,8 @@
-"""Linear models with a squared loss, in closed form: each client's Hessian and minimiser."""
+"""Models linear in their weights with a squared loss, in closed form: each client's Hessian and minimiser.
+
+These are a single linear layer, and least squares on fixed features (the model `features`: polynomials, random Fourier
+features, Nystroem's approximation of a kernel).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import numpy.typing as npt
 from parley.data import ClientData
 from parley.learn.losses import half_squares, mse
 from parley.learn.task import Task
+from parley.models.feature_model import FeatureModel
 from parley.models.structure import Step
 from parley.theory.surrogate import Quadratics
 
@@ -89,18 +94,21 @@ class LeastSquares:
 
 
 def is_least_squares(task: Task) -> bool:
-    """Whether the model is linear and the loss a squared one, so that every client is a quadratic."""
-    return len(_layers(task)) == 1 and _layers(task)[0].kind == "linear" and task.loss in (half_squares, mse)
+    """Whether the model is linear in its weights and the loss a squared one, so that every client is a quadratic."""
+    plain = len(_layers(task)) == 1 and _layers(task)[0].kind == "linear"
+    return (plain or isinstance(task.module, FeatureModel)) and task.loss in (half_squares, mse)
 
 
 def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: float) -> LeastSquares | None:
-    """The task in closed form, or None if its model is not linear or its loss not a squared one."""
+    """The task in closed form, or None if its model is not linear in its weights or its loss not a squared one."""
     if not is_least_squares(task):
         return None
-    bias = _layers(task)[0].bias is not None
+    module = task.module
+    bias = not isinstance(module, FeatureModel) and _layers(task)[0].bias is not None
     designs, targets = [], []
     for own in data:
-        Z = own.x.double().flatten(1).numpy()
+        inputs = module.features(own.x) if isinstance(module, FeatureModel) else own.x
+        Z = inputs.double().flatten(1).numpy()
         designs.append(np.hstack([Z, np.ones((len(Z), 1))]) if bias else Z)
         targets.append(own.y.double().reshape(len(Z), -1).numpy())
     scale = 1.0 if task.loss is half_squares else 2.0 / targets[0].shape[1]

@@ -15,7 +15,8 @@ from parley.learn.lanczos import extremes
 from parley.learn.losses import losses
 from parley.learn.objective import Objective, flat
 from parley.learn.task import Task
-from parley.models import Lstm, build_module, linear, mlp
+from parley.models import Lstm, build_module, features, linear, mlp
+from parley.models.feature_model import RandomFourierFeatures
 
 
 def federation_of(clients: list[ClientData], outputs: int, kind: str = "regression") -> Federation:
@@ -157,6 +158,41 @@ def test_lanczos_agrees_with_the_closed_form():
         assert getattr(measured, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
     np.testing.assert_allclose(measured.pooled, exact.pooled, rtol=1e-6)
     assert "not linear" in measured.notes[0]
+
+
+def test_feature_and_kernel_models_are_exact():
+    """Least squares on a kernel's features: the closed form against products with the Hessian and a descent."""
+    federation = regression((25, 30), features=2)
+    task = task_of(federation, features(RandomFourierFeatures(6, lengthscale=2.0)), "half-squares")
+    found = estimate(task, federation, ridge=0.05)
+    assert found.exact
+    assert found.quadratics is not None
+    assert found.quadratics.c.shape == (2, 6)
+    assert found.distance == pytest.approx(float(np.linalg.norm(found.quadratics.empirical_minimiser)), rel=1e-9)
+    for number, id in enumerate(federation.ids):
+        objective = Objective(task, federation.client(id), 0.05)
+        v = np.random.default_rng(number).standard_normal(6)
+        np.testing.assert_allclose(objective.product(np.zeros(6), v), found.quadratics.A[number] @ v, rtol=1e-9)
+        _, slope = objective.value_and_gradient(found.quadratics.c[number])
+        assert np.linalg.norm(slope) < 1e-10
+
+
+def test_modules_may_have_weights_they_do_not_use():
+    class Partly(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(4, 1), torch.nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x) ** 3
+
+    federation = regression()
+    objective = Objective(task_of(federation, Partly(), "mse"), federation.client("c0"), 0.1)
+    x = np.random.default_rng(0).standard_normal(objective.dimension)
+    value, slope = objective.value_and_gradient(x)
+    assert np.isfinite(value)
+    np.testing.assert_allclose(slope[5:], 0.1 * x[5:])  # only the ridge pulls on what is not used
+    np.testing.assert_allclose(objective.product(x, np.eye(len(x))[7]), 0.1 * np.eye(len(x))[7], atol=1e-12)
 
 
 def test_logistic_regression_has_the_spectrum_of_its_hessian():
