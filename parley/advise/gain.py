@@ -129,7 +129,12 @@ def gain(
             raise InputError("a kernel is judged by squared errors; leave the measure out.")
         found = kernel_found(setup, kernel, lengthscale, enough, options, told)
     elif name == "loss":
-        found = linear_found(setup, enough, options, told)
+        on_points = getattr(algorithm, "kernel", None) is not None
+        found = (
+            kernel_found(setup, None, None, enough, options, told)
+            if on_points
+            else linear_found(setup, enough, options, told)
+        )
     if found is None or not found.estimates:
         methods = _own_methods(algorithm, local_rates)
         most = local_rounds or max(rounds, FEWEST_ROUNDS)

@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist
 
 from parley.advise.gain_folds import Array, Setup, Tell, looked_at
 from parley.advise.gain_stop import StopAdvice, by_rule, linear_rule
+from parley.algorithms.least_squares import LeastSquares as PaperMethod
 from parley.algorithms.local_update import LocalUpdate
 from parley.algorithms.protocol import Algorithm
 from parley.algorithms.server import Descent
@@ -33,6 +34,7 @@ from parley.theory.kernel import (
     KernelFederation,
     Laplace,
     Linear,
+    Method,
     Polynomial,
     TwoLayerNTK,
 )
@@ -90,15 +92,16 @@ def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Te
 
 
 def kernel_found(
-    setup: Setup, name: str, lengthscale: float | None, judged: Sequence[int], options: Options, tell: Tell
-) -> Found:
-    """Kernel regression on the study's data in place of its model."""
+    setup: Setup, name: str | None, lengthscale: float | None, judged: Sequence[int], options: Options, tell: Tell
+) -> Found | None:
+    """Kernel regression in place of the study's model; or, without a name, the study's own where it is exactly that."""
     data = [setup.federation.client(id) for id in setup.federation.ids]
-    problem = KernelProblem.of(setup, data, name, lengthscale)
+    problem = KernelProblem.own(setup, data) if name is None else KernelProblem.of(setup, data, name, lengthscale)
+    if problem is None:
+        return None
     how = (
         f"Closed form, {problem.kernel}: each client's kernel ridge regression, its penalty by leave-one-out, against "
-        f"FedAvg with step {problem.method.eta:.3g} and {problem.method.s} local steps at its best round (up to "
-        f"{setup.rounds})"
+        f"{problem.method} at its best round (up to {setup.rounds})"
     )
     estimates = problem.gains(setup, judged, options, tell)
     return Found(estimates, problem.stop(setup.rounds, options), how)
@@ -114,6 +117,8 @@ def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LeastSquares | N
 def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float | None:
     """eta * s: how far one round goes along the gradient of half the squares, on average; None if not SGD."""
     method = setup.algorithm
+    if isinstance(method, PaperMethod):
+        return method.method.eta * method.method.s
     if not _plain(method):
         return None
     weights = np.asarray(sizes) / np.sum(sizes)
@@ -121,16 +126,20 @@ def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float |
     return scale * steps * method.server.lr * (method.lr if method.form == "delta" else 1.0) or None
 
 
-def exact_method(setup: Setup, scale: float) -> FedAvg | None:
-    """The study's algorithm as paper 000's FedAvg; None unless it is exactly that."""
+def exact_method(setup: Setup, scale: float) -> Method | None:
+    """The study's algorithm as paper 000's FedAvg or FedProx; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
     everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme == "without-replacement"
+    quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
+    if not (everyone and sampling.weights == "size" and quiet):
+        return None
+    if isinstance(method, PaperMethod):
+        return method.method if method.batch is None else None
     if not _plain(method):
         return None
     averages = method.server.lr == (1.0 if method.form == "delta" else method.lr)
     whole = method.batch is None and method.theta == "all" and not method.alpha
-    quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
-    if not (everyone and sampling.weights == "size" and averages and whole and quiet and method.lr > 0):
+    if not (averages and whole and method.lr > 0):
         return None
     return FedAvg(eta=scale * method.lr, s=method.work().count(1))
 
@@ -145,7 +154,7 @@ def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
 
 
 def linear_gains(
-    setup: Setup, problem: LeastSquares, method: FedAvg, judged: Sequence[int], options: Options, tell: Tell
+    setup: Setup, problem: LeastSquares, method: Method, judged: Sequence[int], options: Options, tell: Tell
 ) -> list[GainEstimate]:
     """Ridge regression of each client against the study's FedAvg at its best round."""
     start = problem.coordinates(flat(setup.task.initial()))
@@ -173,9 +182,22 @@ class KernelProblem:
     """Kernel regression on a study's data."""
 
     kernel: Kernel
-    method: FedAvg
+    method: Method
     points: list[Array]
     values: list[Array]
+
+    @classmethod
+    def own(cls, setup: Setup, data: Sequence[ClientData]) -> KernelProblem | None:
+        """The study's own kernel and algorithm; None unless they are paper 000's, starting from zero."""
+        kernel, method = getattr(setup.algorithm, "kernel", None), exact_method(setup, 1.0)
+        if not isinstance(setup.algorithm, PaperMethod) or kernel is None or method is None:
+            return None
+        if setup.task.info.outputs != 1 or sum(len(own) for own in data) > LARGEST:
+            return None
+        start = setup.task.predictor(setup.task.initial(), setup.task.initial_buffers())
+        if any(bool(start(own.x).detach().any()) for own in data):
+            return None
+        return cls(kernel, method, *_arrays(data))
 
     @classmethod
     def of(cls, setup: Setup, data: Sequence[ClientData], name: str, lengthscale: float | None) -> KernelProblem:
@@ -184,8 +206,7 @@ class KernelProblem:
             raise InputError("--kernel needs a regression study with one target; leave it out for this one.")
         if sum(len(own) for own in data) > LARGEST:
             raise InputError(f"--kernel takes at most {LARGEST:,} samples; leave it out, or take fewer clients.")
-        points = [own.x.double().flatten(1).numpy() for own in data]
-        values = [own.y.double().reshape(-1).numpy() for own in data]
+        points, values = _arrays(data)
         kernel = make_kernel(name, lengthscale, np.vstack(points))
         # A client's kernel matrix, and that of any part of its samples, has at most this norm.
         largest = max(float(np.diagonal(kernel(x, x)).max()) for x in points)
@@ -210,6 +231,11 @@ class KernelProblem:
         return by_rule(
             np.maximum(values, 0.0), coordinates, 0.0, len(values), moved, rounds, options.sigma, options.norm
         )
+
+
+def _arrays(data: Sequence[ClientData]) -> tuple[list[Array], list[Array]]:
+    """Points and values of every client."""
+    return [own.x.double().flatten(1).numpy() for own in data], [own.y.double().reshape(-1).numpy() for own in data]
 
 
 def make_kernel(name: str, lengthscale: float | None, points: Array) -> Kernel:

@@ -239,6 +239,18 @@ def test_kernels() -> None:
         make_kernel("linear", 1.0, points)
 
 
+def test_the_kernel_algorithm_of_a_study_is_taken_in_closed_form() -> None:
+    own = federation({"a": 12, "b": 20, "c": 16})
+    method = pl.algorithms.algorithms["kernel-fedprox"](lr=2.0, kernel=kernel.RBF(2.0))
+    found = gain(method, own, model=Linear(zero=True), rounds=5, folds=3, repeats=1)
+    assert "RBF(lengthscale=2.0)" in found.how
+    assert "FedProx(eta=2.0)" in found.how
+    assert found.stop.rule is not None
+    # From another start the closed form would not be the study's, so it is trained.
+    trained = gain(method, own, model=Linear(), rounds=2, **QUICK)
+    assert trained.how.startswith("Trained")
+
+
 # -- when to stop ------------------------------------------------------------------------------------------------------
 
 
