@@ -140,6 +140,10 @@ def test_printed_formulas() -> None:
     spectrum = k.Spectrum(k.FedAvg(0.5, 2), 50, np.array([1.0, 0.25]), np.array([1.6, 0.4]), 0.5)
     kappa, time, noise = 0.5 * 2 / (1 - 0.5**2), 0.5 * 2 * 3, 0.7
     assert spectrum.kappa == pytest.approx(kappa)
+    kept = 1 - 0.5 * np.array([1.6, 0.4])
+    worst, fitted = max(kept**6 * np.array([1.6, 0.4])) / 2, ((1 - kept**3) ** 2).sum() / 50
+    sharp = 3 * kappa * (worst * 4 + fitted * noise**2 + 16 / 50)
+    assert k.proposition7(spectrum, 3, 2.0, noise, 4.0) == pytest.approx(sharp)
     assert k.theorem8(spectrum, 3, 2.0, 4.0) == pytest.approx(3 * kappa / (2 * np.e * time) * 5 + 3 * kappa / 50 * 16)
     assert k.theorem10(spectrum, 3, 2.0, 4.0) == pytest.approx(3 * kappa / (2 * np.e * time) * 7 + 3 * kappa / 50 * 16)
     decay = np.exp(-2 * 0.5 * 2 / kappa * 0.25 * 3)

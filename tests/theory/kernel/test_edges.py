@@ -26,7 +26,7 @@ def test_duplicates_across_clients_with_different_targets(method: k.Method) -> N
     np.testing.assert_allclose(k.trajectory(federation, y).at(10**12), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("method", [*METHODS, k.FedProx(1e8)], ids=repr)
 def test_the_rank_is_the_number_of_distinct_points(method: k.Method) -> None:
     """Rounding errors of a singular K are not taken for directions that can be learned."""
     rng = np.random.default_rng(0)
