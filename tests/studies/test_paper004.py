@@ -119,6 +119,19 @@ def test_rates_are_chosen_from_one_grid_for_all():
     assert best_rates(["a", "b"], [1.0, 2.0, 4.0], scores) == {"a": 2.0, "b": 4.0}
 
 
+def test_the_grid_goes_on_where_the_best_lies_at_its_end():
+    tried: list[tuple[str, float]] = []
+
+    def scores(pairs: list[tuple[str, float]]) -> list[float]:
+        tried.extend(pairs)
+        return [-abs(rate - {"a": 2.0, "b": 16.0, "c": 0.5}[arm]) for arm, rate in pairs]
+
+    grid = [1.0, 2.0, 4.0]
+    assert best_rates(["a", "b", "c"], grid, scores, further=5) == {"a": 2.0, "b": 16.0, "c": 0.5}
+    assert sorted(tried[9:]) == [("b", 8.0), ("b", 16.0), ("b", 32.0), ("c", 0.25), ("c", 0.5)]
+    assert best_rates(["b"], grid, scores, further=1) == {"b": 8.0}
+
+
 def test_jobs_are_spread_over_processes_in_order():
     assert spread(abs, [-3, 2, -1], Context("x", "cpu"), "numbers") == [3, 2, 1]
 

@@ -176,7 +176,7 @@ def _compared(scale: Scale, arms: Sequence[_Arm], context: Context) -> Mapping[_
         found = [float(trial.loss[-1]) for trial in spread(_perform, jobs, context, "choosing rates")]
         return [-loss if np.isfinite(loss) else -np.inf for loss in found]
 
-    rates = best_rates(arms, size.rates, scores)
+    rates = best_rates(arms, size.rates, scores, further=0 if scale == "smoke" else 4)
     jobs = [_Job(scale, replace(arm, lr=rates[arm]), seed, length(arm)) for arm in arms for seed in size.seeds]
     found = iter(spread(_perform, jobs, context, "training"))
     return {arm: [next(found) for _ in size.seeds] for arm in arms}

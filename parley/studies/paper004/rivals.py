@@ -148,7 +148,7 @@ def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: Contex
         found = spread(_perform, tries, context, "choosing rates")
         return [trial.last() if np.isfinite(trial.loss).all() else -np.inf for trial in found]
 
-    rates = best_rates(names, size.rates, scores)
+    rates = best_rates(names, size.rates, scores, further=0 if scale == "smoke" else 4)
     jobs = [_Job(scale, name, rates[name], passes, seed, size.rounds) for name in names for seed in size.seeds]
     trials: dict[str, list[_Trial]] = {name: [] for name in names}
     for job, trial in zip(jobs, spread(_perform, jobs, context, "training"), strict=True):
