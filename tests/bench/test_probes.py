@@ -1,0 +1,104 @@
+"""Measurements of Parley alone: small ones really run, and verdicts follow from the figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from parley.bench import bench, many_memories, step_cost
+from parley.bench.many_memories import Crowd, Diary
+from parley.bench.probes import ON_REQUEST, PROBES
+from parley.bench.step_cost import ALPHA, ARRANGEMENTS, Lane, measure, variants
+from parley.core.errors import InputError
+
+
+def test_memories_survive_a_kill_and_are_all_the_right_ones():
+    (result,) = bench(["scaffold-100k"], "smoke")
+    everyone, mean, *judged = result.checks
+    assert everyone.passed
+    assert everyone.value == 60
+    assert mean.passed
+    assert all(check.passed is None and check.value is not None and check.value > 0 for check in judged)
+    json.dumps(result.as_json(), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_a_crowd_of_five_thousand_stays_small(monkeypatch: pytest.MonkeyPatch):
+    """1.6 GB of memories; the same promises as at full size, with a cohort half as large."""
+    monkeypatch.setattr(many_memories, "FULL", Crowd(clients=5000, cohort=250, new=200, more=8, checkpoint=1.0))
+    result = many_memories.measure("full")
+    disk = next(check for check in result.checks if "on disk" in check.claim)
+    assert all(check.passed for check in result.checks if check is not disk), result.checks
+    assert disk.value < 1.4  # versions since the last checkpoint weigh more in a small crowd
+
+
+def diary(resident: list[int], **end: float) -> Diary:
+    return Diary([1.0] * len(resident), [1.0] * len(resident), resident, end)
+
+
+@pytest.mark.parametrize(
+    ("resident", "end", "size", "failing"),
+    [
+        ([10**9] * 8, {}, 318_100, None),
+        ([10**9] * 8, {"memories": 99}, 318_100, "every client has a memory"),
+        ([10**9] * 8, {"difference": 0.01}, 318_100, "mean of all clients'"),
+        ([10**9] * 8, {"peak": 3 * 10**9}, 318_100, "at the peak"),
+        ([10**9] * 7 + [12 * 10**8], {}, 318_100, "last quarter"),
+        ([10**9] * 8, {}, 400_000, "on disk"),
+        ([10**9] * 8, {"resume": 9.0}, 318_100, "kill -9"),
+    ],
+)
+def test_each_promise_can_be_broken(resident: list[int], end: dict[str, float], size: int, failing: str | None):
+    told = {"memories": 100, "difference": 1e-6, "peak": 10**9, "resume": 0.5} | end
+    checks = many_memories._checks(
+        Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **told), 100 * size, "full"
+    )  # fmt: skip
+    assert [failing in check.claim if failing else False for check in checks if not check.passed] == [True] * bool(
+        failing
+    )
+
+
+def test_a_disk_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(many_memories, "FULL", Crowd(10**9, 500, 400, 12))
+    with pytest.raises(InputError, match=r"needs \d+ GB in .* set TMPDIR"):
+        many_memories.measure("full")
+
+
+def test_steps_side_by_side(monkeypatch: pytest.MonkeyPatch):
+    """The MLP's half, as small as it gets: all variants run, and FedALS sends to the byte what it claims."""
+    monkeypatch.setattr(step_cost, "ARRANGEMENTS", ARRANGEMENTS[:1])
+    (result,) = bench(["fedals-step"], "smoke", cores=1)
+    assert [standing.name.removeprefix("mlp ") for standing in result.standings] == list(variants(4))
+    assert all(standing.median > 0 and standing.cpu >= 0 for standing in result.standings)
+    *ratios, sent = result.checks
+    assert [check.passed for check in ratios] == [None] * 3
+    assert sent.passed
+    assert "11." in sent.claim  # (9 * 1,010 + 79,510) / (10 * 79,510) and headers
+    json.dumps(result.as_json(), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_steps_in_processes():
+    assert measure("smoke", 1).passed
+
+
+def test_ratios_are_paired_by_chunk():
+    lanes = {"fedals": Lane(None, [1.0, 4.0, 2.2]), "fedavg": Lane(None, [1.0, 4.0, 2.0])}  # type: ignore[arg-type]
+    check = step_cost._ratio(ARRANGEMENTS[0], lanes, "fedals", "fedavg", "full")
+    assert (check.value, check.low, check.high) == pytest.approx((1.0, 1.0, 1.1))
+    assert check.passed
+    slow = lanes | {"fedals": replace(lanes["fedals"], chunks=[1.1, 4.3, 2.2])}
+    assert step_cost._ratio(ARRANGEMENTS[0], slow, "fedals", "fedavg", "full").passed is False
+    assert step_cost._ratio(ARRANGEMENTS[0], slow, "fedals", "fedavg", "smoke").passed is None
+
+
+def test_names():
+    assert {"FEDALS-STEP", "SCAFFOLD-100K"} == set(PROBES)
+    assert set(ON_REQUEST) == {"SCAFFOLD-100K"}
+    assert ALPHA == 10
+    with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):
+        bench(["fedals-stp"])
+    with pytest.raises(InputError, match="1 to"):
+        bench(["fedals-step"], "smoke", cores=10_000)
