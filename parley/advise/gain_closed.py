@@ -85,10 +85,8 @@ def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Te
         estimates = linear_gains(setup, problem, method, judged, options, tell)
     except InputError:
         return Found([], stop, "", ["the step is too large for the closed form, so the models were trained."])
-    how = (
-        "Closed form: each client's ridge regression, its penalty by leave-one-out, against the study's FedAvg at its "
-    )
-    return Found(estimates, stop, how + f"best round (up to {setup.rounds})")
+    how = "Closed form: each client's ridge regression, its penalty by leave-one-out, against the study's "
+    return Found(estimates, stop, how + f"{_title(method)} at its best round (up to {setup.rounds})")
 
 
 def kernel_found(
@@ -101,7 +99,7 @@ def kernel_found(
         return None
     how = (
         f"Closed form, {problem.kernel}: each client's kernel ridge regression, its penalty by leave-one-out, against "
-        f"{problem.method} at its best round (up to {setup.rounds})"
+        f"{_title(problem.method)} at its best round (up to {setup.rounds})"
     )
     estimates = problem.gains(setup, judged, options, tell)
     return Found(estimates, problem.stop(setup.rounds, options), how)
@@ -231,6 +229,11 @@ class KernelProblem:
         return by_rule(
             np.maximum(values, 0.0), coordinates, 0.0, len(values), moved, rounds, options.sigma, options.norm
         )
+
+
+def _title(method: Method) -> str:
+    steps = f" and {method.s} local steps" if isinstance(method, FedAvg) else ""
+    return f"{type(method).__name__} with step {method.eta:.3g}{steps}"
 
 
 def _arrays(data: Sequence[ClientData]) -> tuple[list[Array], list[Array]]:

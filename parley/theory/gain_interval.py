@@ -100,12 +100,14 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
     """Who gains and who loses, judged together: at most (1 - level) / 2 of the signs named are expected to be wrong.
 
     Of many clients that neither gain nor lose, a share 1 - level of the single intervals excludes 1 by chance. The
-    rule of Benjamini and Hochberg (1995) allows for that; for the sign see Benjamini and Yekutieli (2005). Whoever is
-    decided here has an interval that excludes 1, but not the other way round; for one client the two are the same.
+    rule of Benjamini and Hochberg (1995) allows for that, with Storey's bound on how many such clients there are
+    (Storey, Taylor and Siegmund, 2004); for the sign see Benjamini and Yekutieli (2005). Whoever is decided here has
+    an interval that excludes 1, but not the other way round; for one client the two are the same.
     """
     chances = np.array([one.p for one in estimates])
+    idle = min(len(chances), 2 * (1 + int((chances > 0.5).sum())))
     ordered = np.sort(chances)
-    passed = np.flatnonzero(ordered <= (1 - level) * np.arange(1, len(ordered) + 1) / max(len(ordered), 1))
+    passed = np.flatnonzero(ordered <= (1 - level) * np.arange(1, len(ordered) + 1) / max(idle, 1))
     limit = float(ordered[passed[-1]]) if len(passed) else -1.0
     return [one.verdict if one.p <= limit else "undecided" for one in estimates]
 
