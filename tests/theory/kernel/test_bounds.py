@@ -178,6 +178,7 @@ def test_rates_of_appendix_b3() -> None:
     assert slope == pytest.approx(-2 * beta / (2 * beta + 1), rel=0.02)
     stated = k.corollary24(1.0, sigma, beta, 10**5) / k.corollary24(1.0, sigma, beta, 10**3)
     assert np.log(stated) / np.log(100) == pytest.approx(-2 * beta / (2 * beta + 1))
+    assert k.corollary24(3.0, sigma, beta, 100, constant=2.0) == pytest.approx(6 * (0.25 / 100) ** 0.75)
     # Corollary 23: for rank r the radius squared is 2e sigma^2 r / N.
     assert k.critical_radius(np.ones(7), 10**5, sigma) ** 2 == pytest.approx(2 * np.e * sigma**2 * 7 / 10**5, rel=1e-9)
     assert k.corollary23(2.0, sigma, 7, 100, constant=3.0) == pytest.approx(3 * 2 * 0.25 * 7 / 100)

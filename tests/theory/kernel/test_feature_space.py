@@ -156,6 +156,38 @@ def test_corollaries_13_and_14_where_rho_is_large_enough() -> None:
             assert k.coupon_samples(nu, d) < space.N
 
 
+def test_printed_corollaries() -> None:
+    method = k.FedAvg(0.2, 3)
+    kappa = 0.5 * 3 / (1 - 0.5**3)
+    shrink = (1 - 3 * 0.2 * 0.4 / (2 * kappa)) ** (2 * 5)  # (28) with the alpha it lacks, (30)
+    expected = shrink * 2.0**2 + 0.7**2 * 2 * kappa * 6 / (50 * 0.4)
+    assert k.corollary13(method, 0.5, 5, 2.0, 0.7, 6, 50, 0.4) == pytest.approx(expected)
+    assert k.corollary14(method, 0.5, 5, 2.0, 0.7, 6, 50, 0.4) == pytest.approx(expected)
+    assert k.corollary13_distance(4.0, 3.0, 0.5) == pytest.approx(3.0)
+    assert k.corollary14_distance(2.0, 3.0, 0.5, 1.5, 4.0, 5, 6, 50) == pytest.approx(
+        3 * np.sqrt(2 * 2 * 1.5 * 4 * 5 * 6 / (0.5 * 50))
+    )
+    space = k.FeatureSpace.of(k.Identity(), [2 * np.eye(2)], [np.zeros(2)], method)  # A = 2 I, rho = 2, gamma = 0.4
+    kappa = 0.4 * 3 / (1 - 0.6**3)
+    shrink = (1 - 3 * 0.2 * 2 / kappa) ** (2 * 5)
+    assert k.theorem12(space, 5, 2.0, 0.7) == pytest.approx(shrink * 4 + 0.49 * kappa * 2 / (2 * 2))
+    assert k.theorem12_distance(space, 3.0) == pytest.approx(3 * np.sqrt(kappa / (2 * 2)))
+
+
+def test_corollary_13_for_weak_designs() -> None:
+    """Second moments alpha I with alpha = 1/4: the printed contraction, which lacks alpha, is too fast."""
+    rng = np.random.default_rng(0)
+    designs = [rng.standard_normal((n, 10)) / 2 for n in (5, 100, 300)]
+    truth, method, t = rng.standard_normal(10), k.FedAvg(0.1, 1), np.array([1, 10, 40])
+    space = k.FeatureSpace.of(k.Identity(), designs, [X @ truth for X in designs], method)
+    assert space.rho >= 0.25 / 2
+    exact = np.array([((space.theta(int(r)) - truth) ** 2).sum() for r in t])
+    start = float(np.linalg.norm(truth))
+    assert (exact <= k.corollary13(method, space.gamma, t, start, 0.0, 10, space.N, 0.25)).all()
+    printed = (1 - 0.1 / (2 * space.kappa)) ** (2 * t) * start**2
+    assert (exact > printed).all()
+
+
 def test_gradient_dissimilarity_grows_with_the_root_of_d() -> None:
     rng = np.random.default_rng(0)
 
