@@ -90,9 +90,10 @@ def gain_from_losses(repeats: Sequence[HeldOut], level: float = 0.9, counts: boo
         differing = float(np.abs(local - federated).sum()) + 1.0
         variance = max(variance, differing / (sums[0] * sums[1]))
     spread, centre = float(np.sqrt(variance)), float(np.log(gain))
-    width = min(float(student.ppf((1 + level) / 2, groups - 1)) * spread, _WIDEST)
+    freedom = _freedom(n, groups, len(repeats))
+    width = min(float(student.ppf((1 + level) / 2, freedom)) * spread, _WIDEST)
     # Losses that never vary leave no spread; then the sign is certain unless the gain is 1 exactly.
-    p = float(2 * student.sf(abs(centre) / spread, groups - 1)) if spread > 0 else float(centre == 0)
+    p = float(2 * student.sf(abs(centre) / spread, freedom)) if spread > 0 else float(centre == 0)
     return GainEstimate(n, *means, gain, float(np.exp(centre - width)), float(np.exp(centre + width)), p)
 
 
@@ -115,6 +116,16 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
 def check_level(level: float) -> None:
     if not 0 < level < 1:
         raise InputError(f"the level of the intervals must lie between 0 and 1, not {level:g}.")
+
+
+def _freedom(samples: int, groups: int, repeats: int) -> float:
+    """Degrees of freedom of the mean of several jackknives.
+
+    1 / (groups - 1) is the noise of one: a part from the data, 1 / (samples - 1), and the rest from how they happened to
+    be grouped, which alone is averaged away.
+    """
+    data = 1 / (samples - 1)
+    return 1 / (data + max(1 / (groups - 1) - data, 0.0) / repeats)
 
 
 def _left_out(held: HeldOut, half: float) -> Array:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from parley.core.errors import InputError
-from parley.theory.gain_interval import GainEstimate, HeldOut, check_level, decide, gain_from_losses
+from parley.theory.gain_interval import GainEstimate, HeldOut, _freedom, check_level, decide, gain_from_losses
 
 
 def held(local: np.ndarray, federated: np.ndarray, groups: np.ndarray) -> HeldOut:
@@ -64,6 +64,15 @@ def test_repeats_are_averaged() -> None:
     local, groups = rng.exponential(1, 20), np.arange(20) % 5
     low, high = held(local, np.ones(20), groups), held(3 * local, np.ones(20), groups)
     assert gain_from_losses([low, high]).gain == pytest.approx(2 * local.mean())
+
+
+def test_repeats_make_surer_but_never_surer_than_the_samples_allow() -> None:
+    assert _freedom(50, 10, 1) == pytest.approx(9)
+    assert 9 < _freedom(50, 10, 3) < _freedom(50, 10, 1000) < 49
+    assert _freedom(10, 10, 7) == pytest.approx(9)
+    rng = np.random.default_rng(5)
+    one = held(rng.exponential(1, 60), np.ones(60), np.arange(60) % 10)
+    assert gain_from_losses([one] * 3).high < gain_from_losses([one]).high
 
 
 def test_errors_that_are_counted() -> None:
