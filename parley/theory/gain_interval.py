@@ -121,8 +121,8 @@ def check_level(level: float) -> None:
 def _freedom(samples: int, groups: int, repeats: int) -> float:
     """Degrees of freedom of the mean of several jackknives.
 
-    1 / (groups - 1) is the noise of one: a part from the data, 1 / (samples - 1), and the rest from how they happened to
-    be grouped, which alone is averaged away.
+    1 / (groups - 1) is the noise of one: a part from the data, 1 / (samples - 1), and the rest from how they happened
+    to be grouped, which alone is averaged away.
     """
     data = 1 / (samples - 1)
     return 1 / (data + max(1 / (groups - 1) - data, 0.0) / repeats)
