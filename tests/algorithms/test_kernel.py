@@ -146,6 +146,7 @@ def check(toy: Toy, form: str, method: theory.Method, kernel: theory.Kernel, sta
         f_0 = toy.model(start)(torch.from_numpy(toy.points)).numpy()
     wanted = np.array(list(recursion(toy, kernel, method, f_0, seen.answered)))
     assert len(seen.answered) == rounds
+    assert options or all(set(clients) == set(IDS[: len(toy.x)]) for clients in seen.answered)
     np.testing.assert_allclose(seen.f, wanted, rtol=1e-8, atol=1e-8)
 
 
