@@ -34,8 +34,8 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `fedals` | the fixed point of its alpha tau-step map | 1/alpha, and the head | its representation, optimizer state |
 | `fedals-scaffold` | the true optimum | 2/alpha, and twice the head | that and its variates |
 | `datashare` | FedAvg's point on data that are more alike | 1, and the global set once | nothing |
-| `feature-fedavg`, `feature-fedprox` | Proposition 3's limit for the features' kernel | 1 (d numbers per output) | nothing |
-| `kernel-fedavg`, `kernel-fedprox` | Proposition 3's limit for any kernel | its inputs once, then n_i numbers | nothing |
+| `feature-fedavg`, `feature-fedprox` | paper 000's limit for the features | 1 | nothing |
+| `kernel-fedavg`, `kernel-fedprox` | paper 000's limit for any kernel | n_i numbers, inputs once | nothing |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
