@@ -1,8 +1,8 @@
 """FedNova and FedDyn beside FedAvg on real data: the baselines other papers compare with, held to modest checks.
 
-Clients hold shares of Fashion-MNIST by Dirichlet(0.1), so their sizes and their labels differ, and go through their
-data a number of times a round: unequal local steps. FedAvg then leans towards clients with many steps; FedNova does not
-and must not be behind. FedDyn (alpha = 0.1, the mean model reported) must reach FedAvg's accuracy in no more rounds.
+Each class of Fashion-MNIST is divided over the clients by Dirichlet(0.1), so that their sizes and their labels differ,
+and they go through their data a number of times a round: unequal local steps. FedAvg then leans towards clients with
+many steps; FedNova does not and must not be behind. FedDyn (alpha = 0.1, the mean model reported) must reach FedAvg's accuracy in no more rounds.
 Both rivals and FedAvg choose from the same rates, with a seed and on samples that no result uses.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg
-from parley.data import digits, fashion_mnist
+from parley.data import Dirichlet, digits, fashion_mnist
 from parley.models import mlp
 from parley.studies.curves import Line, lines
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, study
@@ -89,6 +89,8 @@ def fednova(scale: Scale, context: Context) -> Result:
     trials = _compared(scale, ("FedAvg", "FedNova"), 2, context)
     same = [_perform(_Job(scale, name, 1 / 16, 0, 0, 5)) for name in ("FedAvg", "FedNova")]
     checks = _trained(trials)
+    sizes = _problem(scale).federation.sizes()
+    checks.append(at_least("samples of the largest client over the smallest's", float(sizes.max() / sizes.min()), 4))
     checks.append(
         at_most("equal steps: largest difference of losses", float(np.abs(same[0].loss - same[1].loss).max()), 0.0)
     )
@@ -122,7 +124,8 @@ def _problem(scale: Scale) -> Problem:
     test = official_test(data)
     choose = len(test) // 5
     return Problem(
-        data.split("dirichlet", clients, seed=0), mlp(50), rows(test, 0, choose), rows(test, choose, None), clients, 32,
+        data.split(Dirichlet(0.1, by="class"), clients, seed=0), mlp(50), rows(test, 0, choose),
+        rows(test, choose, None), clients, 32,
         f"{words}, {clients} clients, Dirichlet(0.1), MLP of 50 units",
     )  # fmt: skip
 
