@@ -2,8 +2,9 @@
 
 Each class of Fashion-MNIST is divided over the clients by Dirichlet(0.1), so that their sizes and their labels differ,
 and they go through their data a number of times a round: unequal local steps. FedAvg then leans towards clients with
-many steps; FedNova does not and must not be behind. FedDyn (alpha = 0.1, the mean model reported) must reach FedAvg's accuracy in no more rounds.
-Both rivals and FedAvg choose from the same rates, with a seed and on samples that no result uses.
+many steps; FedNova does not and must not be behind. FedDyn (alpha = 0.1, the mean model reported) must reach FedAvg's
+accuracy in no more rounds. Both rivals and FedAvg choose from the same rates, with a seed and on samples that no result
+uses.
 """
 
 from __future__ import annotations
