@@ -20,6 +20,8 @@ from parley.theory.theta import Array
 
 POLISHED = 10
 """How many of the coarse candidates get a local search."""
+SLACK, ROUNDING = 1e-3, 1e-14
+"""Distances that differ by less, relatively or in units of the problem's size, count as equal."""
 STEP_FACTORS = (1.0, 0.4, 0.6, 0.8, 1.2, 1.5)
 """Server steps tried in the coarse search, as multiples of the tuned one: few rounds can gain from being off-tune."""
 MOMENTA = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
@@ -62,16 +64,21 @@ def best_exact_setting(
     max_steps: int | None = None,
     max_gamma: float | None = None,
 ) -> ExactAdvice:
-    """The setting of Theta_{1:K} with the least ||x_T - x*|| at T = `rounds` from x_0 = `start` [d], all clients in."""
+    """The setting of Theta_{1:K} with the least ||x_T - x*|| at T = `rounds` from x_0 = `start` [d], all clients in.
+
+    Of settings within 0.1% of it (or of zero, to rounding) the one without a proximal term and with the fewest local
+    steps is taken.
+    """
     search = _Search(clients, start, rounds, server, max_steps, max_gamma)
     mu, L = clients.mu, clients.L
     one_shot_steps = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) + 1
     extremes = [search.tuned(0.0, 1, 0.0), search.tuned(0.5 / L, one_shot_steps, 0.0)]
     coarse = sorted(search.candidates(), key=lambda choice: choice.distance)
-    rounding = np.finfo(np.float64).eps * (search.model.start_distance + clients.C)
-    starts = _different(coarse, POLISHED) if coarse[0].distance > rounding else []
-    best = min([coarse[0], *(search.polish(choice) for choice in starts)], key=lambda choice: choice.distance)
-    return ExactAdvice(best, *extremes)
+    rounding = ROUNDING * (search.model.start_distance + clients.C)
+    starts = _different(coarse, POLISHED)
+    if coarse[0].distance > rounding:
+        starts = [search.polish(choice) for choice in starts]
+    return ExactAdvice(_simplest(starts, rounding), *extremes)
 
 
 class _Search:
@@ -165,12 +172,23 @@ class _Search:
 
 
 def _different(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
-    """The best `count` candidates, one for each alpha and level of log(kappa): many (gamma, K) are nearly the same."""
+    """The best `count` candidates, one for each alpha and level of log(kappa), and the best of the simple kinds.
+
+    Many (gamma, K) are nearly the same; mini-batch SGD and the best without a proximal term are always among them.
+    """
     widest = max(np.log(choice.kappa) for choice in ordered)
     firsts: dict[tuple[float, int], ExactChoice] = {}
     for choice in ordered:
         firsts.setdefault((choice.alpha, round(16 * float(np.log(choice.kappa)) / max(widest, 1e-12))), choice)
-    return list(firsts.values())[:count]
+    simple = (next(own for own in ordered if own.K == 1), next(own for own in ordered if not own.alpha))
+    return list(dict.fromkeys([*list(firsts.values())[:count], *simple]))
+
+
+def _simplest(found: list[ExactChoice], rounding: float) -> ExactChoice:
+    """The simplest of those that are as good as the best."""
+    enough = (1 + SLACK) * min(choice.distance for choice in found) + rounding
+    good = [choice for choice in found if choice.distance <= enough]
+    return min(good, key=lambda choice: (choice.alpha > 0, choice.K, choice.distance))
 
 
 def _nelder_mead(objective: Callable[[Array], float], first: Array) -> Array:

@@ -73,6 +73,17 @@ def test_beats_every_point_of_a_grid(
         assert best.bound <= min(advice.minibatch_sgd.bound, advice.one_shot.bound) * (1 + 1e-12) + rounding
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_no_kappa_is_better_by_a_part_in_a_billion(server: str) -> None:
+    """The bound depends on kappa alone: against 200,000 values of it between those of the two extremes."""
+    request = {"kappa0": 100.0, "start_distance": 50.0, "C": 1.0, "rounds": 12}
+    best = pareto.best_setting(server=server, **request).best
+    spreads = np.linspace(0, np.log(100.0), 200_001)
+    convergence, drift = pareto.bound_terms(spreads, 100.0, 12, 50.0, 1.0, server)
+    assert 1.5 < best.kappa < 99
+    assert best.bound <= float((convergence + drift).min()) * (1 + 1e-9)
+
+
 def test_terms_are_the_corrected_bound_written_out() -> None:
     kappa0, kappa, T, D, C = 100.0, 25.0, 7, 3.0, 2.0
     delta = (10 - 5) * C

@@ -39,6 +39,16 @@ def test_limits_are_kept() -> None:
     assert pareto.best_exact_setting(clients, start, 3, "none", max_gamma=0.0).best.gamma == 0.0
 
 
+def test_equally_good_settings_are_kept_simple() -> None:
+    """Two steps with a proximal term are two smaller steps without one; what reaches the optimum needs neither."""
+    clients, start, _ = exact_problem(0)
+    for server in ("none", "heavy-ball"):
+        assert pareto.best_exact_setting(clients, start, 3, server, max_steps=2).best.alpha == 0
+        solved = pareto.best_exact_setting(clients, start, 3000, server).best
+        assert (solved.K, solved.gamma, solved.alpha) == (1, 0.0, 0.0)
+        assert solved.distance < 1e-12
+
+
 def test_refusals() -> None:
     clients, start, _ = exact_problem(0)
     with pytest.raises(InputError, match="one per dimension"):
