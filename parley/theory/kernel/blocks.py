@@ -1,6 +1,7 @@
 """The block diagonal matrix P (paper 000, eq. 12), held as one eigendecomposition per client and never formed."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,10 +9,14 @@ import numpy as np
 from scipy.linalg import eigh
 
 from parley.core.errors import InputError
+from parley.core.threads import one_thread
 from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.methods import Method
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
+
+SMALL = 1000
+"""Matrices up to this size are decomposed on one thread."""
 
 
 def rounding(eigenvalues: Array, scale: float = 0.0) -> float:
@@ -25,7 +30,9 @@ def rounding(eigenvalues: Array, scale: float = 0.0) -> float:
 
 def psd_eigh(matrix: Array, what: str, overwrite: bool = False, scale: float = 0.0) -> tuple[Array, Array]:
     """Ascending eigenvalues, at least 0, and eigenvectors; refuses a matrix that is not positive semidefinite."""
-    values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
+    # Threads that wait for each other every few operations save little, and on a busy machine cost minutes.
+    with one_thread() if len(matrix) <= SMALL else nullcontext():
+        values, vectors = eigh(matrix, overwrite_a=overwrite, check_finite=False)
     if values[0] < -10 * rounding(values, scale):
         raise InputError(f"{what} is not positive semidefinite (eigenvalue {values[0]:.3g}); this is not a kernel.")
     return np.maximum(values, 0.0), vectors
