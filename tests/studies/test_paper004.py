@@ -14,7 +14,7 @@ from parley.studies import Context, run_study
 from parley.studies.paper004.alphas import _shape, parts
 from parley.studies.paper004.consensus import _claims
 from parley.studies.paper004.pictures import pictures
-from parley.studies.paper004.rivals import _Job, _Trial
+from parley.studies.paper004.rivals import _Job, _problem, _Trial
 from parley.studies.paper004.told import Mean, difference
 from parley.studies.paper004.trials import SIZES, Arm, Job, Trial, compared, perform
 from parley.studies.rates import best_rates
@@ -140,6 +140,12 @@ def test_rounds_to_an_accuracy():
     values = np.array([0.1, 0.5, 0.7, 0.6])
     trial = _Trial(_Job("smoke", "FedAvg", 0.1, 1, 0, 6), np.array([0.0, 2.0, 4.0, 6.0]), values, -values)
     assert (trial.reaches(0.7), trial.reaches(0.8)) == (4.0, inf)
+
+
+def test_rivals_train_on_clients_of_different_sizes():
+    federation = _problem("smoke").federation
+    sizes = [federation.size(client) for client in federation.ids]
+    assert min(sizes) * 5 < max(sizes)
 
 
 def test_sorted_clients_have_two_classes_each():
