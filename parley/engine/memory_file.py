@@ -36,7 +36,10 @@ _EVER = 2**62
 
 
 class MemoryFile:
-    """The versions in one folder; without a folder, in a temporary one that goes with this object."""
+    """The versions in one folder; without a folder, in a temporary one that goes with this object.
+
+    Whoever goes on writing says with `resume` what counts; before that nothing in the folder does.
+    """
 
     def __init__(self, folder: Path | None, until: int = _EVER) -> None:
         """`until`: the versions valid after this round are meant, later ones are another process's business."""
@@ -48,9 +51,7 @@ class MemoryFile:
         self._newest = 0
         self._db: sqlite3.Connection | None = None
         self._data = -1
-        self._end: Callable[[], object] = lambda: None
-        if until == _EVER:
-            self._look()
+        self._end: Callable[[], object] | None = None
 
     @property
     def used(self) -> bool:
@@ -90,6 +91,7 @@ class MemoryFile:
         """Add versions (client, round, memory). They are safe on disk after `flush`."""
         if self._db is None:
             self._open(self.folder or Path(tempfile.mkdtemp(prefix="parley-memories-")))
+            self.resume(0)  # nothing that a dead process may have left here is valid
         assert self._db is not None
         # What an interrupt leaves taken without a row in the index is a gap again when the file is next opened.
         rows: list[tuple[str, int, int, int]] = []
@@ -129,8 +131,9 @@ class MemoryFile:
     def resume(self, number: int) -> None:
         """Go back to the versions valid after round `number`; all others are removed."""
         self._superseded.clear()
-        if self._db is None:
+        if self._db is None and not self._look():
             return
+        assert self._db is not None
         with explained(self._index), transaction(self._db):
             self._db.execute("DELETE FROM versions WHERE round > ?", (number,))
             self._db.execute(_OLDER)
@@ -142,8 +145,9 @@ class MemoryFile:
 
     def close(self) -> None:
         """Let go of the files; a temporary folder is removed."""
-        self._end()
-        self._db = None
+        if self._end is not None:
+            self._end()
+        self._db = self._end = None
 
     def _look(self) -> bool:
         """Open what is there."""

@@ -95,6 +95,15 @@ def test_a_spilled_version_is_not_yet_valid(tmp_path: Path):
     assert [value(again[c]) for c in "abc"] == [9, 9, None]
 
 
+def test_what_a_run_without_any_checkpoint_left_behind_does_not_count(tmp_path: Path):
+    memories = Memories(tmp_path, budget=0)
+    memories.accept(1, {"a": memory(1), "b": memory(1)})  # spilled; killed before the first checkpoint
+    again = Memories(tmp_path, budget=0)
+    assert [value(again[c]) for c in "ab"] == [None, None]
+    again.accept(1, {"a": memory(2)})
+    assert [value(again[c]) for c in "ab"] == [2, None]
+
+
 def test_an_interrupt_while_writing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     memories = Memories(tmp_path)
     memories.accept(1, {"a": memory(1), "b": memory(2)})
