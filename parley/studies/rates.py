@@ -25,7 +25,7 @@ def best_rates(
     for attempt in range(further + 1):
         for (arm, rate), score in zip(pairs, scores(pairs), strict=True):
             found[arm][rate] = score
-        pairs = [(arm, rate) for arm, own in found.items() if (rate := _beyond(own)) is not None]
+        pairs = [(arm, beyond) for arm, own in found.items() if (beyond := _beyond(own)) is not None]
         if not pairs or attempt == further:
             break
     return {arm: max(own, key=own.__getitem__) for arm, own in found.items()}
