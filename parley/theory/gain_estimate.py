@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.core.threads import single_threaded
 from parley.theory.gain_interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
 from parley.theory.kernel.points import as_points, check_finite
 from parley.theory.theta import Array
@@ -40,6 +41,7 @@ GROUPS = 10
 """Of samples, for the jackknife."""
 
 
+@single_threaded
 def estimate_gains(
     clients: Sequence[npt.ArrayLike],
     targets: Sequence[npt.ArrayLike],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parley.core.key import Key
+from parley.core.threads import single_threaded
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import SCARCE_AND_RICH, SIGMA, D, gaussian_designs, methods, noise, quiet
+from parley.studies.paper000.setting import SCARCE_AND_RICH, SIGMA, D, gaussian_designs, methods, noise
 from parley.theory.gain import minimum_norm, theorem16_threshold
 from parley.theory.kernel import FeatureSpace, Identity
 from parley.theory.theta import Array
@@ -55,7 +56,7 @@ def threshold(curve: Array) -> float:
 
 
 @study("000/fig4", scales={scale: f"20 clients, d = 100, mean of {n} draws" for scale, n in _DRAWS.items()})
-@quiet
+@single_threaded
 def fig4(scale: Scale, context: Context) -> Result:
     """The federation gain falls with Gamma, scarce above rich; it passes 1 near 7.5 and 0.3 (ratios of norms)."""
     curves, norm = gains(_DRAWS[scale])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parley.core.key import Key
+from parley.core.threads import single_threaded
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, holds, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import SIGMA, methods, quiet
+from parley.studies.paper000.setting import SIGMA, methods
 from parley.theory.kernel import FeatureSpace, Method, Monomials
 from parley.theory.theta import Array
 
@@ -39,7 +40,7 @@ def squared_errors(n: int, method: Method, trials: int) -> tuple[Array, float]:
 
 
 @study("000/fig6", scales={scale: f"20 clients, 1-10 samples each, {n} trials" for scale, n in _TRIALS.items()})
-@quiet
+@single_threaded
 def fig6(scale: Scale, context: Context) -> Result:
     """All methods fit U_5 at the rate 1/N; s = 10 has the lowest slope of 1/MSE."""
     N = CLIENTS * SAMPLES.astype(np.float64)

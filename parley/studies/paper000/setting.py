@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 
 import numpy as np
 
-from parley.core.threads import one_thread
-from parley.studies.harness import Context, Result, Scale
 from parley.theory.kernel import FedAvg, FedProx, Method
 from parley.theory.theta import Array
 
@@ -35,14 +32,3 @@ def gaussian_designs(rng: np.random.Generator, sizes: Sequence[int], d: int = D)
 def noise(rng: np.random.Generator, sizes: Sequence[int]) -> list[Array]:
     """xi_i ~ N(0, sigma^2 I)."""
     return [SIGMA * rng.standard_normal(n) for n in sizes]
-
-
-def quiet(measure: Callable[[Scale, Context], Result]) -> Callable[[Scale, Context], Result]:
-    """A study of thousands of small matrices: more than one thread costs time, on a busy machine minutes."""
-
-    @wraps(measure)
-    def on_one_thread(scale: Scale, context: Context) -> Result:
-        with one_thread():
-            return measure(scale, context)
-
-    return on_one_thread

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.core.key import Key
+from parley.core.threads import single_threaded
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import D, gaussian_designs, methods, noise, quiet
+from parley.studies.paper000.setting import D, gaussian_designs, methods, noise
 from parley.theory.kernel import minibatch_round
 from parley.theory.theta import Array
 
@@ -62,7 +63,7 @@ def _curves(curves: dict[str, Array]) -> dict[str, Array]:
 
 
 @study("000/fig1", scales=SCALES)
-@quiet
+@single_threaded
 def fig1(scale: Scale, context: Context) -> Result:
     """Gradients of FedProx and of FedAvg with s > 1 stay above zero while all errors agree."""
     runs = simulate(SAMPLES)
@@ -95,7 +96,7 @@ def fig1(scale: Scale, context: Context) -> Result:
 
 
 @study("000/fig2", scales=SCALES)
-@quiet
+@single_threaded
 def fig2(scale: Scale, context: Context) -> Result:
     """With minibatches FedAvg with s = 1 misses the stationary point too; s = 5 and 10 hardly change."""
     all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}
@@ -122,7 +123,7 @@ def fig2(scale: Scale, context: Context) -> Result:
 
 
 @study("000/fig3", scales=SCALES)
-@quiet
+@single_threaded
 def fig3(scale: Scale, context: Context) -> Result:
     """Minibatches leave the error as it is."""
     all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}

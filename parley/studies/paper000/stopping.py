@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parley.core.threads import single_threaded
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import SIGMA, quiet
+from parley.studies.paper000.setting import SIGMA
 from parley.studies.paper000.stopping_models import LAWS, Ideal, Intervals, Model
 from parley.theory.theta import Array
 
@@ -75,7 +76,7 @@ class Table:
     "000/stopping",
     scales={s: f"six clients, N = {sizes[0]} ... {sizes[-1]}, {n} truths a law" for s, (sizes, n) in _SIZES.items()},
 )
-@quiet
+@single_threaded
 def stopping(scale: Scale, context: Context) -> Result:
     """Stopping at T has the minimax rate, and for rough truths T is within a factor 2 of the best round."""
     sizes, draws = _SIZES[scale]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from parley.core.key import Key
+from parley.core.threads import single_threaded
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper000.draw import Panel, draw
-from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise, quiet
+from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise
 from parley.theory.gain import minimum_norm
 from parley.theory.kernel import FeatureSpace, Identity
 
@@ -43,7 +44,7 @@ def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
 
 
 @study("000/fig5", scales={scale: f"20 clients, d = 100, {n} trials" for scale, (n, _) in _SIZES.items()})
-@quiet
+@single_threaded
 def fig5(scale: Scale, context: Context) -> Result:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
