@@ -41,7 +41,6 @@ WEIGHTS = "facebook/opt-125m"
 class _Size:
     rates: tuple[float, ...]
     """eta, which is divided by 10 in the first step."""
-    tuning: int
     rounds: int
     every: int
     seeds: tuple[int, ...]
@@ -51,9 +50,9 @@ class _Size:
 
 
 _SIZES: dict[Scale, _Size] = {
-    "smoke": _Size((0.125, 0.25), 2, 8, 4, (0,), 2, 1),
-    "cpu": _Size((1 / 32, 1 / 16, 1 / 8), 50, 100, 10, (0, 1, 2), 10, 3),
-    "paper": _Size(tuple(0.01 * 2.0**k for k in range(-5, 4)), 2000, 4000, 100, tuple(range(20)), 10, 10),
+    "smoke": _Size((0.125, 0.25), 8, 4, (0,), 2, 1),
+    "cpu": _Size((1 / 32, 1 / 16, 1 / 8), 100, 10, (0, 1, 2), 10, 3),
+    "paper": _Size(tuple(0.01 * 2.0**k for k in range(-5, 4)), 4000, 100, tuple(range(20)), 10, 10),
 }
 _WORDS: dict[Scale, str] = {
     "smoke": "made-up text, an OPT of two blocks", "cpu": "hashed MultiNLI, a small random OPT, 100 rounds, 3 seeds",
@@ -172,7 +171,7 @@ def _compared(scale: Scale, arms: Sequence[_Arm], context: Context) -> Mapping[_
         return size.rounds // 2 if arm.iid and scale == "paper" else size.rounds
 
     def scores(pairs: list[tuple[_Arm, float]]) -> list[float]:
-        jobs = [_Job(scale, replace(arm, lr=lr), TUNING_SEED, size.tuning, told=False) for arm, lr in pairs]
+        jobs = [_Job(scale, replace(arm, lr=lr), TUNING_SEED, length(arm), told=False) for arm, lr in pairs]
         found = [float(trial.loss[-1]) for trial in spread(_perform, jobs, context, "choosing rates")]
         return [-loss if np.isfinite(loss) else -np.inf for loss in found]
 

@@ -38,16 +38,15 @@ _METHODS: dict[str, Callable[..., FedAvg]] = {"FedAvg": FedAvg, "FedNova": FedNo
 @dataclass(frozen=True)
 class _Size:
     rates: tuple[float, ...]
-    tuning: int
     rounds: int
     every: int
     seeds: tuple[int, ...]
 
 
 _SIZES: dict[Scale, _Size] = {
-    "smoke": _Size((1 / 16, 1 / 8), 5, 10, 1, (0,)),
-    "cpu": _Size(tuple(2.0**k for k in range(-7, -2)), 40, 100, 2, (0, 1, 2)),
-    "paper": _Size(tuple(2.0**k for k in range(-9, 0)), 200, 200, 2, tuple(range(20))),
+    "smoke": _Size((1 / 16, 1 / 8), 10, 1, (0,)),
+    "cpu": _Size(tuple(2.0**k for k in range(-7, -2)), 100, 2, (0, 1, 2)),
+    "paper": _Size(tuple(2.0**k for k in range(-9, 0)), 200, 2, tuple(range(20))),
 }
 _WORDS: dict[Scale, str] = {
     "smoke": "digits, 10 clients, 10 rounds", "cpu": "12,000 samples of Fashion-MNIST at 14x14, 20 clients, 3 seeds",
@@ -148,7 +147,7 @@ def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: Contex
     size = _SIZES[scale]
 
     def scores(pairs: list[tuple[str, float]]) -> list[float]:
-        tries = [_Job(scale, name, lr, passes, TUNING_SEED, size.tuning, told=False) for name, lr in pairs]
+        tries = [_Job(scale, name, lr, passes, TUNING_SEED, size.rounds, told=False) for name, lr in pairs]
         found = spread(_perform, tries, context, "choosing rates")
         return [trial.last() if np.isfinite(trial.loss).all() else -np.inf for trial in found]
 
