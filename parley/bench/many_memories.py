@@ -59,10 +59,14 @@ class Diary:
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
+    """After each round."""
+    peak: int = 0
+    """At any moment."""
     end: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, told: dict[str, Any]) -> int:
         """Take down one line; gives the round it is about, or 0."""
+        self.peak = max(self.peak, told.get("peak", 0))
         if "round" in told:
             self.seconds.append(told["seconds"])
             self.cpu.append(told["cpu"])
@@ -121,13 +125,13 @@ def _standing(first: Diary, second: Diary) -> Standing:
     return Standing(
         name="parley", group="parley", versions={}, setup_seconds=second.end["resume"], median=median(seconds),
         fastest=min(seconds), slowest=max(seconds), per_chunk=seconds, cpu=median(first.cpu + second.cpu),
-        peak_gb=max([*first.resident, second.end["peak"]]) / GIGA, early_difference=None, final_difference=None,
+        peak_gb=max(first.peak, second.peak) / GIGA, early_difference=None, final_difference=None,
     )  # fmt: skip
 
 
 def _checks(crowd: Crowd, first: Diary, second: Diary, size: int, scale: Scale) -> list[Check]:
     quarter = len(first.resident) // 4
-    peak = max([*first.resident, second.end["peak"]]) / GIGA
+    peak = max(first.peak, second.peak) / GIGA
     growth = max(first.resident[-quarter:]) / max(first.resident[quarter : 2 * quarter])
     found, resume, apart = (float(second.end[name]) for name in ("memories", "resume", "difference"))
     share = size / crowd.clients / VARIATE

@@ -55,7 +55,7 @@ class Visits(Sampler):
 
 
 class Teller(Listener):
-    """A line per round: its seconds from end to end, and what is resident after it."""
+    """A line per round: its seconds from end to end, what is resident after it, and at most so far."""
 
     def __init__(self) -> None:
         self.began, self.spent = time.perf_counter(), time.process_time()
@@ -64,7 +64,7 @@ class Teller(Listener):
         now, spent = time.perf_counter(), time.process_time()
         tell(
             round=record.number, seconds=now - self.began, cpu=spent - self.spent,
-            resident=psutil.Process().memory_info().rss,
+            resident=psutil.Process().memory_info().rss, peak=peak_resident(),
         )  # fmt: skip
         self.began, self.spent = now, spent
 

@@ -34,8 +34,8 @@ def test_a_crowd_of_five_thousand_stays_small(monkeypatch: pytest.MonkeyPatch):
     assert disk.value < 1.4  # versions since the last checkpoint weigh more in a small crowd
 
 
-def diary(resident: list[int], **end: float) -> Diary:
-    return Diary([1.0] * len(resident), [1.0] * len(resident), resident, end)
+def diary(resident: list[int], peak: int = 10**9, **end: float) -> Diary:
+    return Diary([1.0] * len(resident), [1.0] * len(resident), resident, peak, end)
 
 
 @pytest.mark.parametrize(
