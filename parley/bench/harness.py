@@ -158,7 +158,7 @@ def race(
     `pythons` maps a peer's name ("" for Parley's own) to the interpreter of its environment.
     """
     laps = [Lap(entry) for entry in entries]
-    with _terminable(), TemporaryDirectory(prefix="parley-bench-") as name, ExitStack() as stack:
+    with terminable(), TemporaryDirectory(prefix="parley-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         write_work(workload, folder, seed)
         running: list[tuple[Child, Lap]] = []
@@ -175,8 +175,8 @@ def race(
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn a termination signal into an exception, so that sleeping contestants are cleaned up on the way out."""
+def terminable() -> Iterator[None]:
+    """Turn a termination signal into an exception, so that processes and files are cleaned up on the way out."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from parley.bench.harness import terminable
 from parley.bench.result import GIGA, Check, Result, Standing, machine
 from parley.bench.workloads import Scale
 from parley.core.errors import InputError, ParleyError
@@ -88,7 +89,7 @@ def measure(
             f"{NAME} needs {needed / GIGA:.0f} GB in {tempfile.gettempdir()}, where {free / GIGA:.0f} GB are free; "
             "make room or set TMPDIR to another disk."
         )
-    with tempfile.TemporaryDirectory(prefix="parley-bench-") as folder:
+    with terminable(), tempfile.TemporaryDirectory(prefix="parley-bench-") as folder:
         first, second = Diary(), Diary()
         last = crowd.rounds - crowd.more // 2
         for told in _child(folder, crowd, seed, kill=last):

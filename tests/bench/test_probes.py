@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 
 from parley.bench import bench, many_memories, step_cost
@@ -64,6 +71,20 @@ def test_a_disk_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(many_memories, "FULL", Crowd(10**9, 500, 400, 12))
     with pytest.raises(InputError, match=r"needs \d+ GB in .* set TMPDIR"):
         many_memories.measure("full")
+
+
+def test_a_terminated_measurement_leaves_nothing_behind(tmp_path: Path):
+    code = "from parley.bench import many_memories as m; m.SMOKE = m.Crowd(9000, 10, 8, 4); m.measure('smoke')"
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.rglob("records")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        children = psutil.Process(process.pid).children()
+        assert children
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+    assert not any(child.is_running() for child in children)
 
 
 def test_steps_side_by_side(monkeypatch: pytest.MonkeyPatch):
