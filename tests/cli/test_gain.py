@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from parley.cli.main import main
-
 NETWORK = """
 rounds = 3
 [data]
@@ -49,13 +47,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def parley(capfd: pytest.CaptureFixture[str]):
+def parley(parley):
+    """With all white space as single blanks: the summary is wrapped to the terminal."""
+
     def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        shown = capfd.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, " ".join(shown.out.split()), shown.err
+        code, out, err = parley(*arguments)
+        return code, " ".join(out.split()), err
 
     return call
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.cli.main import main
 from parley.engine.store import RunStore
 
 ROOT = Path(__file__).parents[2]
@@ -41,18 +40,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PARLEY_STORE", raising=False)
     (tmp_path / "study.toml").write_text(STUDY)
     return tmp_path
-
-
-@pytest.fixture
-def parley(capfd: pytest.CaptureFixture[str]):
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        shown = capfd.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, shown.out, shown.err
-
-    return call
 
 
 def refused(result: tuple[int, str, str]) -> str:

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from parley.cli.main import main
-
 STUDY = """
 rounds = 5
 loss = "half-squares"
@@ -25,18 +23,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(STUDY)
     return tmp_path
-
-
-@pytest.fixture
-def parley(capfd: pytest.CaptureFixture[str]):
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        shown = capfd.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, shown.out, shown.err
-
-    return call
 
 
 def test_from_a_condition_number(parley, place: Path):
