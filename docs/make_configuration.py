@@ -18,11 +18,11 @@ from parley.algorithms.server import server_optimizers
 from parley.core.fields import Setting, settings_of, summary, type_text
 from parley.core.registry import Registry
 from parley.data import datasets, partitioners
-from parley.engine.config import SECTIONS, General
-from parley.engine.data_section import loader_settings, own_settings
-from parley.engine.sections import plain
 from parley.learn.schedules import schedules
 from parley.models import feature_maps, models
+from parley.study.data_section import loader_settings, own_settings
+from parley.study.sections import plain
+from parley.study.study import SECTIONS, General
 from parley.theory.kernel.registry import kernels
 
 PAGE = Path(__file__).with_name("configuration.md")

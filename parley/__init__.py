@@ -15,7 +15,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _ROOMS = (
-    "advise", "algorithms", "core", "data", "engine", "learn", "models", "report", "runtimes", "studies", "theory",
+    "advise", "algorithms", "core", "data", "engine", "learn", "models", "report", "runtimes", "store", "studies",
+    "study", "theory",
 )  # fmt: skip
 _NAMES = {
     "parley.advise.gain": ("Gains", "gain"),
@@ -40,13 +41,13 @@ _NAMES = {
         "IID", "ClientData", "Dataset", "Dirichlet", "Federation", "Natural", "Pachinko", "QuantitySkew",
         "SHomogeneity", "Shards", "Sorted",
     ),
-    "parley.engine.config": ("Study", "load_study"),
+    "parley.study.study": ("Study", "load_study"),
     "parley.engine.listeners": ("Listener", "TensorBoard"),
     "parley.engine.observers": ("ConsensusDistance", "Drift", "GradientDissimilarity"),
     "parley.engine.run": ("Run", "plot"),
     "parley.engine.settings": ("Evaluation", "Faults", "Sampling"),
-    "parley.engine.store": ("RunStore",),
-    "parley.engine.train": ("train", "train_study"),
+    "parley.store.runs": ("RunStore",),
+    "parley.study.train": ("train", "train_study"),
     "parley.learn.task": ("Task",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -12,8 +12,8 @@ import parley
 
 ROOT = Path(parley.__file__).parent
 FLOORS = (
-    ("cli",), ("studies", "bench"), ("report",), ("advise",), ("deploy",), ("engine",), ("runtimes",), ("algorithms",),
-    ("channels",), ("learn",), ("models",), ("data",), ("theory",), ("core",),
+    ("cli",), ("studies", "bench"), ("report",), ("advise",), ("deploy",), ("study",), ("engine",), ("store",),
+    ("runtimes",), ("algorithms",), ("channels",), ("learn",), ("models",), ("data",), ("theory",), ("core",),
 )  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")

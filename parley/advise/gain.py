@@ -29,11 +29,11 @@ from parley.algorithms.protocol import Method
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.data import Federation
-from parley.engine.config import Study
 from parley.engine.settings import Faults, Sampling
-from parley.engine.train import Model, make_task
 from parley.learn.losses import Loss, cross_entropy, half_squares, mse
 from parley.models.buffers import BufferPolicy
+from parley.study.study import Study
+from parley.study.train import Model, make_task
 from parley.theory.gain_interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
 
 __all__ = ["ClientGain", "Gains", "from_study", "gain"]

@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist
 
 from parley.advise.gain_folds import Array, Setup, Tell, looked_at
 from parley.advise.gain_stop import StopAdvice, by_rule, linear_rule
+from parley.advise.linear import LeastSquares, least_squares
 from parley.algorithms.least_squares import LeastSquares as PaperMethod
 from parley.algorithms.local_update import LocalUpdate
 from parley.algorithms.protocol import Algorithm
@@ -22,7 +23,6 @@ from parley.core.key import Key
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.engine.settings import Faults
-from parley.learn.linear import LeastSquares, least_squares
 from parley.learn.optimizers import LocalOptimizer
 from parley.theory.gain_estimate import GainEstimate, estimate_gains
 from parley.theory.gain_models import best_round, feature_local, feature_path, kernel_local, kernel_path

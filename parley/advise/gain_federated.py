@@ -12,10 +12,10 @@ from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, looked_a
 from parley.core.errors import InputError, QuorumError
 from parley.data import ClientData
 from parley.engine.listeners import Listener
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation
-from parley.engine.train import train
+from parley.store.records import RoundRecord
+from parley.study.train import train
 
 _BATCH = 1000
 

@@ -18,13 +18,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from parley.advise.curvature import Curvature, estimate, of_quadratics
+from parley.advise.linear import is_least_squares
 from parley.data import Federation
-from parley.engine.config import Study
-from parley.engine.train import Model, make_task
-from parley.learn.curvature import Curvature, estimate, of_quadratics
-from parley.learn.linear import is_least_squares
 from parley.learn.losses import Loss
 from parley.models.buffers import BufferPolicy
+from parley.study.study import Study
+from parley.study.train import Model, make_task
 from parley.theory.advice import Advice, Choice, best_setting, bound_terms
 from parley.theory.condition import log_distortion_spread
 from parley.theory.exact_advice import ExactAdvice, ExactChoice, best_exact_setting

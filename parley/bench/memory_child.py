@@ -25,15 +25,16 @@ from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.listeners import Listener
-from parley.engine.loop import Keeper, Loop
-from parley.engine.memories import Memories
-from parley.engine.record import RoundRecord
+from parley.engine.keeper import Keeper
+from parley.engine.loop import Loop
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.store import RunStore
-from parley.engine.train import make_task
 from parley.runtimes import Job, open_runtime
+from parley.store.memories import Memories
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.study.train import make_task
 
 SAMPLES = 5
 

@@ -32,12 +32,12 @@ from parley.core.wire import wire_size
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.loop import Loop
-from parley.engine.memories import Memories
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.train import make_task
 from parley.runtimes import Job, open_runtime
+from parley.store.memories import Memories
+from parley.study.train import make_task
 
 NAME = "FEDALS-STEP"
 ABOUT = (

@@ -120,8 +120,8 @@ def _settings(name: str, thing: Any) -> None:
 
     from parley.core.fields import settings_of, type_text
     from parley.data import Loader
-    from parley.engine.data_section import loader_settings
-    from parley.engine.sections import plain
+    from parley.study.data_section import loader_settings
+    from parley.study.sections import plain
 
     about = thing.about if hasattr(thing, "about") else inspect.getdoc(thing) or ""
     console().print(f"[bold]{name}[/bold]")

@@ -33,7 +33,7 @@ def compare(
 ) -> None:
     """Compare runs: accuracy, and the rounds, megabytes and seconds to a target."""
     from parley import report
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
 
     with RunStore(store, create=False) as kept:
         comparison = report.Comparison.stored(kept, runs, metric=metric, target=target)

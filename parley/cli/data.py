@@ -65,7 +65,7 @@ def show(
     from parley.core.errors import InputError
 
     if what.endswith(".toml") or Path(what).is_file():
-        from parley.engine.config import load_study
+        from parley.study.study import load_study
 
         _show_federation(load_study(what, settings or []).federation(), figure)
         return

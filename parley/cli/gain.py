@@ -77,8 +77,8 @@ def gain(
     """
     from parley.advise.gain import from_study
     from parley.core.errors import InputError
-    from parley.engine.config import load_study
-    from parley.engine.files import write_atomically
+    from parley.core.files import write_atomically
+    from parley.study.study import load_study
 
     if figure is not None and figure.suffix not in _FORMATS:
         raise InputError(f"{figure} cannot be written: a figure's name ends in {', '.join(_FORMATS)}.")

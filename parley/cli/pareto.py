@@ -69,7 +69,7 @@ def pareto(
         for option, value in (("--kappa0", kappa0), ("--L", smoothness)):
             if value is not None:
                 raise InputError(f"{option} is measured on the study; leave it out, or leave the study out.")
-        from parley.engine.config import load_study
+        from parley.study.study import load_study
 
         advice = from_study(
             load_study(study, settings or []), rounds=rounds, mu=mu, C=radius, distance=distance, ridge=ridge,

@@ -34,9 +34,9 @@ def run(
     ] = None,
 ) -> None:
     """Train what STUDY says and keep the run in the store."""
-    from parley.engine.config import load_study
-    from parley.engine.store import RunStore
-    from parley.engine.train import train_study
+    from parley.store.runs import RunStore
+    from parley.study.study import load_study
+    from parley.study.train import train_study
 
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     overrides += [f"runtime.name={runtime}"] if runtime is not None else []

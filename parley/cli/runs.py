@@ -12,7 +12,7 @@ from parley.cli.run import show_run
 from parley.cli.screen import megabytes, percent, plain_value, print_table, seconds
 
 if TYPE_CHECKING:
-    from parley.engine.store import RunInfo
+    from parley.store.runs import RunInfo
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
@@ -24,7 +24,7 @@ def list_runs(context: typer.Context, store: Store = None) -> None:
     if context.invoked_subcommand is not None:
         context.obj = store
         return
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
 
     with RunStore(store, create=False) as runs:
         infos = runs.runs()
@@ -44,7 +44,7 @@ def _row(info: RunInfo) -> list[object]:
 @app.command("show")
 def show(context: typer.Context, run: Run, store: Store = None) -> None:
     """Show a run's results and its whole configuration."""
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
 
     with RunStore(store or context.obj, create=False) as runs:
         info = runs.info(run)
@@ -59,7 +59,7 @@ def show(context: typer.Context, run: Run, store: Store = None) -> None:
 @app.command("delete")
 def delete(context: typer.Context, run: Run, store: Store = None) -> None:
     """Delete a run and its artefacts."""
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
 
     with RunStore(store or context.obj, create=False) as runs:
         found = runs.info(run).id
@@ -75,7 +75,7 @@ def export(
     store: Store = None,
 ) -> None:
     """Write a run's numbers as a table: round, metric, client, value."""
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
 
     with RunStore(store or context.obj, create=False) as runs:
         (runs.export_parquet if file.suffix == ".parquet" else runs.export_csv)(run, file)

@@ -22,7 +22,7 @@ def demo(
     store: Store = None,
 ) -> None:
     """Compare six methods on handwritten digits that clients share unequally; less than a minute."""
-    from parley.engine.store import RunStore
+    from parley.store.runs import RunStore
     from parley.studies.demo import demo
 
     with RunStore(store) as runs:

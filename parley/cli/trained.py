@@ -24,9 +24,9 @@ def export(
     store: Store = None,
 ) -> None:
     """Export a run's model with a card that says where it comes from."""
-    from parley.engine.store import RunStore
-    from parley.engine.stored import export_run
     from parley.models.export import FORMATS
+    from parley.store.runs import RunStore
+    from parley.study.load import export_run
 
     with RunStore(store, create=False) as runs:
         for file in export_run(runs, run, folder, best=best, formats=formats or FORMATS):  # type: ignore[arg-type]
@@ -52,9 +52,9 @@ def predict(
     store: Store = None,
 ) -> None:
     """Predict new samples with a run's model."""
-    from parley.engine.predict import predict_file
-    from parley.engine.store import RunStore
-    from parley.engine.stored import load_run
+    from parley.store.runs import RunStore
+    from parley.study.load import load_run
+    from parley.study.predict import predict_file
 
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)

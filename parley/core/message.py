@@ -15,8 +15,8 @@ Scalar = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parcel:
-    """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `parcel["group"]`."""
+class Payload:
+    """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `payload["group"]`."""
 
     tensors: Tree = field(default_factory=dict)
     scalars: dict[str, Scalar] = field(default_factory=dict)
@@ -53,19 +53,19 @@ class Parcel:
         return float(value)
 
 
-class Message(Parcel):
+class Message(Payload):
     """What a server and a recipient send each other; its bytes are counted."""
 
     __slots__ = ()
 
 
-class State(Parcel):
+class State(Payload):
     """What the server keeps between rounds."""
 
     __slots__ = ()
 
 
-class Memory(Parcel):
+class Memory(Payload):
     """What a client keeps to itself between rounds; it never travels."""
 
     __slots__ = ()

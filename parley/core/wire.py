@@ -15,7 +15,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from parley.core.errors import WireError
-from parley.core.message import Message, Parcel, Scalar
+from parley.core.message import Message, Payload, Scalar
 from parley.core.tree import Schema, aligned, schema
 
 LIMIT = 2 * 1024**3
@@ -30,18 +30,18 @@ _DTYPES = frozenset({
     torch.uint8, torch.bool,
 })  # fmt: skip
 
-P = TypeVar("P", bound=Parcel)
+P = TypeVar("P", bound=Payload)
 
 
-def encode(parcel: Parcel) -> bytes:
-    """The parcel as bytes; refuses what the other side would refuse."""
-    _check_names(schema(parcel.tensors))
-    tensors = {name: value.detach().contiguous() for name, value in parcel.tensors.items()}
-    return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(parcel.scalars)})
+def encode(payload: Payload) -> bytes:
+    """The payload as bytes; refuses what the other side would refuse."""
+    _check_names(schema(payload.tensors))
+    tensors = {name: value.detach().contiguous() for name, value in payload.tensors.items()}
+    return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(payload.scalars)})
 
 
 def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Schema | None = None) -> P:  # type: ignore[assignment]
-    """The parcel in `data`, or a WireError that says what is wrong with it.
+    """The payload in `data`, or a WireError that says what is wrong with it.
 
     `like`: the tensors that must be there, exactly: names, dtypes and shapes.
     """
@@ -77,12 +77,12 @@ def check_schema(tensors: dict[str, Tensor], like: Schema) -> None:
             )
 
 
-def wire_size(parcel: Parcel, form: Schema | None = None) -> int:
-    """len(encode(parcel)), exactly, without encoding it; `form`: the schema of its tensors, if it is at hand."""
-    header, payload = _layout(schema(parcel.tensors) if form is None else form)
-    metadata = _metadata_length(_scalars_text(parcel.scalars))
+def wire_size(payload: Payload, form: Schema | None = None) -> int:
+    """len(encode(payload)), exactly, without encoding it; `form`: the schema of its tensors, if it is at hand."""
+    header, body = _layout(schema(payload.tensors) if form is None else form)
+    metadata = _metadata_length(_scalars_text(payload.scalars))
     unpadded = header + metadata + (1 if header > 2 else 0)  # a comma, if there are tensors
-    return _PREFIX + math.ceil(unpadded / 8) * 8 + payload
+    return _PREFIX + math.ceil(unpadded / 8) * 8 + body
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +92,7 @@ def _metadata_length(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _layout(names: Schema) -> tuple[int, int]:
-    """Length of the header without metadata and padding, and of the tensors, for such a parcel."""
+    """Length of the header without metadata and padding, and of the tensors, for such a payload."""
     _check_names(names)
     data = safetensors.save({name: torch.empty(shape, dtype=dtype) for name, dtype, shape in names})
     length = int.from_bytes(data[:_PREFIX], "little")

@@ -179,7 +179,7 @@ class Federation:
 
         The clients used last stay in memory. Without `info`, every client is read once to count the classes.
         """
-        from parley.data.own import TorchSource, scan
+        from parley.data.local_files import TorchSource, scan
 
         named = clients if isinstance(clients, Mapping) else {str(i): c for i, c in enumerate(clients)}
         source = TorchSource(tuple(named.values()))
@@ -204,7 +204,7 @@ class Federation:
         numeric inputs. Text targets become class numbers in alphabetical order over all files. The targets are read
         once now, the inputs when a client is used.
         """
-        from parley.data.own import open_folder
+        from parley.data.local_files import open_folder
 
         source, ids, found = open_folder(Path(path), target)
         return cls._held_out(info or found, ids, Cached(source), test, public, test_fraction, seed)

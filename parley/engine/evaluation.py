@@ -14,9 +14,9 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, State
 from parley.core.tree import nbytes
-from parley.engine.record import Metric
 from parley.engine.settings import Evaluation
 from parley.runtimes.protocol import Check, Job, Runtime, Score
+from parley.store.records import Metric
 
 _HELD = 2**26
 """Bytes of clients' memories that are evaluated at a time."""

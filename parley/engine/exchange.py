@@ -14,11 +14,11 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Schema, schema
 from parley.core.wire import check_schema, wire_size
-from parley.engine.memories import Memories
-from parley.engine.record import Failure
 from parley.engine.settings import Faults
 from parley.runtimes.execute import describe, examine
 from parley.runtimes.protocol import Call, Job, Runtime
+from parley.store.memories import Memories
+from parley.store.records import Failure
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.engine.record import Metric, RoundRecord
+from parley.store.records import Metric, RoundRecord
 
 if TYPE_CHECKING:
     from parley.engine.run import Run

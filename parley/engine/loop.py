@@ -4,72 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from parley.core.errors import QuorumError
 from parley.core.key import Key
 from parley.core.message import Memory, State
-from parley.engine.checkpoint import Checkpoints
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
+from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
-from parley.engine.memories import MEMORY, Memories
-from parley.engine.record import Metric, RoundRecord
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults
-from parley.engine.store import RunStore
 from parley.runtimes.protocol import Job, Runtime
-
-
-@dataclass
-class Keeper:
-    """Writes records and checkpoints of a stored run, at most every `interval` seconds."""
-
-    store: RunStore
-    run: str
-    interval: float = 5.0
-    pending: list[RoundRecord] = field(default_factory=list)
-    _last: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        folder = self.store.folder(self.run)
-        self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
-
-    def due(self) -> bool:
-        return time.monotonic() - self._last >= self.interval
-
-    def save(self, run: Run, memories: Memories, status: str | None = None) -> None:
-        """Commit everything so far: files first, then one transaction that makes them valid."""
-        number = run.records[-1].number if run.records else 0
-        states = {"last": run.state} | ({"best": run.best_state} if run.best_state is not None else {})
-        memories.save()
-        manifest = self.states.save(number, states)
-        checkpoint = {
-            "round": number, "states": manifest,
-            "best_round": run.best_round, "best_value": run.best_value,
-        }  # fmt: skip
-        summary = run.summary() if status is not None else None
-        self.store.commit(self.run, self.pending, checkpoint=checkpoint, status=status, summary=summary)
-        self.pending.clear()
-        self.states.committed(manifest)
-        memories.committed()
-        self._last = time.monotonic()
-
-    def restore(self, run: Run, memories: Memories) -> bool:
-        """Bring a run back to its last checkpoint; False if it has none yet."""
-        found = self.store.checkpoint(self.run)
-        if found is None:
-            return False
-        number, checkpoint = found
-        self.store.rewind(self.run, number)
-        states = self.states.load(checkpoint["states"])
-        run.state, run.best_state = states["last"], states.get("best")
-        run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
-        run.records = self.store.records(self.run)
-        memories.resume(number)
-        self.store.commit(self.run, [], status="running")
-        return True
+from parley.store.memories import Memories
+from parley.store.records import Metric, RoundRecord
 
 
 @dataclass

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from parley.engine.listeners import Listener
-from parley.engine.record import Metric
 from parley.models.layers import layers
+from parley.store.records import Metric
 
 if TYPE_CHECKING:
     from parley.engine.run import Run

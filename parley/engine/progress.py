@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.engine.listeners import Listener
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
+from parley.store.records import RoundRecord
 
 UPDATES = 8.0
 """Pictures per second on a terminal."""

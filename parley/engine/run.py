@@ -17,9 +17,9 @@ from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, State
 from parley.core.tree import Tree
 from parley.data import Federation
-from parley.engine.memories import Memories
-from parley.engine.record import RoundRecord
 from parley.learn.task import Predictor, Task
+from parley.store.memories import Memories
+from parley.store.records import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import InputError
-from parley.engine.files import write_atomically
+from parley.core.files import write_atomically
 from parley.engine.run import Run
-from parley.engine.store import RunStore
 from parley.report.contender import Contender
+from parley.store.runs import RunStore
 
 NEAR = 0.95
 """The default target is this share of the best final accuracy."""

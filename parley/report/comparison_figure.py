@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.report.compare import Comparison, Line
-from parley.report.looks import FAINT, INK, Stroke, accuracy_scale, clean, panel, percent_axis, strokes
+from parley.report.style import FAINT, INK, Stroke, accuracy_scale, clean, panel, percent_axis, strokes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

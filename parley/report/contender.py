@@ -13,9 +13,9 @@ from parley.algorithms import algorithms
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
-from parley.engine.store import RunStore
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
 
 Role = Literal["federated", "pooled", "alone"]
 """A federated method, a baseline on pooled data, or clients on their own."""

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.engine.files import write_atomically
+from parley.core.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from parley.advise.tradeoff import Tradeoff
-from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, panel
 from parley.theory.advice import Choice
 from parley.theory.frontier import delta_of_spread, exact_frontier
 from parley.theory.servers import SERVERS

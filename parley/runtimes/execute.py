@@ -10,7 +10,7 @@ from torch import Tensor
 from parley.algorithms.protocol import Reply
 from parley.core.errors import InputError, ParleyError
 from parley.core.failure import Failure
-from parley.core.message import Memory, Message, Parcel
+from parley.core.message import Memory, Message, Payload
 from parley.core.tree import aligned, detach, is_finite
 from parley.data import ClientData
 from parley.learn.losses import IGNORE
@@ -70,10 +70,10 @@ def _without_history(reply: Reply) -> Reply:
     return Reply(Message(message, reply.message.scalars), kept, observed)
 
 
-def finite(parcel: Parcel) -> bool:
-    if parcel.scalars and not all(math.isfinite(v) for v in parcel.scalars.values() if isinstance(v, float)):
+def finite(payload: Payload) -> bool:
+    if payload.scalars and not all(math.isfinite(v) for v in payload.scalars.values() if isinstance(v, float)):
         return False
-    return not parcel.tensors or is_finite(parcel.tensors)
+    return not payload.tensors or is_finite(payload.tensors)
 
 
 def describe(error: BaseException) -> str:

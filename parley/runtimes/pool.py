@@ -23,7 +23,7 @@ import torch
 from parley.algorithms.protocol import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
-from parley.core.message import Parcel
+from parley.core.message import Payload
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
 from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
@@ -204,17 +204,17 @@ def _packed_job(job: Job, arena: Arena) -> Ref:
 
 
 class _Packer:
-    """Writes each parcel into the arena once, however many recipients share it."""
+    """Writes each payload into the arena once, however many recipients share it."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.known: dict[int, Packed] = {}
         arena.rewind()
 
-    def __call__(self, parcel: Parcel) -> Packed:
-        if id(parcel) not in self.known:
-            self.known[id(parcel)] = pack(parcel, self.arena)
-        return self.known[id(parcel)]
+    def __call__(self, payload: Payload) -> Packed:
+        if id(payload) not in self.known:
+            self.known[id(payload)] = pack(payload, self.arena)
+        return self.known[id(payload)]
 
 
 runtimes("pool")(Pool)

@@ -15,7 +15,7 @@ from torch import Tensor
 from parley.algorithms.protocol import Method, Reply
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
-from parley.core.message import Memory, Message, Parcel
+from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
 from parley.learn.batches import Plan
@@ -26,7 +26,7 @@ from parley.runtimes.execute import attempt, check_reply, describe
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Call, Job, Outcome, runtimes
 
-P = TypeVar("P", bound=Parcel)
+P = TypeVar("P", bound=Payload)
 
 _ROOM = 2**28
 """Bytes that one copy of a stack's parameters may take."""
@@ -90,8 +90,8 @@ class Stacked(Inline):
     def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Outcome]:
         try:
             reply = self.job.algorithm.client(
-                self.job.task, _stack_parcels([call.message for call in calls]),
-                _stack_parcels([call.memory for call in calls], shared=False), ClientStack(tuple(data)),
+                self.job.task, _stack_payloads([call.message for call in calls]),
+                _stack_payloads([call.memory for call in calls], shared=False), ClientStack(tuple(data)),
                 KeyStack(tuple(call.key for call in calls)),
             )  # fmt: skip
             return _split(reply, [call.client for call in calls])
@@ -112,10 +112,10 @@ def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]
     """
     known: dict[int, Hashable] = {}  # most calls carry the same message object
 
-    def kind(parcel: Parcel) -> Hashable:
-        if id(parcel) not in known:
-            known[id(parcel)] = (frozenset(schema(parcel.tensors)), frozenset(parcel.scalars.items()))
-        return known[id(parcel)]
+    def kind(payload: Payload) -> Hashable:
+        if id(payload) not in known:
+            known[id(payload)] = (frozenset(schema(payload.tensors)), frozenset(payload.scalars.items()))
+        return known[id(payload)]
 
     groups: dict[Hashable, list[int]] = {}
     for place in sorted(data, key=lambda place: -len(data[place])):
@@ -123,12 +123,12 @@ def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]
     return list(groups.values())
 
 
-def _stack_parcels(parcels: list[P], shared: bool = True) -> P:
-    """One parcel with a row per client; if it may be `shared`, one that all have in common stays as it is."""
-    first = parcels[0]
-    if not first.tensors or (shared and all(parcel is first for parcel in parcels)):
+def _stack_payloads(payloads: list[P], shared: bool = True) -> P:
+    """One payload with a row per client; if it may be `shared`, one that all have in common stays as it is."""
+    first = payloads[0]
+    if not first.tensors or (shared and all(payload is first for payload in payloads)):
         return first
-    return type(first)({n: _column([p.tensors[n] for p in parcels]) for n in first.tensors}, dict(first.scalars))
+    return type(first)({n: _column([p.tensors[n] for p in payloads]) for n in first.tensors}, dict(first.scalars))
 
 
 def _column(values: list[Tensor]) -> Tensor:
@@ -158,10 +158,10 @@ def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
     return outcomes
 
 
-def _finite_rows(parcels: list[Parcel], count: int) -> list[bool]:
+def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
     """Whether all numbers of each client are finite: a sum shows it in one pass, unless it overflows by itself."""
     fine = torch.ones(count, dtype=torch.bool)
-    for column in [value for parcel in parcels for value in parcel.tensors.values() if value.is_floating_point()]:
+    for column in [value for payload in payloads for value in payload.tensors.values() if value.is_floating_point()]:
         value = column[:1] if column.stride(0) == 0 else column  # all rows are the same
         rows = value.flatten(1) if value.ndim > 1 else value.unsqueeze(1)
         sound = torch.isfinite(rows.sum(1))

@@ -18,17 +18,17 @@ import torch
 
 from parley.algorithms.protocol import Reply
 from parley.core.failure import Failure
-from parley.core.message import Message, Parcel
+from parley.core.message import Message, Payload
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, loads
 from parley.runtimes.execute import attempt, describe, score
 from parley.runtimes.protocol import Call, Check, Job
 
-Packed = tuple[type[Parcel], dict[str, Ref], dict[str, Any]]
+Packed = tuple[type[Payload], dict[str, Ref], dict[str, Any]]
 
 
-def pack(parcel: Parcel, arena: Arena) -> Packed:
-    return type(parcel), {name: arena.put(value) for name, value in parcel.tensors.items()}, parcel.scalars
+def pack(payload: Payload, arena: Arena) -> Packed:
+    return type(payload), {name: arena.put(value) for name, value in payload.tensors.items()}, payload.scalars
 
 
 def unpack(packed: Packed, arena: Arena, copy: bool) -> Any:

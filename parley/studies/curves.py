@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from parley.report.looks import FAINT, INK, PALETTE, accuracy_scale, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, accuracy_scale, clean, panel
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:

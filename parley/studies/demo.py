@@ -18,16 +18,16 @@ from pathlib import Path
 from rich.console import Console
 
 from parley.core.errors import InputError
+from parley.core.files import write_atomically
 from parley.data import Federation, describe, partition_figure
 from parley.data.picture import label_counts
-from parley.engine.config import load_study
-from parley.engine.files import write_atomically
-from parley.engine.store import RunStore
-from parley.engine.train import train_study
 from parley.report import Comparison, figure, table, to_csv, to_json
 from parley.report.files import save_figure
+from parley.store.runs import RunStore
 from parley.studies.demo_screen import Board
-from parley.studies.demo_words import conclusions
+from parley.studies.demo_summary import conclusions
+from parley.study.study import load_study
+from parley.study.train import train_study
 
 STUDY = Path(__file__).with_name("demo.toml")
 METHODS: dict[str, tuple[str, ...]] = {

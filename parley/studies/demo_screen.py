@@ -15,8 +15,8 @@ from rich.text import Text
 
 from parley.engine.listeners import Listener
 from parley.engine.progress import UPDATES, Figures, duration, megabytes
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
+from parley.store.records import RoundRecord
 
 
 class Row(Listener):

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 
 from parley.core.errors import InputError, nearest
+from parley.core.files import write_atomically
 from parley.core.registry import Registry
-from parley.engine.files import write_atomically
 from parley.report.files import save_figure
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from parley.data import ClientData, Dataset, Federation
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Sampling, Weights
-from parley.engine.train import Model, train
+from parley.study.train import Model, train
 from parley.theory.theta import Array
 
 

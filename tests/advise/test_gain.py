@@ -21,8 +21,8 @@ from parley.advise.gain_stop import by_curves, linear_rule
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.train import make_task
 from parley.models.dense import Linear, Mlp
+from parley.study.train import make_task
 from parley.theory import kernel
 from parley.theory.gain_models import feature_path
 

@@ -13,7 +13,7 @@ from parley.advise import gain_local
 from parley.advise.gain_folds import Setup, make_measure
 from parley.data import ClientData
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.train import make_task
+from parley.study.train import make_task
 
 SIZES, WIDTH, NOISE, NEW, LOCAL = (50, 100, 200, 200), 5, 0.5, 2000, 40
 TRAININGS = 4

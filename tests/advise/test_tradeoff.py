@@ -10,8 +10,8 @@ from torch import nn
 from parley.advise.tradeoff import from_constants, from_federation, from_quadratics, from_study
 from parley.core.errors import InputError
 from parley.data import Federation
-from parley.engine.config import load_study
-from parley.engine.train import train_study
+from parley.study.study import load_study
+from parley.study.train import train_study
 
 STUDY = """
 rounds = 12

@@ -35,8 +35,8 @@ from parley.core.message import Memory, Message
 from parley.core.tree import scale
 from parley.engine.listeners import Listener
 from parley.engine.settings import Sampling
-from parley.engine.train import make_task, train
 from parley.learn.transforms import GradientTransform
+from parley.study.train import make_task, train
 from parley.theory.surrogate import All, Explicit, Last, Quadratics
 
 GAMMA, ALPHA, K = 0.4, 0.3, 3

@@ -22,10 +22,10 @@ from parley.core.tree import nbytes
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.settings import Evaluation, Faults
-from parley.engine.store import RunStore
-from parley.engine.train import make_task, train
 from parley.learn.local import Trained
 from parley.models import resnet20
+from parley.store.runs import RunStore
+from parley.study.train import make_task, train
 
 HEAVY = {"momentum": 0.9, "weight_decay": 1e-3}
 

@@ -12,9 +12,9 @@ from parley.algorithms.protocol import Cohort
 from parley.algorithms.server import HeavyBall
 from parley.core.errors import InputError, QuorumError
 from parley.core.tree import weighted_sum
-from parley.engine.memories import Memories
 from parley.engine.settings import Faults, Sampling
 from parley.learn.transforms import GradientTransform
+from parley.store.memories import Memories
 from parley.studies.conformance.problem import flat, problem, weights_of
 
 METHOD = FedDyn(lr=0.1, steps=6, batch=None, alpha=2.0)

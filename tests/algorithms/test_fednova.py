@@ -13,8 +13,8 @@ from parley.core.message import Message
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.settings import Sampling
-from parley.engine.train import make_task
 from parley.studies.conformance.problem import problem, weights_of
+from parley.study.train import make_task
 
 LR, STEPS = 0.1, (1, 2, 3, 4)
 

@@ -24,9 +24,9 @@ from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
-from parley.engine.store import RunStore
-from parley.engine.train import make_task, train
 from parley.models.feature_model import FeatureModel
+from parley.store.runs import RunStore
+from parley.study.train import make_task, train
 from parley.theory import kernel as theory
 
 quick = settings(deadline=None, max_examples=12)

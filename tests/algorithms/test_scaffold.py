@@ -18,12 +18,12 @@ from parley.core.message import Memory, State
 from parley.core.tree import clone, scale, weighted_sum
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
-from parley.engine.memories import Memories
 from parley.engine.settings import Faults, Sampling
-from parley.engine.train import make_task
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.task import Task
+from parley.store.memories import Memories
 from parley.studies.conformance.problem import Problem, flat, problem, weights_of
+from parley.study.train import make_task
 
 LR, STEPS = 0.1, 3
 PLAIN = Scaffold(lr=LR, steps=STEPS, batch=None)

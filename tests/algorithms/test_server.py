@@ -119,7 +119,7 @@ def test_slots_travel_in_the_state(quadratics):
     """A server that is restarted from its state goes on as if nothing had happened."""
     from parley.algorithms.protocol import Replies
     from parley.core.message import Message, State
-    from parley.engine.train import make_task
+    from parley.study.train import make_task
 
     problem = quadratics(0)
     task = make_task(problem.federation, problem.model, 0, "half-squares")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.engine.store import RunStore
+from parley.store.runs import RunStore
 
 ROOT = Path(__file__).parents[2]
 

@@ -83,7 +83,7 @@ def test_aligned_copies_only_what_is_not():
         assert copy.data_ptr() % 64 == 0
 
 
-def test_parcels_group_their_tensors_by_name():
+def test_payloads_group_their_tensors_by_name():
     message = Message.of(model={"w": torch.ones(1), "layer/b": torch.zeros(1)}, c=torch.ones(2), samples=3, tag="x")
     assert list(message["model"]) == ["w", "layer/b"]
     assert list(message["model/layer"]) == ["b"]

@@ -16,7 +16,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from parley.core.errors import WireError
-from parley.core.message import Memory, Message, Parcel, State
+from parley.core.message import Memory, Message, Payload, State
 from parley.core.tree import schema
 from parley.core.wire import check_schema, decode, encode, wire_size
 
@@ -41,7 +41,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 
 @st.composite
-def parcels(draw: st.DrawFn) -> Message:
+def payloads(draw: st.DrawFn) -> Message:
     return Message(
         draw(st.dictionaries(names, tensors(), max_size=5)),
         draw(st.dictionaries(st.text(max_size=8), scalars, max_size=5)),
@@ -56,21 +56,21 @@ def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
 
 
 @quick
-@given(parcels())
-def test_parcels_come_back_and_their_size_is_known(parcel: Message):
-    data = encode(parcel)
-    assert wire_size(parcel) == len(data)
-    back = decode(data, like=schema(parcel.tensors))
+@given(payloads())
+def test_payloads_come_back_and_their_size_is_known(payload: Message):
+    data = encode(payload)
+    assert wire_size(payload) == len(data)
+    back = decode(data, like=schema(payload.tensors))
     assert type(back) is Message
-    assert equal(back.tensors, parcel.tensors)
-    assert back.scalars == parcel.scalars
+    assert equal(back.tensors, payload.tensors)
+    assert back.scalars == payload.scalars
     assert {name: type(value) for name, value in back.scalars.items()} == {
-        name: type(value) for name, value in parcel.scalars.items()
+        name: type(value) for name, value in payload.scalars.items()
     }
 
 
-@pytest.mark.parametrize("kind", [Message, State, Memory, Parcel])
-def test_the_kind_asked_for_is_the_kind_given(kind: type[Parcel]):
+@pytest.mark.parametrize("kind", [Message, State, Memory, Payload])
+def test_the_kind_asked_for_is_the_kind_given(kind: type[Payload]):
     assert type(decode(encode(State.of(x=torch.ones(2))), kind)) is kind
 
 
@@ -109,21 +109,21 @@ def test_decoded_tensors_are_aligned_like_fresh_ones(dtype: torch.dtype):
     ids=["nan", "inf", "list", "dict", "none", "float32", "complex", "bytes", "huge"],
 )
 def test_scalars_the_other_side_would_refuse_are_not_sent(scalar: object):
-    parcel = Message({}, {"s": scalar})  # type: ignore[dict-item]
+    payload = Message({}, {"s": scalar})  # type: ignore[dict-item]
     for write in (encode, wire_size):
         with pytest.raises(WireError, match="'s'"):
-            write(parcel)
+            write(payload)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.uint16, torch.float8_e4m3fn])
 def test_dtypes_that_messages_cannot_carry(dtype: torch.dtype):
-    parcel = Message({"x": torch.zeros(2).to(dtype)})
+    payload = Message({"x": torch.zeros(2).to(dtype)})
     with pytest.raises(WireError, match="dtype"):
-        encode(parcel)
+        encode(payload)
     with pytest.raises(WireError, match="dtype"):
-        wire_size(parcel)
+        wire_size(payload)
     with pytest.raises(WireError, match="dtype"):
-        decode(safetensors.save(parcel.tensors, {"parley": '{"v":1,"scalars":{}}'}))
+        decode(safetensors.save(payload.tensors, {"parley": '{"v":1,"scalars":{}}'}))
 
 
 def test_a_tensor_cannot_take_the_metadata_s_place():
@@ -157,10 +157,10 @@ def test_every_flipped_bit_of_the_header_is_refused_or_changes_only_names_and_sc
             data = bytearray(GOOD)
             data[place] ^= 1 << bit
             try:
-                parcel = decode(bytes(data))
+                payload = decode(bytes(data))
             except WireError:
                 continue
-            sizes = sorted(value.numel() * value.element_size() for value in parcel.tensors.values())
+            sizes = sorted(value.numel() * value.element_size() for value in payload.tensors.values())
             assert sizes == sorted(v.numel() * v.element_size() for v in original.tensors.values())
 
 
@@ -253,10 +253,10 @@ def fuzz(rounds: int, seed: int) -> None:
         data = damage(GOOD, rng)
         for expected in (None, like):
             try:
-                parcel = decode(data, like=expected, limit=10**6)
+                payload = decode(data, like=expected, limit=10**6)
             except WireError:
                 continue
-            encode(parcel)  # whatever was accepted is a message
+            encode(payload)  # whatever was accepted is a message
 
 
 def test_damaged_bytes_give_a_wire_error_or_a_message():

@@ -14,8 +14,8 @@ from parley.core.wire import wire_size
 from parley.data import Federation
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling
-from parley.engine.train import make_task, train
 from parley.models import linear, mlp
+from parley.study.train import make_task, train
 
 
 def classes(test_fraction: float = 0.25, central: bool = True) -> Federation:

@@ -18,14 +18,14 @@ from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree, weighted_sum
 from parley.data import Federation
-from parley.engine.config import study_from_dict
 from parley.engine.listeners import Listener
-from parley.engine.predict import predict_file
 from parley.engine.run import Run
-from parley.engine.store import RunStore
-from parley.engine.stored import load_run
-from parley.engine.train import train, train_study
 from parley.models import mlp
+from parley.store.runs import RunStore
+from parley.study.load import load_run
+from parley.study.predict import predict_file
+from parley.study.study import study_from_dict
+from parley.study.train import train, train_study
 
 
 def federation(clients: int = 5) -> Federation:
@@ -164,7 +164,7 @@ def test_listeners_see_memories_while_the_run_goes_on():
 
 @pytest.mark.parametrize("budget", [0, 2**28])
 def test_in_ram_on_disk_and_after_a_resume_they_are_the_same(tmp_path: Path, monkeypatch, budget: int):
-    monkeypatch.setattr("parley.engine.memories.BUDGET", budget)
+    monkeypatch.setattr("parley.store.memories.BUDGET", budget)
     say = {"model": mlp(6), "cohort": 3, "runtime": "inline"}
     plain = train(FedALS(batch=5, steps=2), federation(), rounds=5, **say)
     store = tmp_path / "runs.db"

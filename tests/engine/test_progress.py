@@ -14,8 +14,8 @@ from rich.console import Console
 import parley as pl
 from parley.engine import progress
 from parley.engine.progress import Figures, Progress, duration, megabytes
-from parley.engine.record import Failure, Metric, RoundRecord
 from parley.engine.run import Run
+from parley.store.records import Failure, Metric, RoundRecord
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 

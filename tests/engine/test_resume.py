@@ -21,9 +21,9 @@ from parley.data import Federation
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation
-from parley.engine.store import RunStore
-from parley.engine.train import train
 from parley.models import mlp
+from parley.store.runs import RunStore
+from parley.study.train import train
 
 ROUNDS = 6
 SCRIPT = """
@@ -162,9 +162,9 @@ def test_stopped_at_an_awkward_place(tmp_path: Path, monkeypatch: pytest.MonkeyP
     calls = {"count": 0}
     targets = {
         "evaluation": "parley.engine.evaluation.Evaluator.measure",
-        "memories": "parley.engine.memories.Memories.accept",
+        "memories": "parley.store.memories.Memories.accept",
         "listener": "parley.engine.listeners.Listener.round",
-        "checkpoint": "parley.engine.checkpoint.Checkpoints.save",
+        "checkpoint": "parley.store.checkpoints.Checkpoints.save",
     }
 
     def bomb(original):

@@ -10,8 +10,8 @@ from parley.core.key import Key
 from parley.data import ClientData, Federation
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.train import train
 from parley.models import linear
+from parley.study.train import train
 
 SIZES = (1, 2, 5, 10, 20, 40, 3, 7)
 

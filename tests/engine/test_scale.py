@@ -18,12 +18,12 @@ from parley.core.tree import nbytes
 from parley.core.wire import decode
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.listeners import Listener
-from parley.engine.memories import Memories
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Sampling
-from parley.engine.train import train
 from parley.models import mlp
 from parley.runtimes.inline import Inline
+from parley.store.memories import Memories
+from parley.study.train import train
 
 CLIENTS, COHORT = 2000, 50
 
@@ -48,7 +48,7 @@ class Watch(Listener):
         self.alive: list[int] = []
         self.held: list[int] = []
         self.resident: list[int] = []
-        monkeypatch.setattr("parley.engine.memory_file.decode", self.decode)
+        monkeypatch.setattr("parley.store.memory_file.decode", self.decode)
 
     def decode(self, data: bytes, kind: type[Memory], **options: int) -> Memory:
         memory = decode(data, kind, **options)
@@ -68,7 +68,7 @@ class Watch(Listener):
 @pytest.mark.parametrize("stored", [True, False])
 def test_memories_in_ram_are_those_of_the_cohort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool):
     """SCAFFOLD's variates of all clients are 60 MB, twenty times what may stay in RAM."""
-    monkeypatch.setattr("parley.engine.memories.BUDGET", 0)
+    monkeypatch.setattr("parley.store.memories.BUDGET", 0)
     watch = Watch(monkeypatch)
     run = train(
         Scaffold(lr=0.1, batch=None, steps=1), crowd(), model=mlp(100), rounds=40,
@@ -95,7 +95,7 @@ def test_memories_in_ram_are_those_of_the_cohort(tmp_path: Path, monkeypatch: py
 
 
 def test_personal_models_are_evaluated_some_at_a_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("parley.engine.memories.BUDGET", 0)
+    monkeypatch.setattr("parley.store.memories.BUDGET", 0)
     limit = 10 * 30_000  # ten memories
     asked: list[int] = []
     original = Inline.evaluate

@@ -11,12 +11,12 @@ from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory
 from parley.core.wire import decode, encode
-from parley.engine.config import study_from_dict
 from parley.learn.batches import Work
 from parley.learn.local import train
 from parley.learn.optimizers import Kept, LocalOptimizer
 from parley.learn.schedules import Constant, Inverse, Schedule, schedules
 from parley.learn.stack import ClientStack, KeyStack
+from parley.study.study import study_from_dict
 
 KEY = Key(1)
 OPTIMIZERS = {"sgd": {}, "adamw": {"weight_decay": 1e-2}, "rmsprop": {}}

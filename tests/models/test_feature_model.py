@@ -10,8 +10,6 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
-from parley.engine.config import study_from_dict
-from parley.engine.train import make_task, train
 from parley.models.feature_model import (
     ChebyshevFeatures,
     FeatureModel,
@@ -22,6 +20,8 @@ from parley.models.feature_model import (
     RandomFourierFeatures,
     feature_maps,
 )
+from parley.study.study import study_from_dict
+from parley.study.train import make_task, train
 from parley.theory import kernel as theory
 
 PUBLIC = torch.linspace(-1, 1, 40)[:, None]

@@ -22,11 +22,11 @@ from parley.core.wire import encode
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.data.tokens import next_tokens
-from parley.engine.train import make_task, train
 from parley.learn.schedules import Inverse
 from parley.models import build_module, export_module, models, traits
 from parley.models.hugging_face import HfCausal, HfClassifier
 from parley.models.layers import layers
+from parley.study.train import make_task, train
 
 LENGTH, VOCABULARY = 8, 24
 TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "ffn_dim": 24}

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 import parley as pl
-from parley.engine.record import Failure, Metric, RoundRecord
 from parley.report import Comparison, Contender, Reached, figure, table, to_csv, to_json
 from parley.report.contender import Role
+from parley.store.records import Failure, Metric, RoundRecord
 
 
 def contender(

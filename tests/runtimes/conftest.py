@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from parley.data import Federation
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
+from parley.store.records import RoundRecord
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,11 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import Federation
 from parley.engine.settings import Evaluation, Faults
-from parley.engine.train import make_task, train
 from parley.models import lstm, mlp
 from parley.runtimes import Call, Job, open_runtime
 from parley.runtimes.auto import choose
 from parley.runtimes.inline import Inline
+from parley.study.train import make_task, train
 
 everywhere = Evaluation(clients="all", batch=37)
 

@@ -22,10 +22,10 @@ from parley.core.message import Memory, Message
 from parley.data import ClientData, Federation
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
-from parley.engine.store import RunStore
-from parley.engine.train import train
 from parley.learn.stack import ClientStack
 from parley.models import mlp
+from parley.store.runs import RunStore
+from parley.study.train import train
 
 
 def federation(count: int) -> Federation:
@@ -252,7 +252,7 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.core.message import Memory
 from parley.data import Federation
-from parley.engine.train import make_task
+from parley.study.train import make_task
 from parley.models import mlp
 from parley.runtimes import Call, Job, open_runtime
 

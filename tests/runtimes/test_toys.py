@@ -22,8 +22,8 @@ from parley.data import Federation
 from parley.engine.listeners import Listener
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults, Sampling
-from parley.engine.train import train
 from parley.learn.stack import ClientStack
+from parley.study.train import train
 
 VALUES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0, "e": 16.0}
 SEED = 3

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 import parley as pl
-from parley.engine.record import Metric, RoundRecord
 from parley.report import Comparison, Contender
 from parley.report.contender import Role
+from parley.store.records import Metric, RoundRecord
 from parley.studies.demo import METHODS, demo
-from parley.studies.demo_words import conclusions, noise
+from parley.studies.demo_summary import conclusions, noise
 
 
 def contender(label: str, accuracies: list[float], role: Role = "federated") -> Contender:

@@ -12,10 +12,10 @@ from parley.core.key import Key
 from parley.models import ResNet20, build_module
 from parley.studies import Context, run_study
 from parley.studies.paper004.alphas import _shape, parts
+from parley.studies.paper004.baselines import _Job, _problem, _Trial
 from parley.studies.paper004.consensus import _claims
-from parley.studies.paper004.pictures import pictures
-from parley.studies.paper004.rivals import _Job, _problem, _Trial
-from parley.studies.paper004.told import Mean, difference
+from parley.studies.paper004.figures import pictures
+from parley.studies.paper004.summary import Mean, difference
 from parley.studies.paper004.trials import SIZES, Arm, Job, Trial, compared, perform
 from parley.studies.rates import best_rates
 from parley.studies.spread import spread

@@ -17,16 +17,16 @@ from parley.core.tree import Schema
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.loop import Loop
-from parley.engine.memories import Memories
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.train import make_task
 from parley.learn.batches import Plan
 from parley.learn.batches import Work as LocalWork
 from parley.learn.local import Data, Keys
 from parley.learn.task import Task
 from parley.runtimes import Job, open_runtime
+from parley.store.memories import Memories
+from parley.study.train import make_task
 
 from .protocol import Options, Work, options, private_output, serve
 

@@ -17,12 +17,12 @@ from parley.algorithms.scaffold import Scaffold
 from parley.algorithms.server import Adaptive
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
-from parley.engine.train import prepared
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
 from parley.studies.conformance.problem import flat, problem
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import Setting
+from parley.study.train import prepared
 from parley.theory.surrogate import All, Quadratics
 
 LR, STEPS = 0.1, 3

@@ -15,9 +15,9 @@ from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.run import Run
-from parley.engine.train import train
 from parley.models.feature_model import FeatureModel
 from parley.studies.conformance.case import Case
+from parley.study.train import train
 from parley.theory import kernel as theory
 from parley.theory.theta import Array
 

@@ -21,7 +21,7 @@ from parley.data.sources import InMemory
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Faults, Sampling
-from parley.engine.train import train
+from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, panel
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, holds, study
 from parley.studies.paper001.advice_figure import regret_figure
-from parley.studies.paper001.looks import SERVER_NAMES
+from parley.studies.paper001.style import SERVER_NAMES
 from parley.theory.advice import best_setting
 from parley.theory.condition import curvature_bound, log_phi
 from parley.theory.exact_advice import best_exact_setting

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.report.looks import FAINT, INK, PALETTE, clean, panel, percent_axis
-from parley.studies.paper001.looks import SERVER_NAMES
+from parley.report.style import FAINT, INK, PALETTE, clean, panel, percent_axis
+from parley.studies.paper001.style import SERVER_NAMES
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:

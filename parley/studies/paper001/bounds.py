@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.core.key import Key
-from parley.report.looks import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, panel
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.looks import SERVER_NAMES
+from parley.studies.paper001.style import SERVER_NAMES
 from parley.theory.condition import log_distortion_spread
 from parley.theory.distance import Distances, distances, drift_bound
 from parley.theory.servers import SERVERS, error_factors, transient, tune

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parley.report.looks import INK, clean, panel
+from parley.report.style import INK, clean, panel
 from parley.studies.paper001.quadratics import Array
 
 if TYPE_CHECKING:

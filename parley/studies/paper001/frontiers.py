@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.looks import SERVER_NAMES, Curve, numbers, panels
+from parley.studies.paper001.style import SERVER_NAMES, Curve, numbers, panels
 from parley.theory.frontier import Frontier, delta_of_rho, family_frontier, rho_of_delta
 from parley.theory.servers import SERVERS, rate
 from parley.theory.theta import Array

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digits, mnist_writers, shakespeare
-from parley.engine.train import Model
 from parley.models import Cnn001, Lstm, ResNet18, mlp
 from parley.studies.harness import Scale
 from parley.studies.problem import Problem, halved, made_up_text, official_test, rows
+from parley.study.train import Model
 
 
 def writers(scale: Scale) -> Problem:

@@ -18,9 +18,9 @@ from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.listeners import Listener
-from parley.engine.record import RoundRecord
 from parley.engine.run import Run
-from parley.engine.train import train
+from parley.store.records import RoundRecord
+from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
 

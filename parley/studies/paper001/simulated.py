@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from parley.core.key import Key
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
 from parley.studies.paper001.frontiers import EXACT, SCALES, counts, off
-from parley.studies.paper001.looks import SERVER_NAMES, Curve, numbers, panels
+from parley.studies.paper001.style import SERVER_NAMES, Curve, numbers, panels
 from parley.theory.frontier import (
     Frontier,
     cusp_delta,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parley.engine.train import make_task
 from parley.studies.harness import Check, Context, Result, Scale, at_least, near, study
-from parley.studies.paper004.pictures import data_sets, pictures
-from parley.studies.paper004.told import Mean, Row, accuracies, difference, ladder, numbers
+from parley.studies.paper004.figures import data_sets, pictures
+from parley.studies.paper004.summary import Mean, Row, accuracies, difference, ladder, numbers
 from parley.studies.paper004.trials import SIZES, Arm, compared
+from parley.study.train import make_task
 
 RISE = 0.01
 """The best of alpha = 5 and 10 above alpha = 1, at least (the paper's: 0.057)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from parley.report.looks import INK, PALETTE, clean, panel
+from parley.report.style import INK, PALETTE, clean, panel
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.report.looks import FAINT, INK, clean, panel
+from parley.report.style import FAINT, INK, clean, panel
 from parley.studies.harness import Check, Context, Result, Scale, at_least, study
-from parley.studies.paper004.pictures import data_sets
+from parley.studies.paper004.figures import data_sets
 from parley.studies.paper004.trials import SIZES, TAU, Arm, Trial, compared
 from parley.theory.theta import Array
 

@@ -22,7 +22,7 @@ from parley.learn.schedules import Inverse
 from parley.models.hugging_face import HfCausal
 from parley.studies.curves import Line, lines
 from parley.studies.harness import Context, Result, Scale, at_least, at_most, study
-from parley.studies.paper004.told import Mean
+from parley.studies.paper004.summary import Mean
 from parley.studies.problem import Problem, follow, made_up_text, official_test, rows
 from parley.studies.rates import best_rates
 from parley.studies.spread import spread

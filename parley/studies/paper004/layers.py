@@ -7,8 +7,8 @@ correspond to that; all 7 in phi is FedAvg with alpha tau = 50 steps.
 from __future__ import annotations
 
 from parley.studies.harness import Context, Result, Scale, at_least, study
-from parley.studies.paper004.pictures import data_sets
-from parley.studies.paper004.told import Row, accuracies, difference, ladder, numbers
+from parley.studies.paper004.figures import data_sets
+from parley.studies.paper004.summary import Row, accuracies, difference, ladder, numbers
 from parley.studies.paper004.trials import SIZES, TAU, Arm, compared
 
 PAPER = {1: 0.4013, 4: 0.3730, 8: 0.3779, 12: 0.4125, 16: 0.4687, 20: 0.4383}

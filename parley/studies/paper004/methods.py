@@ -10,8 +10,8 @@ import numpy as np
 
 from parley.studies.curves import Line, lines
 from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, study
-from parley.studies.paper004.pictures import data_sets
-from parley.studies.paper004.told import Row, accuracies, difference, ladder, numbers
+from parley.studies.paper004.figures import data_sets
+from parley.studies.paper004.summary import Row, accuracies, difference, ladder, numbers
 from parley.studies.paper004.trials import SIZES, Arm, Trial, compared
 
 GAIN = 0.01

@@ -24,7 +24,7 @@ from parley.core.message import Message, State
 from parley.engine.observers import ConsensusDistance, layer_groups
 from parley.learn.task import Task
 from parley.studies.harness import Context, Scale
-from parley.studies.paper004.pictures import pictures
+from parley.studies.paper004.figures import pictures
 from parley.studies.problem import follow
 from parley.studies.rates import best_rates
 from parley.studies.spread import spread

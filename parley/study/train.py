@@ -17,21 +17,22 @@ from parley.core.key import Key
 from parley.data import ClientData, Federation
 from parley.data.sources import InMemory
 from parley.engine.evaluation import Evaluator
+from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
-from parley.engine.loop import Keeper, Loop
-from parley.engine.memories import Memories
+from parley.engine.loop import Loop
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.engine.store import RunStore
 from parley.learn.losses import Loss, losses
 from parley.learn.task import Task
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
 from parley.runtimes import Job, open_runtime
+from parley.store.memories import Memories
+from parley.store.runs import RunStore
 
 if TYPE_CHECKING:
-    from parley.engine.config import Study
+    from parley.study.study import Study
 
 Model = nn.Module | ModelSpec | Callable[[], nn.Module]
 

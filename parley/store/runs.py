@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.core.errors import InputError, nearest
-from parley.engine import locks
-from parley.engine.schema import connect, explained, transaction
-from parley.engine.tables import write_csv, write_parquet
+from parley.store import locks
+from parley.store.schema import connect, explained, transaction
+from parley.store.tables import write_csv, write_parquet
 
 if TYPE_CHECKING:
-    from parley.engine.record import RoundRecord
+    from parley.store.records import RoundRecord
 
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
@@ -160,7 +160,7 @@ class RunStore:
     def records(self, run: str) -> list[RoundRecord]:
         """Everything the run recorded, in the order of its rounds."""
         # Imported here because listing runs must not wait for torch.
-        from parley.engine.record import Failure, Metric, RoundRecord
+        from parley.store.records import Failure, Metric, RoundRecord
 
         number = self._number(run)
         metrics: dict[int, dict[str, Metric]] = {}

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.core.message import Parcel, State
+from parley.core.files import write_atomically
+from parley.core.message import Payload, State
 from parley.core.wire import decode, encode
-from parley.engine.files import write_atomically
 
 
 class Checkpoints:
@@ -44,7 +44,7 @@ class Checkpoints:
                 places[name] = known[1]
             manifest[label] = {"tensors": places, "scalars": state.scalars}
         if fresh:
-            write_atomically(self.folder / file, encode(Parcel(fresh)))
+            write_atomically(self.folder / file, encode(Payload(fresh)))
         self._written = written
         return manifest
 
@@ -57,7 +57,7 @@ class Checkpoints:
 
     def load(self, manifest: Mapping[str, Any]) -> dict[str, State]:
         """The states of a manifest."""
-        files: dict[str, Parcel] = {}
+        files: dict[str, Payload] = {}
         written: dict[int, tuple[Tensor, list[str]]] = {}
         states = {}
         for label, entry in manifest.items():
@@ -72,8 +72,8 @@ class Checkpoints:
         self._written = written
         return states
 
-    def _read(self, file: str) -> Parcel:
+    def _read(self, file: str) -> Payload:
         path = self.folder / file
         if not path.exists():
             raise InputError(f"the checkpoint file {path} is missing; the run cannot be resumed or exported.")
-        return decode(path.read_bytes(), Parcel)
+        return decode(path.read_bytes(), Payload)

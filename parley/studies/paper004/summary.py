@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from parley.report.looks import FAINT, INK, PALETTE, clean, panel, percent_axis
+from parley.report.style import FAINT, INK, PALETTE, clean, panel, percent_axis
 from parley.studies.paper004.trials import SIZES, Arm, Trial
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 
 from parley.core.errors import InputError
 from parley.data import DataInfo
-from parley.engine.config import study_from_dict
-from parley.engine.predict import predict_file, predictions_text, read_inputs
-from parley.engine.record import Metric, RoundRecord
 from parley.engine.run import Run
-from parley.engine.store import RunStore
-from parley.engine.stored import export_run, load_run
-from parley.engine.train import train_study
+from parley.store.records import Metric, RoundRecord
+from parley.store.runs import RunStore
+from parley.study.load import export_run, load_run
+from parley.study.predict import predict_file, predictions_text, read_inputs
+from parley.study.study import study_from_dict
+from parley.study.train import train_study
 
 
 def study(algorithm: str = "fedavg", **data: object):

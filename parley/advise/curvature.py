@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parley.advise.lanczos import Extremes, extremes
+from parley.advise.linear import LeastSquares, least_squares
+from parley.advise.objective import Objective, flat, one_thread
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.tree import Tree
 from parley.data import ClientData, Federation
-from parley.learn.lanczos import Extremes, extremes
-from parley.learn.linear import LeastSquares, least_squares
-from parley.learn.objective import Objective, flat, one_thread
 from parley.learn.task import Task
 from parley.theory.rounds import Rounds
 from parley.theory.surrogate import Quadratics

@@ -11,7 +11,7 @@ from pydantic import Field
 from parley.core.errors import InputError
 from parley.core.fields import Setting, options_of, settings_of
 from parley.data import IID, Federation, Partitioner, datasets, partitioners
-from parley.engine.sections import check, checked, choose, located, plain
+from parley.study.sections import check, checked, choose, located, plain
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 

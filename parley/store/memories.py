@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parley.core.message import Memory
 from parley.core.tree import nbytes
-from parley.engine.memory_file import MemoryFile
+from parley.store.memory_file import MemoryFile
 
 MEMORY = "memory"
 """The folder of a stored run's memories, among its artefacts."""

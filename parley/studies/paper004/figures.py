@@ -14,10 +14,10 @@ from functools import lru_cache
 from torch import nn
 
 from parley.data import Dataset, cifar10, digits, load
-from parley.engine.train import Model
 from parley.models import ResNet20
 from parley.studies.harness import Scale
 from parley.studies.problem import Problem, halved, official_test, rows
+from parley.study.train import Model
 
 CLIENTS = 5
 WIDTHS = (8, 16, 16, 32, 32, 64)

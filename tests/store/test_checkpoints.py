@@ -9,10 +9,10 @@ from parley.algorithms.protocol import Method, Reply
 from parley.core.errors import InputError, WireError
 from parley.core.message import Message, State
 from parley.data import Federation
-from parley.engine import checkpoint as module
-from parley.engine.checkpoint import Checkpoints
-from parley.engine.store import RunStore
-from parley.engine.train import train
+from parley.store import checkpoints as module
+from parley.store.checkpoints import Checkpoints
+from parley.store.runs import RunStore
+from parley.study.train import train
 
 
 def same(a: State, b: State) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parley.core.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
-    from parley.engine.record import RoundRecord
+    from parley.store.records import RoundRecord
 
 COLUMNS = ("round", "metric", "client", "value")
 Row = tuple[int, str, str, float]

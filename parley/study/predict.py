@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.files import write_atomically
 from parley.data.client import DataInfo, as_inputs
-from parley.engine.files import write_atomically
 from parley.engine.run import Run
 
 BATCH = 1000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from parley.core.errors import InputError
 from parley.core.message import Memory
 from parley.core.wire import encode
-from parley.engine.memories import Memories
+from parley.store.memories import Memories
 
 
 def memory(value: float) -> Memory:
@@ -112,7 +112,7 @@ def test_an_interrupt_while_writing_loses_nothing(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("parley.engine.memory_file.MemoryFile._put", interrupted)
+        patch.setattr("parley.store.memory_file.MemoryFile._put", interrupted)
         with pytest.raises(KeyboardInterrupt):
             memories.save()
     memories.save()
@@ -205,6 +205,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("parley.engine.memory_file.os.pwrite", full)
+    monkeypatch.setattr("parley.store.memory_file.os.pwrite", full)
     with pytest.raises(InputError, match=r"No space left on device.*make room and resume"):
         Memories(tmp_path, budget=0).accept(1, {"a": memory(1)})

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError, UnsupportedError
-from parley.engine.record import Failure, Metric, RoundRecord
-from parley.engine.store import RunStore, store_path
+from parley.store.records import Failure, Metric, RoundRecord
+from parley.store.runs import RunStore, store_path
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_an_empty_store_says_so(store: RunStore):
 def test_one_process_at_a_time_works_on_a_run(store: RunStore):
     run = store.create("x", {}, "print")
     assert store.info(run).status == "interrupted"
-    code = "import sys; from parley.engine.store import RunStore; s = RunStore(sys.argv[1]); s.claim(sys.argv[2]);"
+    code = "import sys; from parley.store.runs import RunStore; s = RunStore(sys.argv[1]); s.claim(sys.argv[2]);"
     other = process(code + "print('claimed', flush=True); input()", store.path, run, stdin=subprocess.PIPE)
     assert other.stdout is not None
     assert other.stdout.readline() == "claimed\n"
@@ -171,7 +171,7 @@ def test_a_forked_worker_does_not_keep_the_claim(store: RunStore):
     run = store.create("x", {}, "")
     code = """
 import os, sys, time
-from parley.engine.store import RunStore
+from parley.store.runs import RunStore
 store = RunStore(sys.argv[1])
 store.claim(sys.argv[2])
 if os.fork() == 0:
@@ -191,8 +191,8 @@ time.sleep(20)
 
 _WRITER = """
 import sys
-from parley.engine.record import Metric, RoundRecord
-from parley.engine.store import RunStore
+from parley.store.records import Metric, RoundRecord
+from parley.store.runs import RunStore
 store = RunStore(sys.argv[1])
 run = store.create(sys.argv[2], {}, "")
 store.claim(run)

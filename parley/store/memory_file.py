@@ -20,8 +20,8 @@ from pathlib import Path
 from parley.core.errors import InputError
 from parley.core.message import Memory
 from parley.core.wire import decode, encode
-from parley.engine.schema import explained, transaction
-from parley.engine.space import Space
+from parley.store.free_space import Space
+from parley.store.schema import explained, transaction
 
 _TABLE = """CREATE TABLE IF NOT EXISTS versions (
     client TEXT, round INTEGER, offset INTEGER, length INTEGER, PRIMARY KEY (client, round)

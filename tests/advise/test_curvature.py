@@ -6,14 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.advise.curvature import ball, estimate
+from parley.advise.lanczos import extremes
+from parley.advise.objective import Objective, flat
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
-from parley.learn.curvature import ball, estimate
-from parley.learn.lanczos import extremes
 from parley.learn.losses import losses
-from parley.learn.objective import Objective, flat
 from parley.learn.task import Task
 from parley.models import Lstm, build_module, features, linear, mlp
 from parley.models.feature_model import RandomFourierFeatures

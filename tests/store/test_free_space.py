@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.engine.space import Space
+from parley.store.free_space import Space
 
 
 @settings(deadline=None, max_examples=200)

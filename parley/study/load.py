@@ -7,13 +7,13 @@ from pathlib import Path
 
 from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
-from parley.engine.checkpoint import Checkpoints
-from parley.engine.config import study_from_dict
-from parley.engine.memories import MEMORY, Memories
 from parley.engine.run import Run
-from parley.engine.store import RunStore
-from parley.engine.train import make_task, pool, prepared
 from parley.models.export import FORMATS, Format, export_module
+from parley.store.checkpoints import Checkpoints
+from parley.store.memories import MEMORY, Memories
+from parley.store.runs import RunStore
+from parley.study.study import study_from_dict
+from parley.study.train import make_task, pool, prepared
 
 
 def load_run(store: RunStore, run: str) -> Run:

@@ -16,10 +16,10 @@ from parley.algorithms.server import Adam, Descent, HeavyBall, server_optimizers
 from parley.core.errors import InputError
 from parley.core.fields import settings_of
 from parley.data import Dirichlet, datasets, partitioners
-from parley.engine.config import SECTIONS, General, Study, load_study, study_from_dict
-from parley.engine.data_section import DataSection, loader_settings
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.models import Mlp, models
+from parley.study.data_section import DataSection, loader_settings
+from parley.study.study import SECTIONS, General, Study, load_study, study_from_dict
 
 STUDY = """
 seed = 3

@@ -21,12 +21,12 @@ from parley.algorithms import Algorithm, algorithms
 from parley.core.errors import InputError, nearest
 from parley.core.fields import settings_of
 from parley.data import Federation
-from parley.engine.data_section import DataSection, data_from_table
-from parley.engine.sections import as_table, build, checked, choose, plain
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import losses
 from parley.models import BufferPolicy, ModelSpec, models
 from parley.runtimes import runtimes
+from parley.study.data_section import DataSection, data_from_table
+from parley.study.sections import as_table, build, checked, choose, plain
 
 Positive = Annotated[int, Field(ge=1)]
 

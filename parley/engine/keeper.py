@@ -1,0 +1,62 @@
+"""Keeps a stored run: records and checkpoints, at intervals, each valid as a whole or not at all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from parley.engine.run import Run
+from parley.store.checkpoints import Checkpoints
+from parley.store.memories import MEMORY, Memories
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+
+
+@dataclass
+class Keeper:
+    """Writes records and checkpoints of a stored run, at most every `interval` seconds."""
+
+    store: RunStore
+    run: str
+    interval: float = 5.0
+    pending: list[RoundRecord] = field(default_factory=list)
+    _last: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        folder = self.store.folder(self.run)
+        self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
+
+    def due(self) -> bool:
+        return time.monotonic() - self._last >= self.interval
+
+    def save(self, run: Run, memories: Memories, status: str | None = None) -> None:
+        """Commit everything so far: files first, then one transaction that makes them valid."""
+        number = run.records[-1].number if run.records else 0
+        states = {"last": run.state} | ({"best": run.best_state} if run.best_state is not None else {})
+        memories.save()
+        manifest = self.states.save(number, states)
+        checkpoint = {
+            "round": number, "states": manifest,
+            "best_round": run.best_round, "best_value": run.best_value,
+        }  # fmt: skip
+        summary = run.summary() if status is not None else None
+        self.store.commit(self.run, self.pending, checkpoint=checkpoint, status=status, summary=summary)
+        self.pending.clear()
+        self.states.committed(manifest)
+        memories.committed()
+        self._last = time.monotonic()
+
+    def restore(self, run: Run, memories: Memories) -> bool:
+        """Bring a run back to its last checkpoint; False if it has none yet."""
+        found = self.store.checkpoint(self.run)
+        if found is None:
+            return False
+        number, checkpoint = found
+        self.store.rewind(self.run, number)
+        states = self.states.load(checkpoint["states"])
+        run.state, run.best_state = states["last"], states.get("best")
+        run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
+        run.records = self.store.records(self.run)
+        memories.resume(number)
+        self.store.commit(self.run, [], status="running")
+        return True
