@@ -24,8 +24,8 @@ from parley.bench.many_memories import Crowd
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
-from parley.engine.listeners import Listener
 from parley.engine.keeper import Keeper
+from parley.engine.listeners import Listener
 from parley.engine.loop import Loop
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
