@@ -28,8 +28,8 @@ from parley.algorithms.local_update import (
     MetaMinibatchProx,
     Reptile,
 )  # fmt: skip
-from parley.algorithms.protocol import Cohort
-from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
+from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.tree import scale

@@ -13,7 +13,7 @@ from parley.algorithms import fedals as module
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
-from parley.algorithms.protocol import Cohort, Replies
+from parley.algorithms.base.protocol import Cohort, Replies
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError
 from parley.core.key import Key
