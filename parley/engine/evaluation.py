@@ -85,10 +85,9 @@ class Evaluator:
             metrics |= _mean_over_clients("clients", scores)
             size = wire_size(model)
             metrics["evaluate/down/bytes"] = Metric(size * len(self.clients), dict.fromkeys(self.clients, size))
-            sizes: dict[str, float] = {
-                i: wire_size(Message(scalars=dict(_values(score)))) for i, score in scores.items()
-            }
-            metrics["evaluate/up/bytes"] = Metric(sum(sizes.values()), sizes)
+            numbers = len(_values(next(iter(scores.values()))))
+            answer = wire_size(Message.of(metrics=torch.empty(numbers, dtype=torch.float64)))
+            metrics["evaluate/up/bytes"] = Metric(answer * len(scores), dict.fromkeys(scores, answer))
         return metrics
 
     def headline(self, metrics: dict[str, Metric]) -> float | None:

@@ -83,7 +83,7 @@ def _shape(name: str, means: Mapping[int, Mean]) -> list[Check]:
 def parts(scale: Scale, name: str) -> tuple[int, int]:
     """Trainable parameters of the last layer and of all others."""
     problem = pictures(scale, name, False)
-    module = make_task(problem.federation, problem.model, seed=0).module
+    module = make_task(problem.federation, problem.model, seed=0).network
     sizes = [parameter.numel() for parameter in module.parameters()]
     head = sum(sizes[-2:])
     return head, sum(sizes) - head
