@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from parley.core.errors import InputError
 from parley.core.fields import settings_of, type_text
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 LARGEST = 2**63 - 1
 """The largest whole number that files, databases and tensors can hold."""
+LONGEST = 4096
+"""Characters of a text; no path is longer."""
 
 
 def check_value(hint: Any, value: Any, path: str, default: Any = None) -> None:
@@ -44,6 +46,8 @@ def unsound(value: Any, *, infinite: bool = False, depth: int = 0) -> str | None
         fine = math.isfinite(value) or (infinite and not math.isnan(value))
         return None if fine else f"must be a finite number, not {value}"
     if isinstance(value, str):
+        if len(value) > LONGEST:
+            return f"must have at most {LONGEST} characters, not {len(value)}"
         return "must not contain the character NUL" if "\0" in value else None
     if isinstance(value, Mapping):
         inner = [*value, *value.values()]
@@ -112,7 +116,7 @@ def checked_at_birth(cls: type[T], where: str = "") -> type[T]:
             given = signature.bind(self, *args, **kwargs).arguments
         except TypeError:
             given = {}  # the constructor itself says what is wrong
-        for name, hint, default in _hints(cls):
+        for name, hint, default in _hints(cast(Any, cls)):
             if name in given:
                 check_value(hint, given[name], f"{where}.{name}" if where else f"{cls.__name__}: {name}", default)
         construct(self, *args, **kwargs)
@@ -128,13 +132,13 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and abs(value) > LARGEST:
-        return f"a number of {math.ceil(value.bit_length() * math.log10(2))} digits"
+        return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     text = f"'{value}'" if isinstance(value, str) else str(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 @cache
-def _hints(cls: type) -> tuple[tuple[str, Any, Any], ...]:
+def _hints(cls: Any) -> tuple[tuple[str, Any, Any], ...]:
     try:
         return tuple((setting.name, setting.hint, setting.default) for setting in settings_of(cls))
     except NameError:  # annotated with names that exist for type checkers only

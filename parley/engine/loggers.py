@@ -65,13 +65,13 @@ class WandB(Listener):
     """Logs every metric to a project at Weights & Biases; needs the package wandb."""
 
     def __init__(self, project: str) -> None:
-        self._wandb, self._project, self._run = _package("wandb", "Weights & Biases"), project, None
+        self._wandb, self._project = _package("wandb", "Weights & Biases"), project
+        self._run: Any = None
 
     def start(self, run: Run, rounds: int) -> None:
         self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
 
     def round(self, record: RoundRecord) -> None:
-        assert self._run is not None
         self._run.log({name: metric.value for name, metric in record.metrics.items()}, step=record.number)
 
     def end(self, run: Run) -> None:

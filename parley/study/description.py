@@ -62,7 +62,7 @@ class General:
     data_fingerprint: str | None = None
     """The fingerprint the data must have, as a stored run knows it; other data are refused."""
     plugin_digests: tuple[str, ...] = ()
-    """Digests of the plugins' code, as a stored run knows them; changed code is reported, and no run goes on with it."""
+    """Digests of the plugins' code, as a stored run knows them; no run goes on with changed code."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,8 @@ class Study:
         if isinstance(model, Made):
             return {"name": model.name, **plain(model.options)}
         if models.knows(type(model)):
-            return {"name": models.name_of(type(model)), **plain(model)}
+            kind: Any = type(model)
+            return {"name": models.name_of(kind), **plain(model)}
         if isinstance(model, nn.Module) or (isinstance(model, ModelSpec) and not isinstance(model, type)):
             return opaque(model)
         info, public = self.federation().info, self.federation().public

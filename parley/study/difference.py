@@ -15,7 +15,7 @@ FREE = (
     "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
     "evaluate.target", "evaluate.patience", "evaluate.min_delta",
 )  # fmt: skip
-"""What may change while a run goes on: it decides how a run is carried out and when it ends, never what a round gives."""
+"""What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
 _MISSING = object()
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -54,12 +54,12 @@ def choose(registry: Registry[type[T]], table: Any, where: str) -> T:
     rest = {key: value for key, value in table.items() if key != "name"}
     chosen: Any = registry[name]
     what = f"{registry.kind} '{name}'"
-    if is_dataclass(chosen):
-        return build(chosen, rest, where, what)
+    if isinstance(chosen, type) and is_dataclass(chosen):
+        return cast(T, build(chosen, rest, where, what))
     if registry.kind != "model" or not callable(chosen):
         raise InputError(f"{what} must be a dataclass, whose fields are its settings.")
     options = options_of(chosen)
-    return Made(name, chosen, checked(options, rest, where, what))  # type: ignore[return-value]
+    return cast(T, Made(name, chosen, checked(options, rest, where, what)))
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ class _Code:
 
     def __init__(self, base: Path, general: General) -> None:
         self.base, self.files = base, dict.fromkeys(str(plugins.load(file, base).__file__) for file in general.plugins)
-        if general.plugin_digests and [plugins.digest_of(file) for file in self.files] != list(general.plugin_digests):
+        known = general.plugin_digests
+        if self.files and known and [plugins.digest_of(file) for file in self.files] != list(known):
             warnings.warn(
                 f"the code of {', '.join(self.files)} has changed since this study was stored.",
                 ParleyWarning,

@@ -8,13 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
 
-import torch
-
 from parley.algorithms.protocol import Algorithm, Method
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
-from parley.data import ClientData, Federation
-from parley.data.sources import InMemory
+from parley.data import Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
@@ -24,16 +21,15 @@ from parley.engine.observers import listeners as named
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.learn.losses import Loss, losses
-from parley.learn.task import Task
-from parley.models.buffers import BufferPolicy, check_policy
-from parley.models.spec import build_module
+from parley.learn.losses import Loss
+from parley.models.buffers import BufferPolicy
 from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
-from parley.study.description import Model, Study
+from parley.study.description import Logging, Model, Study
 from parley.study.difference import check_resumable, difference, essential
+from parley.study.task import make_task, pool, prepared
 
 __all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
 
@@ -204,60 +200,6 @@ def _check_workers(workers: int | None) -> None:
 def train_study(study: Study, **options: Any) -> Run:
     """`train(study)`, by its former name."""
     return train(study, **options)
-
-
-def make_task(
-    federation: Federation, model: Model, seed: int, loss: str | Loss | None = None, buffers: BufferPolicy = "average"
-) -> Task:
-    """The task of a federation and a model, weights drawn from the seed; checked on one sample."""
-    info = federation.info
-    module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
-    check_policy(module, buffers)
-    if not any(p.requires_grad for p in module.parameters()):
-        raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
-    default = "mse" if info.kind == "regression" else "cross-entropy"
-    chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
-    task = Task(module, chosen, info, len(federation), buffers)
-    _try_out(task, federation)
-    return task
-
-
-def pool(federation: Federation) -> Federation:
-    """All clients' samples at one client, for centralised baselines."""
-    clients = [federation.client(client) for client in federation.ids]
-    data = ClientData(torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients]))
-    return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
-
-
-def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
-    """The federation as the method trains on it."""
-    return algorithm.prepare(federation, Key(seed).fold("prepare")) if isinstance(algorithm, Method) else federation
-
-
-@torch.no_grad()
-def _try_out(task: Task, federation: Federation) -> None:
-    """One forward pass, so that a model that does not fit the data is told before anything starts."""
-    client = federation.client(federation.ids[0])
-    predict = task.predictor(task.initial(), task.initial_buffers())
-    if task.info.vocabulary:
-        try:
-            predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
-        except IndexError:
-            raise InputError(
-                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.module).__name__} "
-                "knows; set its vocabulary, or give a model of next tokens data with such targets."
-            ) from None
-    try:
-        outputs = predict(client.x[:2])
-        value = task.loss(outputs, client.y[:2])
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        text = str(error).splitlines()[0]
-        raise InputError(
-            f"the model {type(task.module).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
-            f"and {client.x.dtype}: {text}"
-        ) from None
-    if value.shape != (len(client.x[:2]),):
-        raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
 
 
 def _progress(wanted: bool) -> list[Listener]:

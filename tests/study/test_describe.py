@@ -143,7 +143,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"), OTHERS, ids=[str(list(change)[0]) + str(i) for i, (change, _) in enumerate(OTHERS)]
+    ("change", "sentence"),
+    OTHERS,
 )
 def test_a_run_does_not_go_on_with_something_else(tmp_path: Path, change, sentence: str):
     with pl.RunStore(tmp_path / "runs.db") as store:
