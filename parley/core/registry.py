@@ -4,13 +4,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from parley.core.checks import checked_at_birth
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.plugins import from_file, is_file_name
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class Registry(Generic[T]):
@@ -33,8 +34,11 @@ class Registry(Generic[T]):
         self._items: dict[str, T] = {}
         self._discovered = False
 
-    def __call__(self, name: str) -> Callable[[T], T]:
-        def register(thing: T) -> T:
+    def __call__(self, name: str) -> Callable[[S], S]:
+        """The decorator that registers a thing and leaves its type to editors as it is."""
+
+        def register(decorated: S) -> S:
+            thing = cast(T, decorated)
             known = self._items.get(name, thing)
             if known is not thing and not _same_source(known, thing):
                 raise InputError(f"two things call themselves {self.kind} '{name}'; rename one of them.")
@@ -42,7 +46,7 @@ class Registry(Generic[T]):
                 self._items[name] = thing
                 if isinstance(thing, type) and is_dataclass(thing):
                     checked_at_birth(thing)
-            return thing
+            return decorated
 
         return register
 
