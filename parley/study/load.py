@@ -8,7 +8,7 @@ from pathlib import Path
 from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.models.export import FORMATS, Format, export_module
-from parley.store.checkpoints import Checkpoints
+from parley.store.checkpoints import Checkpoints, expected_memories
 from parley.store.memories import MEMORY, Memories
 from parley.store.runs import RunStore
 from parley.study.study import study_from_dict
@@ -34,11 +34,11 @@ def load_run(store: RunStore, run: str) -> Run:
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     number, manifest = found
     folder = store.folder(info.id)
-    states = Checkpoints(folder).load(manifest["states"])
+    states = Checkpoints(folder).load(manifest)
     return Run(
         study.algorithm, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
-        memories=Memories(folder / MEMORY, until=number),
+        memories=Memories.stored(folder / MEMORY, number, expected_memories(manifest)),
     )  # fmt: skip
 
 
