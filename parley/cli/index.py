@@ -36,6 +36,7 @@ REGISTRIES = {
     "server-optimizers": "parley.algorithms.base.server:server_optimizers",
     "schedules": "parley.learn.schedules:schedules",
     "losses": "parley.learn.losses:losses",
+    "metrics": "parley.learn.metrics:metrics",
     "runtimes": "parley.runtimes:runtimes",
     "kernels": "parley.theory.kernel.registry:kernels",
     "feature-maps": "parley.models:feature_maps",

@@ -62,11 +62,13 @@ def show_run(run: str, status: str, summary: dict[str, Any]) -> None:
     for name, value in summary.items():
         if name.endswith("accuracy"):
             rows.append((name, percent(value)))
-        elif name.endswith("loss"):
+        elif name.removeprefix("best ").startswith(("central/", "clients/")):
             rows.append((name, f"{value:.4g}"))
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))
     if summary.get("failures"):
         rows.append(("replies left out", summary["failures"]))
+    for client, reason in summary.get("never contributed", {}).items():
+        rows.append(("never contributed", f"client '{client}' {reason}"))
     print_table(["", ""], rows)

@@ -31,6 +31,10 @@ class Listener:
     def note(self, text: str) -> None:
         """Something a user may want to know: which runtime was chosen, from which round a run goes on."""
 
+    def warning(self, text: str) -> None:
+        """Something a user must know, such as clients that never contributed; a note unless this is overridden."""
+        self.note(text)
+
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> Mapping[str, Metric] | None:
         """What clients of a round let be observed, by client and name (simulation only).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,9 @@ from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import Federation
+from parley.engine.roll_call import silent
+from parley.engine.stopping import Headline
+from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
@@ -43,6 +46,10 @@ class Run:
     status: str = "running"
     note: str = ""
     """Which runtime executed it, and why."""
+    headline: Headline | None = None
+    """What the best round is judged by."""
+    scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
+    """What is measured besides loss and accuracy."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
     """What clients keep to themselves; `memory` reads it."""
 
@@ -60,9 +67,16 @@ class Run:
         return float(self.series(metric)[1][-1])
 
     def best(self, metric: str = "accuracy") -> float:
-        """The best value of any evaluated round (the smallest of a loss)."""
+        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss."""
         values = self.series(metric)[1]
-        return float(values.min() if metric.endswith("loss") else values.max())
+        if np.isnan(values).all():
+            return float("nan")
+        return float(np.nanmin(values) if self._smaller(metric) else np.nanmax(values))
+
+    def _smaller(self, metric: str) -> bool:
+        if self.headline is not None and full_name(metric, self.metrics()) == self.headline.name:
+            return self.headline.smaller
+        return bool(smaller_is_better(metric, self.scorers))
 
     def clients(self, metric: str = "clients/accuracy") -> dict[str, float]:
         """The last values of a metric by client."""
@@ -76,10 +90,11 @@ class Run:
         return float(self.series(metric)[1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers."""
+        """The run in a few numbers, and who never contributed to it and why."""
         known = self.metrics()
         result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
-        for name in ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss"):
+        places = [n for n in known if n.startswith(("central/", "clients/")) and n.count("/") == 1]
+        for name in sorted(places, key=lambda name: name.rpartition("/")[2] not in ALWAYS):
             if name in known:
                 result[name] = self.last(name)
                 result[f"best {name}"] = self.best(name)
@@ -87,6 +102,8 @@ class Run:
             if name in known:
                 result[name] = self.total(name)
         result["failures"] = sum(len(record.failures) for record in self.records)
+        if missing := silent(self.records):
+            result["never contributed"] = {one.client: one.reason for one in missing}
         return result
 
     def model(self, *, best: bool = False) -> Message:

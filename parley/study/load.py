@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parley.core.errors import InputError
 from parley.engine.run import Run
+from parley.learn.metrics import scorers
 from parley.models.export import FORMATS, Format, export_module
 from parley.store.checkpoints import Checkpoints, expected_memories
 from parley.store.memories import MEMORY, Memories
@@ -38,6 +39,7 @@ def load_run(store: RunStore, run: str) -> Run:
     return Run(
         study.algorithm, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
+        scorers=scorers(study.evaluation.metrics, task.info.kind == "regression") if study.evaluation else {},
         memories=Memories.stored(folder / MEMORY, number, expected_memories(manifest)),
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import Loss
+from parley.learn.metrics import scorers
 from parley.models.buffers import BufferPolicy
 from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
@@ -120,10 +121,19 @@ def train(
             listener.start(run, study.rounds)
             listener.note(why or run.note)
         key = Key(study.seed)
-        evaluator = Evaluator(plan.job, study.evaluation or Evaluation(), key.fold("evaluation"))
         sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, key.fold("sampling"))
         Loop(
-            plan.job, run, opened, sampler, evaluator, plan.faults, key, study.rounds, memories, keeper, plan.listeners
+            plan.job,
+            run,
+            opened,
+            sampler,
+            plan.evaluator,
+            plan.faults,
+            key,
+            study.rounds,
+            memories,
+            keeper,
+            plan.listeners,
         ).go()
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
@@ -153,6 +163,7 @@ class _Plan:
     run: Run
     sampling: Sampling
     faults: Faults
+    evaluator: Evaluator
     listeners: list[Listener]
     seen: int
     """Samples that local steps see in the whole run, to choose a runtime by."""
@@ -173,8 +184,14 @@ def _plan(
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
-    job = Job(algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16))
-    return _Plan(job, run, sampling, faults, listeners, seen)
+    evaluation = study.evaluation or Evaluation()
+    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    job = Job(
+        algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16), measured
+    )
+    evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
+    run.headline, run.scorers = evaluator.headline, measured
+    return _Plan(job, run, sampling, faults, evaluator, listeners, seen)
 
 
 def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:
