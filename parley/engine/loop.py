@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from parley.core.errors import QuorumError
+from parley.core.errors import QuorumError, StopRun
 from parley.core.key import Key
 from parley.core.message import Memory, State
 from parley.engine.evaluation import Evaluator
@@ -49,6 +49,8 @@ class Loop:
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and not self._reached(done):
                 done = self.step((done.number if done is not None else 0) + 1)
+        except StopRun:
+            status = "stopped"
         except QuorumError:
             status = "stopped"
             raise

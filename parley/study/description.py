@@ -10,8 +10,8 @@ make are kept by name and digest (see `opaque`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -258,6 +258,21 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def as_study(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:
+    """The study that was given, with these settings changed, or the one made of an algorithm, clients and settings."""
+    known = [field.name for field in fields(Study) if field.init]
+    for name in settings:
+        if name not in known:
+            raise InputError(f"there is no setting '{name}': {nearest(name, known)}")
+    if isinstance(what, Study):
+        if federation is not None:
+            raise InputError("a study has its own data; leave the federation out, or change the study's.")
+        return replace(what, **settings) if settings else what
+    if federation is None or "model" not in settings:
+        raise InputError("this needs an algorithm, a federation and a model, or a study.")
+    return Study(what, federation, **settings)
 
 
 _NAMED = 10_000

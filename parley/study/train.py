@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
 from parley.algorithms.protocol import Algorithm, Method
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.evaluation import Evaluator
@@ -27,7 +27,7 @@ from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
-from parley.study.description import Logging, Model, Study
+from parley.study.description import Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
 from parley.study.task import make_task, pool, prepared
 
@@ -86,7 +86,7 @@ def train(
     is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
     """
-    study = described(what, federation, settings)
+    study = as_study(what, federation, settings)
     _check_workers(study.workers)
     with ExitStack() as stack:
         plan = _plan(study, [*listeners, *_named(study), *_progress(progress)])
@@ -122,21 +122,6 @@ def train(
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
     return run
-
-
-def described(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:
-    """The study that was given, with these settings changed, or the one made of an algorithm, clients and settings."""
-    known = [field.name for field in fields(Study) if field.init]
-    for name in settings:
-        if name not in known:
-            raise InputError(f"there is no setting '{name}': {nearest(name, known)}")
-    if isinstance(what, Study):
-        if federation is not None:
-            raise InputError("a study has its own data; leave the federation out, or change the study's.")
-        return replace(what, **settings) if settings else what
-    if federation is None or "model" not in settings:
-        raise InputError("training needs an algorithm, a federation and a model, or a study.")
-    return Study(what, federation, **settings)
 
 
 @dataclass(frozen=True)

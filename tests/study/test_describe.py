@@ -12,10 +12,11 @@ from torch import nn
 
 import parley as pl
 from parley.core.errors import InputError, QuorumError
+from parley.study.description import as_study
 from parley.study.difference import difference
 from parley.study.opaque import is_opaque, opaque
 from parley.study.study import Study, load_study, study_from_dict
-from parley.study.train import described, train
+from parley.study.train import train
 
 STUDY = """
 rounds = 2
@@ -227,7 +228,7 @@ def test_differences_are_named():
     a = study_from_dict(
         {"data": {"name": "iris", "clients": 3}, "model": {"name": "linear"}, "algorithm": {"name": "fedavg"}}
     )
-    b = described(a, None, {"seed": 3, "algorithm": pl.FedProx(), "cohort": 2})
+    b = as_study(a, None, {"seed": 3, "algorithm": pl.FedProx(), "cohort": 2})
     found = {one.setting: (one.first, one.second) for one in difference(a.resolved(), b.resolved())}
     assert found == {
         "name": ("fedavg-iris", "fedprox-iris"), "seed": (0, 3), "data.seed": (0, 3),
