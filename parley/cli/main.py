@@ -111,5 +111,5 @@ def _warnings() -> Iterator[None]:
             else:
                 others(message, category, *rest, **more)
 
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = show
         yield
