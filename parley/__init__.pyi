@@ -3,6 +3,7 @@
 from parley import (
     advise as advise,
     algorithms as algorithms,
+    channels as channels,
     core as core,
     data as data,
     engine as engine,
@@ -16,6 +17,25 @@ from parley import (
     theory as theory,
 )
 from parley.advise.gain import gain as gain, Gains as Gains
+from parley.algorithms.base.protocol import (
+    Algorithm as Algorithm,
+    algorithm as algorithm,
+    ask as ask,
+    Cohort as Cohort,
+    Exchange as Exchange,
+    OneExchange as OneExchange,
+    Party as Party,
+    Replies as Replies,
+    Reply as Reply,
+)
+from parley.algorithms.base.server import (
+    Adagrad as Adagrad,
+    Adam as Adam,
+    Descent as Descent,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Yogi as Yogi,
+)
 from parley.algorithms.baselines import (
     Centralised as Centralised,
     LocalOnly as LocalOnly,
@@ -42,25 +62,9 @@ from parley.algorithms.local_update import (
     MetaMinibatchProx as MetaMinibatchProx,
     Reptile as Reptile,
 )
-from parley.algorithms.protocol import (
-    Algorithm as Algorithm,
-    algorithm as algorithm,
-    Cohort as Cohort,
-    Exchange as Exchange,
-    Method as Method,
-    OneExchange as OneExchange,
-    Replies as Replies,
-    Reply as Reply,
-)
 from parley.algorithms.scaffold import Scaffold as Scaffold
-from parley.algorithms.server import (
-    Adagrad as Adagrad,
-    Adam as Adam,
-    Descent as Descent,
-    HeavyBall as HeavyBall,
-    Nesterov as Nesterov,
-    Yogi as Yogi,
-)
+from parley.channels.base import Channel as Channel, channel as channel
+from parley.core.context import Context as Context
 from parley.core.errors import (
     InputError as InputError,
     ParleyError as ParleyError,

@@ -25,7 +25,7 @@ from parley.advise.gain_local import OwnModel, local_losses, stages
 from parley.advise.gain_result import ClientGain, Decision, Gains
 from parley.advise.gain_stop import by_curves
 from parley.algorithms import Algorithm, algorithms
-from parley.algorithms.protocol import Method
+from parley.algorithms.base.protocol import Method
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.data import Federation

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, rows, score
+from parley.algorithms.base.protocol import Reply
 from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.protocol import Reply
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData, Federation

@@ -26,6 +26,8 @@ class Keeper:
     def __post_init__(self) -> None:
         folder = self.store.folder(self.run)
         self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
+        self.durable = 0
+        """The round of the last checkpoint."""
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= self.interval
@@ -45,6 +47,7 @@ class Keeper:
         self.pending.clear()
         self.states.committed(manifest)
         memories.committed()
+        self.durable = number
         self._last = time.monotonic()
 
     def restore(self, run: Run, memories: Memories) -> bool:
@@ -72,5 +75,6 @@ class Keeper:
         run.state, run.best_state = states["last"], states.get("best")
         run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
         run.records = records
+        self.durable = number
         self.store.commit(self.run, [], status="running")
         return True

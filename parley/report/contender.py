@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.algorithms import algorithms
+from parley.algorithms.base.protocol import Method
 from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.store.records import RoundRecord

@@ -89,11 +89,16 @@ class MemoryFile:
             f"the run has gone on since the memory of client '{printable(client)}' was looked up; load it again."
         )
 
-    def __contains__(self, client: str) -> bool:
+    def version(self, client: str) -> int | None:
+        """The round of the client's newest version."""
         if not self.used:
-            return False
+            return None
         assert self._index is not None
-        return self._index.find(client, self.until) is not None
+        found = self._index.find(client, self.until)
+        return None if found is None else found.round
+
+    def __contains__(self, client: str) -> bool:
+        return self.version(client) is not None
 
     def check(self, until: int, expected: Contents) -> None:
         """Refuse memories that are not those after round `until`: missing, older, changed, or gone already."""

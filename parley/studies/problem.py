@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from parley.algorithms.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import QuorumError
 from parley.core.key import Key
 from parley.data import ClientData, Dataset, Federation

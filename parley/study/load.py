@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parley.algorithms.protocol import Method
+from parley.algorithms.base.protocol import as_algorithm
 from parley.core.errors import InputError
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.federation import NumberedIds
@@ -58,9 +58,9 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     found = store.checkpoint(info.id)
     if found is None:
         raise InputError(f"run '{info.id}' has no checkpoint yet.")
-    federation, method = described.federation(), described.algorithm
+    federation, method = described.federation(), as_algorithm(described.algorithm)
     here = not isinstance(federation.source, Absent)
-    if here and isinstance(method, Method) and method.pooled:
+    if here and method.pooled:
         federation = pool(federation)
     federation = prepared(method, federation, described.seed) if here else federation
     task = make_task(federation, described.model, described.seed, described.loss, described.buffers, try_out=here)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from parley.algorithms.server import ServerOptimizer, server_optimizers
+from parley.algorithms.base.server import ServerOptimizer, server_optimizers
 from parley.core.checks import shown, unsound
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, options_of, settings_of, type_text

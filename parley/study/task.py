@@ -9,7 +9,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
@@ -48,7 +48,7 @@ def make_task(
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
-    task = Task(module, chosen, info, len(federation), buffers)
+    task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
     if try_out:
         _try_out(task, federation)
     return task
@@ -63,7 +63,7 @@ def pool(federation: Federation) -> Federation:
 
 def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
     """The federation as the method trains on it."""
-    return algorithm.prepare(federation, Key(seed).fold("prepare")) if isinstance(algorithm, Method) else federation
+    return algorithm.prepare(federation, Key(seed).fold("prepare"))
 
 
 @torch.no_grad()
@@ -76,7 +76,7 @@ def _try_out(task: Task, federation: Federation) -> None:
             predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
         except IndexError:
             raise InputError(
-                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.module).__name__} "
+                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
                 "knows; set its vocabulary, or give a model of next tokens data with such targets."
             ) from None
     try:
@@ -85,7 +85,7 @@ def _try_out(task: Task, federation: Federation) -> None:
         value = task.loss(outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise InputError(
-            f"the model {type(task.module).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
+            f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
             f"and {client.x.dtype}: {_line(error)}"
         ) from None
     if value.shape != (len(client.x[:2]),):
@@ -93,7 +93,7 @@ def _try_out(task: Task, federation: Federation) -> None:
 
 
 def _check_outputs(task: Task, outputs: object, samples: int) -> None:
-    name, many = type(task.module).__name__, task.info.outputs
+    name, many = type(task.network).__name__, task.info.outputs
     if not isinstance(outputs, Tensor):
         raise InputError(f"the model {name} must give a tensor, not a {type(outputs).__name__}.")
     if outputs.ndim < 2 or len(outputs) != samples:

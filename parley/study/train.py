@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm, as_algorithm
+from parley.channels import Chain, Channel, Channels
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
@@ -42,6 +44,7 @@ def train(
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
     progress: bool = False,
     **changes: Any,
 ) -> Run: ...
@@ -62,11 +65,13 @@ def train(
     runtime: str = "auto",
     workers: int | None = None,
     checkpoint: float = 5.0,
+    channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
     logging: Logging = ...,
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
     progress: bool = False,
 ) -> Run: ...
 def train(
@@ -77,6 +82,7 @@ def train(
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Run:
@@ -89,7 +95,8 @@ def train(
     study = as_study(what, federation, settings)
     _check_workers(study.workers)
     with ExitStack() as stack:
-        plan = _plan(study, [*listeners, *_named(study), *_progress(progress)])
+        heard = [*listeners, *_named(study), *_progress(progress)]
+        plan = _plan(study, heard, secret or secrets.token_bytes(16))
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
@@ -137,10 +144,12 @@ class _Plan:
     """Samples that local steps see in the whole run, to choose a runtime by."""
 
 
-def _plan(study: Study, listeners: list[Listener]) -> _Plan:
-    algorithm, federation, sampling = study.algorithm, study.federation(), study.sampling
+def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
+    algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
-    if isinstance(algorithm, Method) and algorithm.pooled:
+    if sampling.scheme == "auto":
+        sampling = replace(sampling, scheme=algorithm.scheme)
+    if algorithm.pooled:
         federation = pool(federation)
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
     federation = prepared(algorithm, federation, study.seed)
@@ -148,7 +157,8 @@ def _plan(study: Study, listeners: list[Listener]) -> _Plan:
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
-    return _Plan(Job(algorithm, task, federation), run, sampling, faults, listeners, seen)
+    job = Job(algorithm, task, federation, Channels.of(algorithm, study.channels), secret)
+    return _Plan(job, run, sampling, faults, listeners, seen)
 
 
 def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:

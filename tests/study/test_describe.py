@@ -85,7 +85,14 @@ def test_the_keyword_form_has_the_settings_of_a_study():
     keyword = inspect.signature(get_overloads(train)[1]).parameters
     own = {field.name: field for field in fields(Study)}
     hidden = {"plugins", "observers", "data_fingerprint"}  # of files; Python passes the things themselves
-    assert set(own) - hidden - {"data"} == set(keyword) - {"federation", "store", "resume", "listeners", "progress"}
+    assert set(own) - hidden - {"data"} == set(keyword) - {
+        "federation",
+        "store",
+        "resume",
+        "listeners",
+        "progress",
+        "secret",
+    }
     for name, parameter in keyword.items():
         if name in own and parameter.default not in (parameter.empty, ...):
             assert parameter.default == own[name].default, name

@@ -12,7 +12,7 @@ import pytest
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.server import server_optimizers
+from parley.algorithms.base.server import server_optimizers
 from parley.core.checks import check_fields, fits, unsound
 from parley.core.errors import InputError
 from parley.core.fields import Setting, settings_of

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import parley
+from parley.algorithms.base.protocol import Cohort, Replies, Reply
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Cohort, Replies, Reply
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Schema

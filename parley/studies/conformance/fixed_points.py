@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from parley.algorithms.base.server import Adaptive
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.datashare import DataShare
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.scaffold import Scaffold
-from parley.algorithms.server import Adaptive
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference

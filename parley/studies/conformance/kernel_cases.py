@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory

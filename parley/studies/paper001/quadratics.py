@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm, Method
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from parley.algorithms.base.server import Descent, HeavyBall, Nesterov, ServerOptimizer
 from parley.algorithms.local_update import LocalUpdate
-from parley.algorithms.server import Descent, HeavyBall, Nesterov, ServerOptimizer
 from parley.data import ClientData
 from parley.studies.harness import Context
 from parley.studies.problem import Problem, follow

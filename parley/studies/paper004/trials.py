@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from parley.algorithms.base.protocol import Algorithm, Cohort, Exchange
 from parley.algorithms.fedals import FedALS, FedALSScaffold
-from parley.algorithms.protocol import Algorithm, Cohort, Exchange
 from parley.algorithms.scaffold import Scaffold
 from parley.core.key import Key
 from parley.core.message import Message, State
