@@ -3,6 +3,7 @@
 from parley import (
     advise as advise,
     algorithms as algorithms,
+    channels as channels,
     core as core,
     data as data,
     engine as engine,
@@ -62,6 +63,8 @@ from parley.algorithms.local_update import (
     Reptile as Reptile,
 )
 from parley.algorithms.scaffold import Scaffold as Scaffold
+from parley.channels.base import Channel as Channel, channel as channel
+from parley.core.context import Context as Context
 from parley.core.errors import (
     InputError as InputError,
     ParleyError as ParleyError,

@@ -17,8 +17,8 @@ def show(
     kind: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="algorithms, models, partitioners, data-sets, server-optimizers, schedules, losses, runtimes, "
-            "kernels, feature-maps, listeners or studies.",
+            help="algorithms, models, partitioners, data-sets, server-optimizers, channels, schedules, losses, "
+            "runtimes, kernels, feature-maps, listeners or studies.",
             metavar="[KIND]",
         ),
     ] = None,

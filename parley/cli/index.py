@@ -34,6 +34,7 @@ REGISTRIES = {
     "partitioners": "parley.data:partitioners",
     "data-sets": "parley.data:datasets",
     "server-optimizers": "parley.algorithms.base.server:server_optimizers",
+    "channels": "parley.channels:channels",
     "schedules": "parley.learn.schedules:schedules",
     "losses": "parley.learn.losses:losses",
     "metrics": "parley.learn.metrics:metrics",

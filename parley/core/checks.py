@@ -119,7 +119,7 @@ def checked_at_birth(cls: type[T], where: str = "") -> type[T]:
         for name, hint, default in _hints(cast(Any, cls)):
             if name in given:
                 check_value(hint, given[name], f"{where}.{name}" if where else f"{cls.__name__}: {name}", default)
-        construct(self, *args, **kwargs)
+        construct(self, *map(_number, args), **{name: _number(value) for name, value in kwargs.items()})
 
     cls.__init__ = __init__  # type: ignore[method-assign]
     return cls
@@ -135,6 +135,13 @@ def shown(value: Any) -> str:
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     text = f"'{value}'" if isinstance(value, str) else str(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def _number(value: Any) -> Any:
+    """A number of NumPy as one of Python, which can be written down."""
+    if isinstance(value, Integral) and not isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, int | float) else value
 
 
 @cache

@@ -23,12 +23,17 @@ from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
+from parley.store.tables import METRICS, Absence, absences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
-@dataclass
+_HEADLINES = ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss")
+
+
+@dataclass(repr=False)
 class Run:
     """Records of all rounds, the last state and the best one."""
 
@@ -52,6 +57,13 @@ class Run:
     """What is measured besides loss and accuracy."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
     """What clients keep to themselves; `memory` reads it."""
+
+    def __repr__(self) -> str:
+        rounds = self.records[-1].number if self.records else 0
+        judged = (self.headline.name,) if self.headline is not None else ()
+        headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
+        shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
+        return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
@@ -106,6 +118,17 @@ class Run:
             result["never contributed"] = {one.client: one.reason for one in missing}
         return result
 
+    def frame(self) -> DataFrame:
+        """All numbers as a pandas DataFrame: round, metric, client (empty for the round's own value), value.
+
+        `run.frame().query("client == ''").pivot(index="round", columns="metric", values="value")` has a row per round.
+        """
+        return METRICS.frame(self.records)
+
+    def failures(self) -> list[Absence]:
+        """Who did not contribute, in which round and why."""
+        return list(absences(self.records))
+
     def model(self, *, best: bool = False) -> Message:
         """What a client would receive to predict with the last model, or the best one."""
         return self.algorithm.model(self.task, self._state(best))
@@ -159,7 +182,7 @@ class Run:
         return (client for client in self.federation.ids if client in self.memories)
 
     def plot(self, metric: str = "accuracy", path: str | Path | None = None) -> Figure:
-        """A figure of the metric over rounds, saved to `path` if given."""
+        """A figure of the metric over rounds, which a notebook shows; saved to `path` if given."""
         return plot([self], metric, path)
 
     def _filled(self, weights: Tree) -> nn.Module:
@@ -185,9 +208,9 @@ def full_name(metric: str, known: Sequence[str]) -> str:
 
 def plot(runs: Sequence[Run], metric: str = "accuracy", path: str | Path | None = None) -> Figure:
     """One curve per run."""
-    from matplotlib.figure import Figure
+    from parley.core.figure import Picture
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = Picture(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for run in runs:
         rounds, values = run.series(metric)
@@ -196,5 +219,8 @@ def plot(runs: Sequence[Run], metric: str = "accuracy", path: str | Path | None 
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     if path is not None:
-        figure.savefig(path, dpi=150)
+        try:
+            figure.savefig(path, dpi=150)
+        except (OSError, ValueError) as error:  # Matplotlib refuses formats it does not know with a ValueError
+            raise InputError(f"{path} cannot be written: {error}.") from None
     return figure

@@ -95,7 +95,7 @@ class MemoryFile:
             return None
         assert self._index is not None
         found = self._index.find(client, self.until)
-        return found.round if found is not None else None
+        return None if found is None else found.round
 
     def __contains__(self, client: str) -> bool:
         return self.version(client) is not None

@@ -10,8 +10,8 @@ make are kept by name and digest (see `opaque`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from pydantic import Field
 from torch import nn
 
 from parley.algorithms import Algorithm, algorithms
+from parley.channels import Chain, Channel
 from parley.core.checks import check_fields, check_value
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
@@ -30,6 +31,7 @@ from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import Loss, losses
 from parley.models import BufferPolicy, ModelSpec, build_module, models
 from parley.runtimes import runtimes
+from parley.study.channel_names import described, stages
 from parley.study.data_section import DataSection
 from parley.study.difference import essential
 from parley.study.fingerprint import fingerprint_of
@@ -95,7 +97,16 @@ class Logging:
     """Experiment in MLflow; where it is kept, $MLFLOW_TRACKING_URI says."""
 
 
+@dataclass(frozen=True)
+class ChannelsSection:
+    """What happens to messages on the way."""
+
+    up: tuple[str, ...] = ()
+    """Channels on the way to the server, in this order, such as "top-k(0.01)" or "clip(1.0)"."""
+
+
 SECTIONS: dict[str, type] = {
+    "channels": ChannelsSection,
     "cohort": Sampling,
     "faults": Faults,
     "evaluate": Evaluation,
@@ -126,6 +137,8 @@ class Study:
     workers: int | None = None
     checkpoint: float = 5.0
     """Seconds between checkpoints."""
+    channels: Channel | Chain | Sequence[Channel] = ()
+    """What happens to replies on the way to the server."""
     name: str = ""
     logging: Logging = field(default_factory=Logging)
     plugins: tuple[str, ...] = ()
@@ -207,6 +220,7 @@ class Study:
             "data": self._described_data(),
             "model": self._described_model(),
             "algorithm": self._described_algorithm(),
+            "channels": {"up": [described(one) for one in stages(self.channels)]},
             "cohort": plain(self.sampling),
             "faults": plain(self.faults),
             "evaluate": plain(self.evaluation),
@@ -258,6 +272,21 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def as_study(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:
+    """The study that was given, with these settings changed, or the one made of an algorithm, clients and settings."""
+    known = [field.name for field in fields(Study) if field.init]
+    for name in settings:
+        if name not in known:
+            raise InputError(f"there is no setting '{name}': {nearest(name, known)}")
+    if isinstance(what, Study):
+        if federation is not None:
+            raise InputError("a study has its own data; leave the federation out, or change the study's.")
+        return replace(what, **settings) if settings else what
+    if federation is None or "model" not in settings:
+        raise InputError("this needs an algorithm, a federation and a model, or a study.")
+    return Study(what, federation, **settings)
 
 
 _NAMED = 10_000

@@ -19,6 +19,7 @@ from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
 from parley.models import models
+from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
 from parley.study.description import SECTIONS, General, Study
 from parley.study.opaque import is_opaque
@@ -73,6 +74,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         runtime=runtime.name,
         workers=runtime.workers,
         checkpoint=made["store"].checkpoint,
+        channels=tuple(named_channel(code.name(text)) for text in made["channels"].up),
         name=general.name or "",
         logging=made["logging"],
         plugins=tuple(code.files),

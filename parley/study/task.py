@@ -26,9 +26,15 @@ _TOO_LARGE = 10**8
 
 
 def make_task(
-    federation: Federation, model: Model, seed: int, loss: str | Loss | None = None, buffers: BufferPolicy = "average"
+    federation: Federation,
+    model: Model,
+    seed: int,
+    loss: str | Loss | None = None,
+    buffers: BufferPolicy = "average",
+    *,
+    try_out: bool = True,
 ) -> Task:
-    """The task of a federation and a model, weights drawn from the seed; checked on one sample."""
+    """The task of a federation and a model, weights drawn from the seed; checked on one sample with `try_out`."""
     info = federation.info
     _check_size(model, info)
     try:
@@ -43,7 +49,8 @@ def make_task(
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
     task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
-    _try_out(task, federation)
+    if try_out:
+        _try_out(task, federation)
     return task
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.evaluation import Evaluator
@@ -30,7 +30,7 @@ from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
-from parley.study.description import Logging, Model, Study
+from parley.study.description import Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
 from parley.study.task import make_task, pool, prepared
 
@@ -45,6 +45,7 @@ def train(
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
     progress: bool = False,
     **changes: Any,
 ) -> Run: ...
@@ -65,12 +66,12 @@ def train(
     runtime: str = "auto",
     workers: int | None = None,
     checkpoint: float = 5.0,
+    channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
     logging: Logging = ...,
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
-    channels: Channel | Chain | Sequence[Channel] = (),
     secret: bytes | None = None,
     progress: bool = False,
 ) -> Run: ...
@@ -82,7 +83,6 @@ def train(
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
-    channels: Channel | Chain | Sequence[Channel] = (),
     secret: bytes | None = None,
     progress: bool = False,
     **settings: Any,
@@ -93,10 +93,11 @@ def train(
     is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
     """
-    study = described(what, federation, settings)
+    study = as_study(what, federation, settings)
     _check_workers(study.workers)
     with ExitStack() as stack:
-        plan = _plan(study, [*listeners, *_named(study), *_progress(progress)], channels, secret)
+        heard = [*listeners, *_named(study), *_progress(progress)]
+        plan = _plan(study, heard, secret or secrets.token_bytes(16))
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
@@ -140,21 +141,6 @@ def train(
     return run
 
 
-def described(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:
-    """The study that was given, with these settings changed, or the one made of an algorithm, clients and settings."""
-    known = [field.name for field in fields(Study) if field.init]
-    for name in settings:
-        if name not in known:
-            raise InputError(f"there is no setting '{name}': {nearest(name, known)}")
-    if isinstance(what, Study):
-        if federation is not None:
-            raise InputError("a study has its own data; leave the federation out, or change the study's.")
-        return replace(what, **settings) if settings else what
-    if federation is None or "model" not in settings:
-        raise InputError("training needs an algorithm, a federation and a model, or a study.")
-    return Study(what, federation, **settings)
-
-
 @dataclass(frozen=True)
 class _Plan:
     """A study made ready: the job, the run to fill, and settings that follow from the method."""
@@ -169,9 +155,7 @@ class _Plan:
     """Samples that local steps see in the whole run, to choose a runtime by."""
 
 
-def _plan(
-    study: Study, listeners: list[Listener], channels: Channel | Chain | Sequence[Channel], secret: bytes | None
-) -> _Plan:
+def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
     if sampling.scheme == "auto":
@@ -186,9 +170,7 @@ def _plan(
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
-    job = Job(
-        algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16), measured
-    )
+    job = Job(algorithm, task, federation, Channels.of(algorithm, study.channels), secret, measured)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
     return _Plan(job, run, sampling, faults, evaluator, listeners, seen)

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from parley.algorithms import local_update as module
+from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.algorithms.baselines import Centralised, LocalOnly, Lookahead, MinibatchSGD
 from parley.algorithms.local_update import (
     FOMAML,
@@ -28,8 +30,6 @@ from parley.algorithms.local_update import (
     MetaMinibatchProx,
     Reptile,
 )  # fmt: skip
-from parley.algorithms.base.protocol import Cohort
-from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.tree import scale

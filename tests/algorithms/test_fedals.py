@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from parley.algorithms import fedals as module
+from parley.algorithms.base.protocol import Cohort, Replies
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
-from parley.algorithms.base.protocol import Cohort, Replies
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError
 from parley.core.key import Key

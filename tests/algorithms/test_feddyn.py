@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from parley.algorithms import feddyn as module
-from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.base.protocol import Cohort
 from parley.algorithms.base.server import HeavyBall
+from parley.algorithms.feddyn import FedDyn
 from parley.core.errors import InputError, QuorumError
 from parley.core.tree import weighted_sum
 from parley.engine.settings import Faults, Sampling

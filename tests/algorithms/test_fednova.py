@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import Replies
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.base.protocol import Replies
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.data import ClientData, DataInfo, Federation

@@ -14,9 +14,9 @@ from torch import nn
 
 from parley.algorithms import kernel as on_points
 from parley.algorithms import least_squares
+from parley.algorithms.base.least_squares import LeastSquares
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
-from parley.algorithms.base.least_squares import LeastSquares
 from parley.core.errors import InputError, QuorumError, WireError
 from parley.core.message import Message
 from parley.core.wire import wire_size

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from parley.algorithms import algorithms
+from parley.algorithms.base.protocol import Algorithm, Cohort, Method, Replies
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FOMAML, MAML, FedAvg, FedProx, FedSGD, LocalUpdate
-from parley.algorithms.base.protocol import Algorithm, Cohort, Method, Replies
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message

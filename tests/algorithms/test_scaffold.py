@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from parley.algorithms import scaffold as module
-from parley.algorithms.local_update import FedAvg
 from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError, QuorumError
 from parley.core.key import Key

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.algorithms.base.protocol import Method, Reply
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation
@@ -68,7 +68,7 @@ def test_missing_and_damaged_files_are_told(tmp_path: Path):
         Checkpoints(tmp_path).load(manifest)
 
 
-class Growing(Algorithm):
+class Growing(Method):
     """A state that gains a tensor a round, like an ensemble."""
 
     def init(self, task, key) -> State:

@@ -12,10 +12,11 @@ from torch import nn
 
 import parley as pl
 from parley.core.errors import InputError, QuorumError
+from parley.study.description import as_study
 from parley.study.difference import difference
 from parley.study.opaque import is_opaque, opaque
 from parley.study.study import Study, load_study, study_from_dict
-from parley.study.train import described, train
+from parley.study.train import train
 
 STUDY = """
 rounds = 2
@@ -84,7 +85,14 @@ def test_the_keyword_form_has_the_settings_of_a_study():
     keyword = inspect.signature(get_overloads(train)[1]).parameters
     own = {field.name: field for field in fields(Study)}
     hidden = {"plugins", "observers", "data_fingerprint"}  # of files; Python passes the things themselves
-    assert set(own) - hidden - {"data"} == set(keyword) - {"federation", "store", "resume", "listeners", "progress"}
+    assert set(own) - hidden - {"data"} == set(keyword) - {
+        "federation",
+        "store",
+        "resume",
+        "listeners",
+        "progress",
+        "secret",
+    }
     for name, parameter in keyword.items():
         if name in own and parameter.default not in (parameter.empty, ...):
             assert parameter.default == own[name].default, name
@@ -227,7 +235,7 @@ def test_differences_are_named():
     a = study_from_dict(
         {"data": {"name": "iris", "clients": 3}, "model": {"name": "linear"}, "algorithm": {"name": "fedavg"}}
     )
-    b = described(a, None, {"seed": 3, "algorithm": pl.FedProx(), "cohort": 2})
+    b = as_study(a, None, {"seed": 3, "algorithm": pl.FedProx(), "cohort": 2})
     found = {one.setting: (one.first, one.second) for one in difference(a.resolved(), b.resolved())}
     assert found == {
         "name": ("fedavg-iris", "fedprox-iris"), "seed": (0, 3), "data.seed": (0, 3),

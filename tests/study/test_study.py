@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.algorithms import algorithms
-from parley.algorithms.local_update import FedAdam, FedAvg
 from parley.algorithms.base.server import Adam, Descent, HeavyBall, server_optimizers
+from parley.algorithms.local_update import FedAdam, FedAvg
 from parley.core.errors import InputError
 from parley.core.fields import settings_of
 from parley.data import Dirichlet, datasets, partitioners
@@ -217,7 +217,7 @@ MISTAKES = [
     ("cohort.size=0", "cohort.size must be at least 1, not 0."),
     ("faults.dropout=2", "faults.dropout must lie in [0, 1], not 2.0."),
     ("faults.dropuot=0.1", "[faults] has no setting 'dropuot': did you mean 'dropout'?"),
-    ("evaluate.clients=some", "evaluate.clients must be a whole number, 'none' or 'all', not 'some'."),
+    ("evaluate.clients=some", "evaluate.clients must be a whole number, 'auto', 'none' or 'all', not 'some'."),
     ("runtime.name=pol", "unknown runtime 'pol': did you mean 'pool'?"),
     ("runtime.workers=0", "runtime.workers must be at least 1, not 0."),
     ("store.checkpoint=-1", "store.checkpoint must be at least 0.0, not -1."),
