@@ -140,8 +140,8 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     rows.append(("seconds", seconds(summary.get("seconds"))))
     if summary.get("failures"):
         rows.append(("replies left out", summary["failures"]))
-    for client, reason in summary.get("never contributed", {}).items():
-        rows.append(("never contributed", f"client '{client}' {reason}"))
+    if "never contributed" in summary:
+        rows.append(("never contributed", summary["never contributed"]))
     print_table(["", ""], rows)
     show_missing(run, missing)
 

@@ -10,7 +10,7 @@ from parley.store.records import RoundRecord
 UNEVALUATED = "could not be evaluated: "
 """How the reason of a client begins that was left out of an evaluation."""
 _NAMED = 10
-"""Clients that a sentence names; the summary has all of them."""
+"""Clients that are named; the records have all of them."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,15 @@ def silent(records: Sequence[RoundRecord]) -> list[Silent]:
     return [Silent(client, *found) for (client, _), found in failed.items()]
 
 
+def named(found: Sequence[Silent]) -> str:
+    """Who they are and why, the first of them by name."""
+    each = [f"'{one.client}' ({one.rounds} {_rounds(one.rounds)}: {one.reason.rstrip('.')})" for one in found[:_NAMED]]
+    return ", ".join(each) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+
 def sentence(found: Sequence[Silent]) -> str:
-    """All of them in one sentence."""
-    named = [f"'{one.client}' ({one.rounds} {_rounds(one.rounds)}: {one.reason.rstrip('.')})" for one in found[:_NAMED]]
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     who = "1 client" if len(found) == 1 else f"{len(found)} clients"
-    return f"{who} never contributed: {', '.join(named)}{more}."
+    return f"{who} never contributed: {named(found)}."
 
 
 def _rounds(count: int) -> str:

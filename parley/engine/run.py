@@ -17,7 +17,7 @@ from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import Federation
-from parley.engine.roll_call import silent
+from parley.engine.roll_call import named, silent
 from parley.engine.stopping import Headline
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
@@ -115,7 +115,7 @@ class Run:
                 result[name] = self.total(name)
         result["failures"] = sum(len(record.failures) for record in self.records)
         if missing := silent(self.records):
-            result["never contributed"] = {one.client: one.reason for one in missing}
+            result["never contributed"] = named(missing)
         return result
 
     def frame(self) -> DataFrame:

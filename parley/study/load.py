@@ -71,7 +71,7 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     return Run(
         method, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
-        scorers=scorers(study.evaluation.metrics, task.info.kind == "regression") if study and study.evaluation else {},
+        scorers=scorers(described.evaluation.metrics if described.evaluation else (), task.info.kind == "regression"),
         memories=Memories.stored(folder / MEMORY, number, expected_memories(manifest)),
     )  # fmt: skip
 
