@@ -14,7 +14,6 @@ import parley as pl
 from parley.learn.local import train
 
 
-@pl.algorithm("lazy-average")
 @dataclass(frozen=True)
 class LazyAverage(pl.OneExchange):
     """FedAvg whose clients hold back small changes until they have grown (error feedback)."""
