@@ -17,6 +17,7 @@ from parley import (
     theory as theory,
 )
 from parley.advise.gain import gain as gain, Gains as Gains
+from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
 from parley.algorithms.base.protocol import (
     Algorithm as Algorithm,
     algorithm as algorithm,
@@ -74,6 +75,7 @@ from parley.core.errors import (
     UnsupportedError as UnsupportedError,
     WireError as WireError,
 )
+from parley.core.form import Form as Form
 from parley.core.key import Key as Key
 from parley.core.message import Memory as Memory, Message as Message, State as State
 from parley.core.registry import Registry as Registry

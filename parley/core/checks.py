@@ -139,9 +139,9 @@ def shown(value: Any) -> str:
 
 def _number(value: Any) -> Any:
     """A number of NumPy as one of Python, which can be written down."""
-    if isinstance(value, Integral) and not isinstance(value, int):
-        return int(value)
-    return float(value) if isinstance(value, Real) and not isinstance(value, int | float) else value
+    if type(value) in (bool, int, float):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
 
 
 @cache

@@ -203,3 +203,102 @@ def test_files_that_would_break_a_parser(tmp_path: Path, text: str, sentence: st
     assert sentence in str(caught.value)
     with pytest.raises(InputError):
         pl.load_study(file, [text.replace(" ", "")])
+
+
+FILE = """
+seed = 3
+rounds = 5
+[data]
+name = "digits"
+clients = 20
+[data.partition]
+name = "dirichlet"
+alpha = 0.1
+[model]
+name = "mlp"
+hidden = [64]
+[algorithm]
+name = "fedavg"
+lr = 0.05
+[channels]
+up = ["top-k(0.01)"]
+"""
+
+
+def mutilated(text: str, seed: int) -> str:
+    """The text with pieces cut out, doubled, exchanged and replaced by rubbish."""
+    random = np.random.default_rng(seed)
+    rubbish = [
+        "[",
+        "]",
+        "=",
+        '"',
+        "\n",
+        "nan",
+        "-",
+        "1e999",
+        "\x00",
+        "é",
+        "{",
+        "'''",
+        "[[",
+        ".",
+        "true",
+        "9" * 30,
+        "\\u0000",
+    ]
+    for _ in range(int(random.integers(1, 5))):
+        a, b = sorted(random.integers(0, len(text) + 1, 2))
+        b = min(b, a + 12)
+        put = [rubbish[random.integers(len(rubbish))], "", text[a:b] * 2][random.integers(3)]
+        text = text[:a] + put + text[b:]
+    return text
+
+
+def one_sentence_for_a_file(path: Path, seed: int) -> None:
+    path.write_text(mutilated(FILE, seed), encoding="utf-8")
+    try:
+        pl.load_study(path)
+    except InputError as error:
+        text = str(error)
+        assert "\n" not in text, seed
+        assert len(text) < 1500, seed
+
+
+def test_mutilated_files_are_taken_or_refused_in_one_sentence(tmp_path: Path):
+    for seed in range(100):
+        one_sentence_for_a_file(tmp_path / "study.toml", seed)
+
+
+@pytest.mark.slow
+def test_many_mutilated_files(tmp_path: Path):
+    for seed in range(100, 3000):
+        one_sentence_for_a_file(tmp_path / "study.toml", seed)
+
+
+@pytest.mark.parametrize(
+    ("up", "sentence"),
+    [
+        ("top-k", "channels.up.share is missing"),
+        ("top-k(2)", "top-k sends a share of the entries between 0 and 1"),
+        ("top-k(nan)", "must be a finite number"),
+        ("top-k(0.1, true, 3)", "channel 'top-k' has 2 settings, not 3"),
+        ("top-j(0.1)", "unknown channel 'top-j': did you mean 'top-k'"),
+        ("top-k(", "is not of the form"),
+        ("top-k([)", "cannot be read"),
+    ],
+)
+def test_channels_that_are_none(up: str, sentence: str):
+    with pytest.raises(InputError) as caught:
+        study_from_dict(BASE | {"channels": {"up": [up]}})
+    assert sentence in str(caught.value)
+
+
+def test_channels_survive_the_round_trip():
+    study = study_from_dict(BASE | {"channels": {"up": ["top-k(0.01)", "clip(1.0)"]}})
+    written = study.resolved()["channels"]["up"]
+    assert written[0] == "top-k(0.01, true)"
+    again = study_from_dict(study.resolved())
+    assert again.channels == study.channels
+    assert again.fingerprint() == study.fingerprint()
+    assert study_from_dict(BASE).fingerprint() != study.fingerprint()
