@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from parley.core.errors import InputError, ParleyError
+from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -83,6 +83,12 @@ class Evaluator:
         chosen = self.key.fold("evaluated clients").numpy().choice(len(federation), int(which), replace=False)
         return [federation.ids[i] for i in sorted(chosen.tolist())]
 
+    def check(self, metrics: Mapping[str, Metric]) -> None:
+        """Refuse a headline, not one of evaluation's, that the first round does not have."""
+        name = "" if self.headline is None else self.headline.name
+        if name and not name.startswith(("central/", "clients/")) and name not in metrics:
+            raise InputError(f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}")
+
     def due(self, number: int, last: bool) -> bool:
         return (self.central or bool(self.clients)) and (last or number % self.settings.every == 0)
 
@@ -105,9 +111,7 @@ class Evaluator:
             metrics |= _mean_over_clients("clients", scores)
             size = wire_size(model)
             metrics["evaluate/down/bytes"] = Metric(size * len(self.clients), dict.fromkeys(self.clients, size))
-            sizes: dict[str, float] = {
-                i: wire_size(Message(scalars=dict(_values(score)))) for i, score in scores.items()
-            }
+            sizes: dict[str, float] = {i: wire_size(_answer(score)) for i, score in scores.items()}
             metrics["evaluate/up/bytes"] = Metric(sum(sizes.values()), sizes)
         return metrics
 
@@ -207,6 +211,11 @@ def _values(score: Score) -> dict[str, float]:
     if not math.isnan(score.correct):
         values["accuracy"] = score.correct / max(score.positions, 1)
     return values | dict(score.values)
+
+
+def _answer(score: Score) -> Message:
+    """What a client sends; a number that is none is left out."""
+    return Message(scalars={name: value for name, value in _values(score).items() if math.isfinite(value)})
 
 
 def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric]:

@@ -128,6 +128,8 @@ class Loop:
         if course.observed:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
+        if number == 1:
+            self.evaluator.check(metrics)
         record = RoundRecord(number, metrics, (*course.failures.values(), *self.evaluator.failures))
         self._finish(record, state, course.remembered)
         return record
