@@ -88,8 +88,9 @@ def test_best_and_target_of_personal_methods_are_the_clients():
     evaluation = Evaluation(clients="all", target=0.8)
     run = train(LocalOnly(lr=0.5), rare(), model=linear(), rounds=50, evaluation=evaluation)
     values = run.series("clients/accuracy")[1]
-    assert run.headline is not None and run.headline.name == "clients/accuracy"
-    assert values[-1] >= 0.8 and (values[:-1] < 0.8).all()
+    assert run.headline.name == "clients/accuracy"
+    assert values[-1] >= 0.8
+    assert (values[:-1] < 0.8).all()
     assert run.records[-1].number < 50
 
 
