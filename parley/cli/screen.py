@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.core.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
@@ -33,7 +35,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
+        table.add_row(*[Text("-" if cell is None else printable(cell)) for cell in row])
     console().print(table)
 
 

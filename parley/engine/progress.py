@@ -111,6 +111,10 @@ class Progress(Listener):
     def note(self, text: str) -> None:
         self.console.print(f"{self._name}: {text}", style="dim", markup=False, highlight=False)
 
+    def warning(self, text: str) -> None:
+        line = f"{self._name}: {text}"
+        self.console.print(line, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
+
     def round(self, record: RoundRecord) -> None:
         self.figures.add(record)
         if self._live is None and (now := time.monotonic()) - self._spoken >= QUIET:

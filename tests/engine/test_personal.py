@@ -164,6 +164,8 @@ def test_in_ram_on_disk_and_after_a_resume_they_are_the_same(tmp_path: Path, mon
         same(longer.memory(client).tensors, kept)
         same(dict(longer.personal(client).state_dict()), dict(plain.personal(client).state_dict()))
     assert list(longer.clients_with_memory()) == list(plain.clients_with_memory())
+    assert everything(short).keys() == before.keys()  # the checkpoint before the last stays readable
+    train(FedALS(batch=5, steps=2), federation(), rounds=7, store=store, resume=short.id, **say)
     with pytest.raises(InputError, match="the run has gone on"):
         short.memory(next(iter(before)))
 

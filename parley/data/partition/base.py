@@ -78,7 +78,7 @@ P = TypeVar("P", bound=type[Partitioner])
 
 def partitioner(name: str) -> Callable[[P], P]:
     """Registers a partitioner class under `name`."""
-    return partitioners(name)  # type: ignore[return-value]
+    return partitioners(name)
 
 
 def check_clients(samples: int, clients: int | None, each: int = 1) -> int:
