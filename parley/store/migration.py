@@ -25,9 +25,8 @@ def from_version_1(db: sqlite3.Connection, tables: Sequence[str], path: Path) ->
     (`Keeper.restore` refuses it).
     """
     found = db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    if sorted(name for name, _ in found) != sorted(_OLD) or not all(
-        sql.startswith("CREATE TABLE ") for _, sql in found
-    ):
+    names, plain = sorted(name for name, _ in found), all(sql.startswith("CREATE TABLE ") for _, sql in found)
+    if names != sorted(_OLD) or not plain:
         raise InputError(f"{path} has other tables than Parley made; restore it from a copy or move it away.")
     for table in _OLD:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")

@@ -28,16 +28,7 @@ def reading(path: Path) -> Iterator[None]:
     """Rows that are not as they were written, as one sentence."""
     try:
         yield
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        OSError,
-        zlib.error,
-    ) as error:
+    except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError, OSError, zlib.error) as error:
         raise InputError(f"the run store {path} is damaged ({printable(error)}); restore it from a copy.") from error
 
 
@@ -166,6 +157,7 @@ def _unpack(packed: bytes | None) -> dict[str, float]:
     text = unpacking.decompress(packed, _LARGEST)
     verify(unpacking.eof, "a list of clients")
     values: Any = json.loads(text)
+    verify(isinstance(values, dict), "a list of clients")
     verify(all(type(value) is float for value in values.values()), "a client's value")
     return dict(values)
 

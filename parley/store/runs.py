@@ -26,7 +26,7 @@ from parley.core.errors import InputError, nearest
 from parley.core.text import printable
 from parley.store import locks, tables
 from parley.store.artefacts import Artefacts
-from parley.store.database import checksum, explained, transaction
+from parley.store.database import checksum, explained, snapshot, transaction
 from parley.store.rows import insert_record, read_names, read_records, read_series, reading, stored, verify
 from parley.store.schema import connect
 
@@ -323,7 +323,7 @@ class RunStore:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._lock, explained(self.path), reading(self.path):
+        with self._lock, explained(self.path), reading(self.path), snapshot(self._db):
             yield
 
     @contextmanager
