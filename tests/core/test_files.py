@@ -28,7 +28,7 @@ def test_everything_is_on_disk_before_and_after_the_move(tmp_path: Path, monkeyp
     sync, replace = os.fsync, Path.replace
 
     def synced(descriptor: int) -> None:
-        order.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        order.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         sync(descriptor)
 
     def replaced(self: Path, target: Path) -> Path:
@@ -57,9 +57,13 @@ def test_a_disk_that_takes_no_more_is_one_sentence(tmp_path: Path, monkeypatch: 
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path):
-    with pytest.raises(KeyboardInterrupt), files.replacing(tmp_path / "file") as part:
-        part.write_bytes(b"half of it")
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with files.replacing(tmp_path / "file") as part:
+            part.write_bytes(b"half of it")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
 
 

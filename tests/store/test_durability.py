@@ -18,7 +18,7 @@ METHODS = ["fedadam", "local-only", "scaffold", "fedals"]
 def copies(request, lab, tmp_path_factory) -> tuple[str, Path]:
     """A method, and its store as it was after each round's checkpoint."""
     folder = tmp_path_factory.mktemp("copies")
-    lab.train(request.param, folder / "live" / "runs.db", copies=folder)
+    lab.copies(request.param, folder)
     return request.param, folder
 
 
@@ -91,7 +91,7 @@ def test_memories_that_are_not_the_checkpoint_s_are_refused(copies, lab, tmp_pat
 
 
 def test_a_refused_run_is_left_as_it_was(lab, tmp_path: Path):
-    lab.train("local-only", tmp_path / "live" / "runs.db", copies=tmp_path)
+    lab.copies("local-only", tmp_path)
     store = tmp_path / "mixed" / "runs.db"
     put(tmp_path, store, {"store": 4, "states": 4, "memory": 1})
     assert isinstance(lab.resume("local-only", store), str)
@@ -102,7 +102,7 @@ def test_a_refused_run_is_left_as_it_was(lab, tmp_path: Path):
 
 
 def test_every_flipped_byte_of_a_state_or_memory_is_noticed(lab, tmp_path: Path):
-    lab.train("scaffold", tmp_path / "live" / "runs.db", copies=tmp_path)
+    lab.copies("scaffold", tmp_path)
     source = tmp_path / "4"
     files = [*source.rglob("state-00000004.safetensors"), *source.rglob("records")]
     assert len(files) == 2
