@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.core.errors import InputError, nearest
+from parley.core.files import file_errors
 from parley.core.text import printable
 from parley.store import locks, tables
 from parley.store.artefacts import Artefacts
@@ -71,10 +72,12 @@ class RunStore:
 
     def __init__(self, path: Path | str | None = None, *, create: bool = True) -> None:
         """Open the store; without `create` it must exist already."""
-        self.path = store_path(path)
-        self._db = connect(self.path, create=create)
+        with file_errors("the run store cannot be reached"):
+            self.path = store_path(path)
+            self._db = connect(self.path, create=create)
         self._lock = threading.RLock()
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, str] = {}
+        """Runs this process works on -> their status until it says another."""
         self._artefacts = Artefacts(self.path)
 
     def create(self, name: str, config: Mapping[str, Any], fingerprint: str) -> str:
@@ -98,20 +101,25 @@ class RunStore:
         changes = {} if config is None else {"config": json.dumps(dict(config))}
         if not locks.acquire(self._artefacts.lock(run)):
             raise InputError(f"run '{run}' is being worked on by another process; wait for it or stop it first.")
-        self._claimed.add(run)
+        self._claimed[run] = "running"
         try:
             with self._writing():  # the run may have been deleted, or may have ended, before it was ours
-                if self._row(run)["status"] != "finished":
+                before = self._row(run)["status"]
+                if before != "finished":
                     changes["status"] = "running"
                 self._change(run, **changes)
+            self._claimed[run] = before
         except BaseException:
             self.release(run)
             raise
 
     def release(self, run: str) -> None:
-        """Let others work on the run."""
+        """Let others work on the run; if nothing was committed, it is as it was when it was claimed."""
         if run in self._claimed:
-            self._claimed.discard(run)
+            with suppress(InputError), self._writing():
+                if self._row(run)["status"] == "running":
+                    self._change(run, status=self._claimed[run])
+            del self._claimed[run]
             locks.release(self._artefacts.lock(run))
 
     def commit(
@@ -148,6 +156,8 @@ class RunStore:
                     (number,),
                 )
             self._change(run, **self._count(number), **changes)
+        if run in self._claimed:
+            self._claimed[run] = status or "running"
 
     def rewind(self, run: str, round: int) -> None:
         """Forget all rounds after `round`, which a resumed run is about to redo; -1 forgets all."""
@@ -180,7 +190,9 @@ class RunStore:
         with self._reading():
             points = read_series(self._db, self._number(run), metric)
         if not points and (names := self.metric_names(run)):
-            raise InputError(f"run '{run}' has no metric '{metric}': {nearest(metric, map(printable, names))}")
+            raise InputError(
+                f"run '{run}' has no metric '{printable(metric)}': {nearest(metric, map(printable, names))}"
+            )
         values = np.array([value for _, value in points], dtype=np.float64)
         return np.array([round for round, _ in points], dtype=np.int64), values
 
@@ -213,7 +225,9 @@ class RunStore:
                 ).fetchall()
             infos = [self._info(row) for row in rows]
         if len(infos) > 1:
-            raise InputError(f"'{run}' could be any of {', '.join(info.id for info in infos)}; write more of its id.")
+            raise InputError(
+                f"'{printable(run)}' could be any of {', '.join(info.id for info in infos)}; write more of its id."
+            )
         if not infos:
             raise self._unknown(run)
         return infos[0]
@@ -319,7 +333,7 @@ class RunStore:
 
     def _unknown(self, run: str) -> InputError:
         ids = [printable(name) for (name,) in self._db.execute("SELECT id FROM runs")]
-        return InputError(f"there is no run '{run}' in {self.path}: {nearest(run, ids)}")
+        return InputError(f"there is no run '{printable(run)}' in {self.path}: {nearest(run, ids)}")
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -1,5 +1,4 @@
-"""The power fails while a run trains on a disk of its own: what was committed is there, and the run goes on as if nothing
-had happened.
+"""The power fails while a run trains on a disk of its own: what was committed is there, and the run goes on exactly.
 
 A file in a loop device is an ext4 file system; an ioctl stops it at once, with everything that was not flushed lost.
 """

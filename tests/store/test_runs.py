@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError, UnsupportedError
+from parley.store import locks
 from parley.store.records import Failure, Metric, RoundRecord
 from parley.store.runs import RunStore, store_path
 
@@ -164,6 +165,43 @@ def test_one_process_at_a_time_works_on_a_run(store: RunStore):
     assert store.unfinished("print") is None
     assert store.unfinished("print", rounds=5) is None
     assert store.unfinished("print", rounds=6) == run
+
+
+def test_a_claim_that_comes_to_nothing_changes_nothing(store: RunStore, monkeypatch: pytest.MonkeyPatch):
+    run = store.create("x", {"rounds": 1}, "print")
+    store.commit(run, [record(0)], status="stopped")
+    store.claim(run)
+    assert store.info(run).status == "running"
+    store.release(run)  # as where a run turns out not to be resumable
+    assert store.info(run).status == "stopped"
+    with pytest.raises(TypeError):
+        store.claim(run, {"rounds": object()})
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_change", lambda *_, **__: store._db.execute("SELECT nothing"))
+        with pytest.raises(InputError):
+            store.claim(run, {"rounds": 2})
+    assert (store.info(run).status, store.info(run).config) == ("stopped", {"rounds": 1})
+    store.claim(run, {"rounds": 2})  # nobody holds it
+    assert (store.info(run).status, store.info(run).config) == ("running", {"rounds": 2})
+    store.commit(run, [record(1)])
+    store.release(run)
+    assert store.info(run).status == "interrupted"
+
+
+def test_a_run_deleted_while_it_is_being_claimed_is_gone(store: RunStore, monkeypatch: pytest.MonkeyPatch):
+    run = store.create("x", {}, "")
+    acquire = locks.acquire
+
+    def late(path: Path) -> bool:
+        with RunStore(store.path) as other:
+            monkeypatch.setattr(locks, "acquire", acquire)
+            other.delete(run)
+        return acquire(path)
+
+    monkeypatch.setattr(locks, "acquire", late)
+    with pytest.raises(InputError, match="there is no run"):
+        store.claim(run)
+    assert not locks.is_locked(store.path.parent / "artefacts" / run / "lock")
 
 
 def test_a_forked_worker_does_not_keep_the_claim(store: RunStore):
