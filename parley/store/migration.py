@@ -37,8 +37,9 @@ def from_version_1(db: sqlite3.Connection, tables: Sequence[str], path: Path) ->
             "SELECT number, id, name, status, created, fingerprint, config, summary FROM old_runs"
         ).fetchall():
             records, times = _records(db, number)
-            row = (id, name, status, stored(created), *texts, max(records, default=None), len(records))
-            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, *row, checksum(*row)))
+            (saved,) = db.execute("SELECT max(round) FROM old_checkpoints WHERE run = ?", (number,)).fetchone()
+            row = (id, name, status, stored(created), *texts, max(records, default=None), len(records), saved)
+            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, *row, checksum(*row)))
             for round, record in records.items():
                 insert_record(db, number, record, times[round])
         for run, round, manifest in db.execute("SELECT run, round, manifest FROM old_checkpoints").fetchall():

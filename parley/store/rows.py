@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from parley.store.database import checksum
 if TYPE_CHECKING:
     from parley.store.records import Failure, RoundRecord
 
+_NUMBERS = struct.Struct("<qqqdddd")
 _LARGEST = 2**28
 """Bytes of the values of one metric's clients, unpacked; more is no federation of ours."""
 
@@ -28,7 +30,10 @@ def reading(path: Path) -> Iterator[None]:
     """Rows that are not as they were written, as one sentence."""
     try:
         yield
-    except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError, OSError, zlib.error) as error:
+    except (
+        LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, zlib.error,
+        struct.error,
+    ) as error:  # fmt: skip
         raise InputError(f"the run store {path} is damaged ({printable(error)}); restore it from a copy.") from error
 
 
@@ -52,7 +57,7 @@ def insert_record(db: sqlite3.Connection, number: int, record: RoundRecord, comm
     for name, metric in record.metrics.items():
         clients = _pack(metric.clients)
         line = (name, record.number, stored(metric.value), *_summary(metric.clients), zlib.crc32(clients or b""))
-        metrics.append((number, *line, checksum(*line), clients))
+        metrics.append((number, *line, metric_checksum(*line), clients))
     db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", metrics)
     db.executemany(
         "INSERT INTO failures VALUES (?, ?, ?, ?, ?)",
@@ -74,7 +79,7 @@ def read_records(db: sqlite3.Connection, number: int, last: int | None, count: i
     ):
         name, round, value, n, _, _, _, sum_of_clients, total, packed = row
         clients = _unpack(packed)
-        if checksum(*row[:-2]) != total or zlib.crc32(packed or b"") != sum_of_clients or len(clients) != n:
+        if metric_checksum(*row[:-2]) != total or zlib.crc32(packed or b"") != sum_of_clients or len(clients) != n:
             verify(False, f"a metric of round {round}")
         if name not in rounds[round][0] or name in metrics[round]:
             verify(False, f"the list of metrics of round {round}")
@@ -97,7 +102,7 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
         "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? AND metric = ? "
         "ORDER BY round", (number, metric),
     ):  # fmt: skip
-        if checksum(*row[:-1]) != row[-1]:
+        if metric_checksum(*row[:-1]) != row[-1]:
             verify(False, f"a metric of round {row[1]}")
         points[row[1]] = _number(row[2])
     # A value and the list of a round's metrics would have to be lost together to go unnoticed.
@@ -109,6 +114,15 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
 def read_names(db: sqlite3.Connection, number: int) -> list[str]:
     """The metrics of run `number`, in alphabetical order; a ValueError if a round is damaged."""
     return sorted(set().union(*(names for names, _ in _rounds(db, number).values())))
+
+
+def metric_checksum(
+    name: str, round: int, value: float | None, n: int, min: float | None, mean: float | None, max: float | None,
+    packed: int,
+) -> int:  # fmt: skip
+    """As `checksum`, several times as fast: a series has many of these rows."""
+    numbers = [math.nan if number is None else number for number in (value, min, mean, max)]
+    return zlib.crc32(_NUMBERS.pack(round, n, packed, *numbers), zlib.crc32(name.encode()))
 
 
 def stored(value: float | None) -> float | None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-_COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, checksum"
+_COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, saved, checksum"
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ class RunStore:
                 run = f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 if not self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                     break
-            row = (run, name, "running", stored(time.time()), fingerprint, json.dumps(dict(config)), "{}", None, 0)
-            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
+            row = (run, name, "running", stored(time.time()), fingerprint, json.dumps(dict(config)), "{}")
+            row += (None, 0, None)
+            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return run
 
     def claim(self, run: str, config: Mapping[str, Any] | None = None) -> None:
@@ -170,10 +171,12 @@ class RunStore:
     def checkpoint(self, run: str) -> tuple[int, dict[str, Any]] | None:
         """The newest checkpoint: its round and its manifest."""
         with self._reading():
+            info = self._row(run)
             row = self._db.execute(
                 "SELECT round, manifest, checksum FROM checkpoints WHERE run = ? ORDER BY round DESC LIMIT 1",
-                (self._number(run),),
+                (info["number"],),
             ).fetchone()
+            verify((row[0] if row else None) == info["saved"], "the list of checkpoints")
             if row is None:
                 return None
             verify(checksum(*row[:2]) == row[2], "a checkpoint")
@@ -322,7 +325,8 @@ class RunStore:
 
     def _count(self, number: int) -> dict[str, int | None]:
         last, count = self._db.execute("SELECT max(round), count(*) FROM rounds WHERE run = ?", (number,)).fetchone()
-        return {"last": last, "count": count}
+        (saved,) = self._db.execute("SELECT max(round) FROM checkpoints WHERE run = ?", (number,)).fetchone()
+        return {"last": last, "count": count, "saved": saved}
 
     def _change(self, run: str, **changes: Any) -> None:
         """Inside a transaction: other values of a run, and the checksum that goes with them."""
