@@ -88,8 +88,8 @@ class RunStore:
                 run = f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 if not self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                     break
-            row = (run, name, "running", stored(time.time()), fingerprint, json.dumps(dict(config)), "{}")
-            row += (None, 0, None)
+            texts = (fingerprint, json.dumps(dict(config)), "{}")
+            row = (run, name, "running", stored(time.time()), *texts, None, 0, None)
             self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return run
 
