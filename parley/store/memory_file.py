@@ -102,11 +102,12 @@ class MemoryFile:
 
     def check(self, until: int, expected: Contents) -> None:
         """Refuse memories that are not those after round `until`: missing, older, changed, or gone already."""
-        there = self._index is not None or self._look()
-        if there and self._gone_on():
-            raise InputError("the run has gone on since its checkpoint was looked up; load it again.")
+        if self._index is None:
+            self._look()
         found = self._index.count(until) if self._index is not None else Contents()
         if found != expected:
+            if self._index is not None and self._gone_on():
+                raise InputError("the run has gone on since its checkpoint was looked up; load it again.")
             what = (
                 f"are of {found.clients:,} clients instead of {expected.clients:,}" if found.clients != expected.clients
                 else "are of other rounds, or damaged"
