@@ -145,6 +145,8 @@ def make_task(
     """The task of a federation and a model, weights drawn from the seed; checked on one sample."""
     info = federation.info
     module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
+    if federation.form.dtype == torch.float64 and not isinstance(model, nn.Module):
+        module = module.double()  # what is built here follows the data; the user's own module stays as it is
     check_policy(module, buffers)
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
@@ -185,9 +187,10 @@ def _try_out(task: Task, federation: Federation) -> None:
         value = task.loss(outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         text = str(error).splitlines()[0]
+        hint = "; convert the data (dtype=... where the federation is made) or the model" if "type" in text else ""
         raise InputError(
             f"the model {type(task.module).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
-            f"and {client.x.dtype}: {text}"
+            f"and {client.x.dtype}: {text}{hint}"
         ) from None
     if value.shape != (len(client.x[:2]),):
         raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
