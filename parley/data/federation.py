@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from parley.core.key import Key
 from parley.data.checks import Form, check_form, check_info, check_inputs, check_values, infer_info
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs
-from parley.data.fingerprint import SIZE, data_digest, info_digest, tensor_digest, text_digest
+from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
 from parley.data.ids import NumberedIds
 from parley.data.scaling import pooled_scaling
 from parley.data.sources import Cached, HeldOut, InMemory, Made, Source
@@ -106,14 +107,20 @@ class Federation:
             numbered = isinstance(self.ids, NumberedIds)
             digest.update(text_digest(str(len(self))) if numbered else text_digest(*self.ids))
             for begin in range(0, len(self), CHUNK):
-                some = range(begin, min(begin + CHUNK, len(self)))
-                digest.update(self.source.sizes(some).tobytes())
-                if self.source.recipe is None:
-                    for i in some:
-                        digest.update(self._digest(i))
-            digest.update(text_digest(self.source.recipe or ""))
-            digest.update(data_digest(self.test))
-            digest.update(tensor_digest(self.public) if self.public is not None else bytes(SIZE))
+                digest.update(self.source.sizes(range(begin, min(begin + CHUNK, len(self)))).tobytes())
+            once = Digests()
+            stored = [source.tensors() for source in (self.source, self.held_out) if source is not None]
+            if self.source.recipe is not None:
+                digest.update(text_digest(self.source.recipe))
+            elif all(stored):  # the pool as it lies there: nothing is copied out
+                for tensor in chain.from_iterable(stored):
+                    digest.update(once.of(tensor))
+            else:
+                for i in range(len(self)):
+                    digest.update(self._digest(i))
+            for tensor in (self.test.x, self.test.y) if self.test is not None else ():
+                digest.update(once.of(tensor))
+            digest.update(once.of(self.public) if self.public is not None else bytes(SIZE))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 

@@ -35,3 +35,15 @@ def data_digest(data: ClientData | None) -> bytes:
     if data is None:
         return bytes(SIZE)
     return blake2b(tensor_digest(data.x) + tensor_digest(data.y), digest_size=SIZE).digest()
+
+
+class Digests:
+    """Digests of tensors, each taken once however often it occurs."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, bytes] = {}
+
+    def of(self, tensor: Tensor) -> bytes:
+        if id(tensor) not in self.known:
+            self.known[id(tensor)] = tensor_digest(tensor)
+        return self.known[id(tensor)]

@@ -52,6 +52,10 @@ class Source(ABC):
         """How the samples come about, where they are made on demand; None where they are there to be looked at."""
         return None
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All samples and who has them, where they are stored in a few tensors; nothing where they are not."""
+        return ()
+
     def scaled(self, scaling: Scaling, known: Known) -> Source:
         """The same clients with standardised inputs; tensors in `known` are not made again."""
         return Scaled(self, scaling)
@@ -80,6 +84,9 @@ class Pooled(Source):
 
     def form(self) -> Form:
         return Form(self.x.shape[1:], self.x.dtype, self.y.shape[1:], self.y.dtype)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.x, self.y, self.index, self.offsets
 
     def scaled(self, scaling: Scaling, known: Known) -> Source:
         return replace(self, x=_once(self.x, scaling, known))

@@ -120,7 +120,7 @@ def _seeded(key: Key) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key.seed)
         random.seed(key.seed)
-        np.random.seed(key.seed % 2**32)  # noqa: NPY002
+        np.random.set_state(np.random.RandomState(key.seed % 2**32).get_state())  # noqa: NPY002
         try:
             yield
         finally:
