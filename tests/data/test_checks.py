@@ -8,10 +8,11 @@ import torch
 from torch.utils.data import TensorDataset
 
 import parley as pl
-from parley.core.errors import InputError
+from parley.core.errors import InputError, ParleyError
 from parley.data import ClientData, DataInfo, Dataset, Federation
 from parley.data.sources import InMemory
 from parley.data.tokens import IGNORE
+from parley.engine.settings import Faults
 from parley.models.dense import Linear
 
 CLASSES = DataInfo("toy", (2,), 3, "classification")
@@ -40,8 +41,8 @@ def test_another_form_is_refused_wherever_clients_come_from(name, informed):
         odd, match = ClientData(odd.x, odd.y / 2), "client 'odd': .* some are not whole"
     with pytest.raises(InputError, match=match):
         Federation.from_arrays({"ok": client(), "odd": odd}, info=info)
+    sets = {"ok": TensorDataset(client().x, client().y), "odd": TensorDataset(odd.x, odd.y)}
     with pytest.raises(InputError, match=match):
-        sets = {"ok": TensorDataset(client().x, client().y), "odd": TensorDataset(odd.x, odd.y)}
         Federation.from_datasets(sets, info=info)
 
 
@@ -59,11 +60,10 @@ def test_clients_made_on_demand_are_checked_when_they_are_loaded(name):
         direct.client("odd")
 
 
-def test_stacked_training_stops_instead_of_reading_what_happens_to_be_in_memory():
-    made = {"a": client(), "b": client(3)}
-    with pytest.raises(InputError, match="client 'b'"):
-        federation = Federation.from_arrays(made)
-        pl.train(pl.FedAvg(), federation, model=Linear(), rounds=2, runtime="stacked")
+def test_training_never_sees_samples_of_another_width():
+    made = Federation.from_function(3, lambda i: client(3 if i == 1 else 2), 3, info=CLASSES)
+    with pytest.raises(ParleyError, match=r"client '1'|quorum|answered"):
+        pl.train(pl.FedAvg(), made, model=Linear(), rounds=1, runtime="stacked", faults=Faults(quorum=1.0))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,9 @@ def test_bad_values_are_named_with_client_and_place(x, y, match):
     with pytest.raises(InputError, match=f"client 'odd' has {match}"):
         Federation.from_arrays({"ok": client(), "odd": odd}, info=CLASSES)
     with pytest.raises(InputError, match=f"client '1' of 'toy' has {match}"):
-        Federation.from_function(2, lambda i: odd if i else client(), lambda i: len(odd) if i else 3, info=CLASSES).client("1")
+        Federation.from_function(
+            2, lambda i: odd if i else client(), lambda i: len(odd) if i else 3, info=CLASSES
+        ).client("1")
     with pytest.raises(InputError, match=f"the test set.* has {match}"):
         Federation.from_arrays({"ok": client()}, test=odd, info=CLASSES)
     with pytest.raises(InputError, match=f"'toy' has {match}"):

@@ -178,7 +178,9 @@ def test_from_function_checks_what_it_is_given():
 
 def test_from_arrays_infers_kind_and_classes():
     x = np.ones((4, 2))
-    labels = Federation.from_arrays({"a": (x, np.array([0, 1, 2, 1])), "b": (torch.ones(2, 2).double(), torch.tensor([4, 0]))})
+    labels = Federation.from_arrays(
+        {"a": (x, np.array([0, 1, 2, 1])), "b": (torch.ones(2, 2).double(), torch.tensor([4, 0]))}
+    )
     assert labels.info == DataInfo("arrays", (2,), 5, "classification")
     assert labels.client("a").x.dtype == torch.float64
     assert labels.client("a").y.dtype == torch.int64
@@ -205,7 +207,10 @@ def test_from_arrays_holds_out_per_client_and_keeps_a_training_sample():
     [
         ({}, "no clients"),
         ({"a": (np.zeros((0, 1)), np.zeros(0, int))}, "'a' has no samples"),
-        ({"a": (np.zeros((1, 1)), [0]), "b": (np.zeros((1, 2)), [0])}, r"client 'b' has inputs of shape \(2,\) and float64, but .* shape \(1,\)"),
+        (
+            {"a": (np.zeros((1, 1)), [0]), "b": (np.zeros((1, 2)), [0])},
+            r"client 'b' has inputs of shape \(2,\) and float64, but .* shape \(1,\)",
+        ),
         ({"a": (np.zeros((1, 1)), [-1])}, r"client 'a' has the label -1 at y\[0\], outside 0"),
         ({"a": (np.array([["x"]]), [0])}, "must be numbers"),
     ],

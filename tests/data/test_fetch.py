@@ -44,7 +44,13 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-FILES = {"good": BODY, "damaged": BODY[:-1] + b"!", "endless": BODY * 3, "tar": tar_of({"in/a.bin": b"aa", "../evil": b"x"}), "zip": zip_of({"in/a.bin": b"aa"})}
+FILES = {
+    "good": BODY,
+    "damaged": BODY[:-1] + b"!",
+    "endless": BODY * 3,
+    "tar": tar_of({"in/a.bin": b"aa", "../evil": b"x"}),
+    "zip": zip_of({"in/a.bin": b"aa"}),
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -131,7 +137,7 @@ def test_a_damaged_mirror_is_passed_over(cache, url, server):
 
 def test_a_download_that_does_not_end_is_given_up(cache, url):
     seen = []
-    with pytest.raises(InputError, match="more than .* bytes came"):
+    with pytest.raises(InputError, match=r"more than .* bytes came"):
         fetch_files((remote(url, "endless"),), lambda *args: seen.append(args))
     assert max(done for _, done, _ in seen) < 3_000_000
     assert not leftovers(cache)

@@ -30,8 +30,8 @@ def parsed(title: str, kind: str) -> Iterator[None]:
         yield
     except ParleyError:
         raise
-    except OSError as error:
-        raise InputError(f"{title} cannot be read: {error.strerror or shown(error)}.") from None
     except Exception as error:  # parsers raise what they like on damaged bytes
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"{title} cannot be read: {error.strerror}.") from None
         reason = shown(str(error).strip().split("\n")[0].rstrip(".")) or type(error).__name__
         raise InputError(f"{title} is not a usable {kind} file ({reason}).") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.core.inputs import shown
-from parley.data.convert import Precision
+from parley.data.convert import Precision, float_type
 from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
@@ -194,6 +194,7 @@ def finite(
     x: NDArray[np.float64], names: Sequence[str], title: str, row: Callable[[int], str], precision: Precision
 ) -> NDArray[Any]:
     """The numbers in this precision, if there all of them are finite."""
+    float_type(precision)  # refuses others
     with np.errstate(over="ignore"):
         numbers = x.astype(precision)
     if not np.isfinite(numbers).all():
