@@ -40,7 +40,8 @@ VALID = {
 }
 PIECES = [
     b"", b"\0", b"nan", b"inf", b"-1", b'"', b",", b"\n", b"\r", b"1e400", b"\xff\xfe", b"x", b"-", b"9" * 30,
-    b"\x1b[2J", b"(", b"}", b"99999", b"\xef\xbb\xbf", b"PK\x01\x02", b"PK\x05\x06", b"'shape': (", b"<f8", b"|O", b"F64", b"[-1]",
+    b"\x1b[2J", b"(", b"}", b"99999", b"\xef\xbb\xbf", b"PK\x01\x02", b"PK\x05\x06", b"'shape': (", b"<f8", b"|O",
+    b"F64", b"[-1]",
 ]  # fmt: skip
 mutation = st.tuples(
     st.floats(0, 1, exclude_max=True), st.integers(0, 12), st.sampled_from(PIECES) | st.binary(max_size=6)
