@@ -20,6 +20,8 @@ from parley.advise.gain_folds import Deal, Setup, looked_at, make_measure, score
 from parley.advise.gain_stop import by_curves, linear_rule
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.data import ClientData, DataInfo
+from parley.data.sources import InMemory
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.models.dense import Linear, Mlp
 from parley.study.train import make_task
@@ -362,6 +364,7 @@ def test_bad_input(change: dict, sentence: str) -> None:
 def test_numbers_that_are_none_are_named() -> None:
     x, y = np.ones((5, 2), dtype=np.float32), np.ones(5, dtype=np.float32)
     y[3] = np.nan
-    own = pl.Federation.from_arrays({"good": (x, np.ones(5, dtype=np.float32)), "bad": (x, y)})
+    clients = [ClientData(torch.from_numpy(x), torch.from_numpy(each)) for each in (np.ones(5, dtype=np.float32), y)]
+    own = pl.Federation(DataInfo("own", (2,), 1, "regression"), ("good", "bad"), InMemory(tuple(clients)))
     with pytest.raises(InputError, match="client 'bad' has NaN or infinite targets"):
         gain(pl.FedAvg(), own, model=Linear(), rounds=1)
