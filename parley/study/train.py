@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,6 +31,7 @@ from parley.models.spec import ModelSpec, build_module
 from parley.runtimes import Job, open_runtime
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
+from parley.store.secret import keep_secret, secret_root
 
 if TYPE_CHECKING:
     from parley.study.study import Study
@@ -86,7 +86,7 @@ def train(
     if sampling.size is not None and sampling.size > len(federation):
         raise InputError(f"cohort.size is {sampling.size}, but the federation has only {len(federation)} clients.")
     key = Key(seed)
-    job = Job(algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16))
+    job = Job(algorithm, task, federation, Channels.of(algorithm, channels), secret_root(store, resume, secret))
     with ExitStack() as stack:
         run = Run(algorithm, task, federation, algorithm.init(task, key.fold("init")), name=name)
         seen = rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
@@ -101,6 +101,8 @@ def train(
             kept.claim(run.id, None if new else config)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, checkpoint)
+            keep_secret(kept.folder(run.id), job.secrets)
+            opened.folder = kept.folder(run.id) / "nodes"
         elif resume is not None:
             raise InputError("resume needs the store in which the run is kept.")
         memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
