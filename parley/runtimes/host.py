@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
@@ -72,7 +74,9 @@ def _asked(job: Job, folder: str, recipient: str, deadline: float | None, data: 
             answer = reading.recv_bytes() if ready else None
         except (EOFError, OSError):
             answer = b""
-        if not answer:
+        if answer:
+            _learn(reading)
+        else:
             os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if answer:
@@ -81,9 +85,17 @@ def _asked(job: Job, folder: str, recipient: str, deadline: float | None, data: 
     return failure(Failure(recipient, late))
 
 
+def _learn(reading: Connection) -> None:
+    """Import what the node had to import, so that the next one need not."""
+    with suppress(EOFError, OSError):
+        for name in reading.recv_bytes().decode().split():
+            with suppress(Exception):
+                import_module(name)
+
+
 def _be_node(job: Job, folder: Path, recipient: str, data: bytes, line: Connection) -> None:
     """Answer one message and end, whatever happens."""
-    status = 1
+    status, known = 1, set(sys.modules)
     try:
         end_with_parent()
         try:
@@ -91,6 +103,7 @@ def _be_node(job: Job, folder: Path, recipient: str, data: bytes, line: Connecti
         except (ParleyError, OSError) as error:
             answer = failure(Failure(recipient, f"cannot work: {describe(error)}"))
         line.send_bytes(answer)
+        line.send_bytes(" ".join(name for name in sys.modules if name not in known).encode())
         status = 0
     except BaseException:
         traceback.print_exc()
