@@ -20,8 +20,8 @@ Part = Tree | Tensor | Scalar
 class Payload:
     """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `payload["group"]`.
 
-    The tensors are in the order of their names, so that what is computed from all of them (a norm, one long vector) does
-    not depend on whether they have travelled or were on disk.
+    The tensors are in the order of their names, so that what is computed from all of them (a norm, one long vector)
+    does not depend on whether they have travelled or were on disk.
     """
 
     tensors: Tree = field(default_factory=dict)

@@ -146,8 +146,8 @@ class Round:
         memory = self.remembered.get(name) or self.memories[name]
         if version_held(memory) is not None and not self.runtime.holds_memories:
             raise UnsupportedError(
-                f'the memories of this run are on the disks of its nodes, not here; resume it with runtime = "wire", not '
-                f"'{self.runtime.name}'."
+                "the memories of this run are on the disks of its nodes, where the runtime "
+                f"'{self.runtime.name}' cannot read them; resume it with runtime = \"wire\"."
             )
         secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
         context = Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)

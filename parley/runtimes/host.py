@@ -40,11 +40,11 @@ def main() -> None:
         try:
             item = line.recv()
             if isinstance(item, bytes):  # the job of the runtime that uses us from now on
-                job, answer = _loaded(item)
+                job, said = _loaded(item)
+                line.send(said)
             else:
                 assert job is not None
-                answer = _asked(job, *item, line)
-            line.send(answer)
+                line.send(_asked(line, job, *item))
         except (EOFError, OSError):
             os._exit(0)
 
@@ -56,7 +56,7 @@ def _loaded(data: bytes) -> tuple[Job | None, str]:
         return None, describe(error)
 
 
-def _asked(job: Job, folder: str, recipient: str, deadline: float | None, data: bytes, line: Connection) -> bytes:
+def _asked(line: Connection, job: Job, folder: str, recipient: str, deadline: float | None, data: bytes) -> bytes:
     """The answer of the node in this folder, or why there is none."""
     reading, writing = Pipe(duplex=False)
     child = os.fork()

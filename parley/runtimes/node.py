@@ -159,12 +159,11 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
         if before[: len(digest)] != digest:
             raise WireError("it was asked this before, with another message.")
         return before[len(digest) :]
-    place = (envelope.round, envelope.asked, envelope.exchange)
-    context = Context(
-        node.recipient, envelope.round, envelope.asked, envelope.exchange, Key(digest=bytes.fromhex(envelope.round_key)),
-        Secrets(node.job.secrets, place),
-    )  # fmt: skip
-    received = decode(message)
+    number, asked, exchange = envelope.round, envelope.asked, envelope.exchange
+    key = Key(digest=bytes.fromhex(envelope.round_key))
+    secrets = Secrets(node.job.secrets, (number, asked, exchange))
+    context = Context(node.recipient, number, asked, exchange, key, secrets)
+    received = decode(message, Message)
     memory = _memory(node, envelope.version)
     if memory is None:
         return _lost(node, envelope.version)
@@ -194,7 +193,7 @@ def _evaluated(node: Node, head: Mapping[str, Any], model: bytes) -> bytes:
     memory = _memory(node, asked["version"])
     if memory is None:
         return _lost(node, asked["version"])
-    call = EvaluationCall(decode(model), memory, node.recipient, asked["start"], asked["stop"], asked["batch"])
+    call = EvaluationCall(decode(model, Message), memory, node.recipient, asked["start"], asked["stop"], asked["batch"])
     score = evaluate(node.job, call)
     if isinstance(score, Failure):
         return failure(score)

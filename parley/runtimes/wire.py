@@ -29,7 +29,7 @@ from parley.algorithms.base.protocol import Reply
 from parley.core.context import own_root
 from parley.core.errors import ParleyError, UnsupportedError, WireError
 from parley.core.failure import Failure
-from parley.core.message import Memory
+from parley.core.message import Memory, Message
 from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.data.sources import InMemory
@@ -38,9 +38,7 @@ from parley.runtimes.frame import unpack
 from parley.runtimes.host import MAIN, READY
 from parley.runtimes.node import Envelope, call_frame, create, evaluation_frame
 from parley.runtimes.processes import search_path, spawn
-from parley.runtimes.protocol import (
-    Answer, Call, EvaluationCall, Job, Score, Stamp, held, runtimes, version_held,
-)  # fmt: skip
+from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, held, runtimes, version_held
 
 
 @dataclass
@@ -205,7 +203,7 @@ def _packed(job: Job) -> bytes:
     """What all nodes may know: the method and the task, no data and no secrets."""
     nobody = Federation(job.task.info, ("nobody",), InMemory(()))
     try:
-        return cloudpickle.dumps(replace(job, federation=nobody, secrets=b""))
+        return bytes(cloudpickle.dumps(replace(job, federation=nobody, secrets=b"")))
     except Exception as error:  # whatever the user's own objects raise
         raise UnsupportedError(
             f'the algorithm or the model cannot be sent to nodes ({describe(error)}); use "inline".'
@@ -231,7 +229,7 @@ def _answer(recipient: str, data: bytes | Failure) -> Answer:
     if isinstance(head, Failure):
         return head
     try:
-        message, observed = (decode(part) for part in parts)
+        message, observed = (decode(part, Message) for part in parts)
     except (WireError, ValueError) as error:
         return Failure(recipient, f"sent bytes that are no reply: {error}")
     version = head.get("version")

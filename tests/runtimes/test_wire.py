@@ -248,7 +248,7 @@ class TwoQuestions(Algorithm):
         return Reply(Message.of(of={"rows": spread}, rounds=memory.number("done")))
 
 
-def test_two_questions_of_a_round_share_a_subsample_and_a_memory(points, same):
+def test_two_questions_of_a_round_share_a_subsample_and_a_memory(points):
     method = TwoQuestions()
     method.fails = "c/2"
     runs = both(method, points, rounds=4, cohort=None, evaluation=UNSEEN, faults=Faults())
@@ -258,7 +258,6 @@ def test_two_questions_of_a_round_share_a_subsample_and_a_memory(points, same):
     assert torch.equal(runs[0].state.tensor("total"), runs[1].state.tensor("total"))
     assert runs[0].memory("c/1").number("done") == 4
     assert runs[0].memory("c/2").number("done") == 3  # nothing of the round in which it failed
-    assert not same or runs[0].state.tensors.keys() == runs[1].state.tensors.keys()
 
 
 def test_who_failed_is_not_asked_again_in_the_round(points):
@@ -389,7 +388,14 @@ class Dies(FedAvg):
 
 def test_a_node_that_dies_or_hangs_is_left_out(points):
     run = train(
-        Dies(), points, model=mlp(2), rounds=1, evaluation=UNSEEN, runtime="wire", workers=1, faults=Faults(deadline=3.0)
+        Dies(),
+        points,
+        model=mlp(2),
+        rounds=1,
+        evaluation=UNSEEN,
+        runtime="wire",
+        workers=1,
+        faults=Faults(deadline=3.0),
     )
     assert {f.client: f.reason for f in run.records[0].failures} == {
         "c/1": "its process died (exit code -9).",
@@ -435,7 +441,10 @@ def test_a_resumed_run_finds_its_nodes_again(points, tmp_path, same):
 def test_a_run_goes_on_only_where_its_memories_are(points, tmp_path):
     method, store = Scaffold(lr=0.05), tmp_path / "runs.db"
     more = {"model": mlp(4), "store": store, "evaluation": UNSEEN, "workers": 1}
-    for first, then, says in (("wire", "inline", 'resume it with runtime = "wire"'), ("inline", "wire", "the server's")):
+    for first, then, says in (
+        ("wire", "inline", 'resume it with runtime = "wire"'),
+        ("inline", "wire", "the server's"),
+    ):
         run = train(method, points, rounds=1, runtime=first, **more)
         with pytest.raises(UnsupportedError, match=says):
             train(method, points, rounds=2, runtime=then, resume=run.id, **more)
@@ -454,9 +463,7 @@ from parley.study.train import train
 
 class Killed(Scaffold):
     def aggregate(self, task, state, replies, number, key):
-        flag = Path(sys.argv[1]) / "killed"
-        if number == 4 and len(sys.argv) > 2 and not flag.exists():
-            flag.touch()
+        if number == 4 and __name__ == "__main__":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().aggregate(task, state, replies, number, key)
 
