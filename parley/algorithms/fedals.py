@@ -186,9 +186,8 @@ class FedALS(LocalSGD):
         kept = {"model": parameters_of(y, rest), "start": parameters_of(start, rest)}
         if self.variates:
             # How far each part has come since its last average, in units of gradients.
-            steps = {
-                p.label: local.step_sum + (0 if p.parameters[0] in received else memory["steps"][p.label]) for p in parts
-            }  # fmt: skip
+            before = {p.label: 0 if p.parameters[0] in received else memory["steps"][p.label] for p in parts}
+            steps = {label: local.step_sum + taken for label, taken in before.items()}
             mean = {n: v for p in due for n, v in scale(parameters_of(sent["update"], [p]), 1 / steps[p.label]).items()}
             sent["c"] = {name: gradient - c[name] for name, gradient in mean.items()}
             kept |= {"c_i": c_i | add(parameters_of(c_i, due), sent["c"]), "c": parameters_of(c, rest)}

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.algorithms.base.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -70,12 +70,12 @@ class Problem:
 
     def run(
         self, algorithm: Algorithm, rounds: int, runtime: str = "inline", cohort: Sampling | None = None,
-        faults: Faults | None = None, listeners: tuple[Listener, ...] = (),
+        faults: Faults | None = None, listeners: tuple[Listener, ...] = (), seed: int = 0,
     ) -> Run:  # fmt: skip
         """Train with the engine itself."""
         return train(
             algorithm, self.federation(), model=TwoParts(self.start, self.phi), rounds=rounds, loss="half-squares",
-            cohort=cohort, runtime=runtime, faults=faults, listeners=listeners,
+            cohort=cohort, runtime=runtime, faults=faults, listeners=listeners, seed=seed,
         )  # fmt: skip
 
     def alone(self, client: int = 0) -> Problem:
@@ -91,8 +91,7 @@ class Problem:
 
 def weights_of(run: Run) -> Array:
     """The reported model as one vector, [d]."""
-    assert isinstance(run.algorithm, Method)
-    weights = run.algorithm.weights(run.task, run.state)
+    weights = run.algorithm.weights(run.task, run.model())
     assert weights is not None
     return flat(weights)
 
