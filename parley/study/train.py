@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
+from parley.store.secret import keep_secret, secret_root
 from parley.study.description import Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
 from parley.study.task import make_task, pool, prepared
@@ -97,12 +97,12 @@ def train(
     _check_workers(study.workers)
     with ExitStack() as stack:
         heard = [*listeners, *_named(study), *_progress(progress)]
-        plan = _plan(study, heard, secret or secrets.token_bytes(16))
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
         config = study.stored() if kept is not None else {}
         found = _found(kept, study, resume, config) if kept is not None and resume else None
+        plan = _plan(study, heard, secret_root(kept, found, secret))
         opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
         stack.callback(opened.close)
         run = plan.run
@@ -113,6 +113,8 @@ def train(
             kept.claim(run.id, None if found is None else config)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, study.checkpoint)
+            keep_secret(kept.folder(run.id), plan.job.secrets)
+            opened.folder = kept.folder(run.id) / "nodes"
         memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
         failing = stack.enter_context(ExitStack())
         failing.callback(memories.close)
