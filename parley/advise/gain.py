@@ -25,7 +25,6 @@ from parley.advise.gain_local import OwnModel, local_losses, stages
 from parley.advise.gain_result import ClientGain, Decision, Gains
 from parley.advise.gain_stop import by_curves
 from parley.algorithms import Algorithm, algorithms
-from parley.algorithms.base.protocol import Method
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.data import Federation
@@ -232,7 +231,7 @@ def _checked(
 ) -> str:  # fmt: skip
     """The measure's name, after everything else was looked at."""
     method, task = setup.algorithm, setup.task
-    if isinstance(method, Method) and method.personal:
+    if method.personal:
         raise InputError(
             f"the algorithm {_name(method)} keeps a model per client and has none of the server's, so there is no "
             f"federated model to judge; choose another."

@@ -195,8 +195,7 @@ class FedALS(LocalSGD):
             kept["steps"] = {part.label: steps[part.label] for part in rest}
         sent["buffers"] = buffers_of(local.buffers, send) if task.sent_buffers else {}
         kept["buffers"] = buffers_of(local.buffers, rest) if task.sent_buffers else local.buffers
-        state = local.trained.optimizer.parts() if self.keep else {}
-        return Reply(Message.of(**sent), Memory.of(**kept, **state), local.observed)
+        return Reply(Message.of(**sent), Memory.of(**kept, **local.kept), local.observed)
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form:
         parts = self.parts(task)

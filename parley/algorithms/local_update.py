@@ -60,8 +60,12 @@ class LocalUpdate(LocalSGD, OneExchange):
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
             raise InputError('form = "delta" needs lr > 0 and theta = "all"; use form = "gradients".')
 
+    def start(self, task: Task) -> Tree:
+        """What the server's model is before the first round: all parameters, or those that clients share."""
+        return task.initial()
+
     def init(self, task: Task, key: Key) -> State:
-        x = task.initial()
+        x = self.start(task)
         buffers = task.initial_buffers() if task.sent_buffers else {}
         return State.of(model=x, buffers=buffers, **_named(self.server.start(x)))
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.algorithms.base.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -91,8 +91,7 @@ class Problem:
 
 def weights_of(run: Run) -> Array:
     """The reported model as one vector, [d]."""
-    assert isinstance(run.algorithm, Method)
-    weights = run.algorithm.weights(run.task, run.state)
+    weights = run.algorithm.weights(run.task, run.model())
     assert weights is not None
     return flat(weights)
 

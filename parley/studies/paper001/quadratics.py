@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.algorithms.base.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -87,8 +87,7 @@ class _Path(Listener):
 
     def _note(self) -> None:
         method = self._run.algorithm
-        assert isinstance(method, Method)
-        weights = method.weights(self._run.task, self._run.state)
+        weights = method.weights(self._run.task, self._run.model())
         assert weights is not None
         self.points.append(np.concatenate([value.numpy().ravel() for value in weights.values()]))
 
