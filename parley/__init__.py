@@ -28,15 +28,27 @@ _NAMES = {
         "MetaMinibatchProx", "Reptile",
     ),
     "parley.algorithms.baselines": ("Centralised", "LocalOnly", "Lookahead", "MinibatchSGD"),
+    "parley.algorithms.base.local_sgd": ("Local", "LocalSGD"),
+    "parley.algorithms.base.parts": ("body_and_head", "buffers_of", "parameters_of"),
     "parley.algorithms.datashare": ("DataShare",),
+    "parley.algorithms.ditto": ("Ditto",),
+    "parley.algorithms.ema": ("EMA",),
     "parley.algorithms.fedals": ("FedALS", "FedALSScaffold"),
+    "parley.algorithms.fedbabu": ("FedBABU",),
     "parley.algorithms.feddyn": ("FedDyn",),
     "parley.algorithms.fednova": ("FedNova",),
+    "parley.algorithms.fedrep": ("FedRep",),
+    "parley.algorithms.moon": ("MOON",),
     "parley.algorithms.kernel": ("KernelFedAvg", "KernelFedProx"),
     "parley.algorithms.kernel_features": ("FeatureFedAvg", "FeatureFedProx"),
     "parley.algorithms.scaffold": ("Scaffold",),
     "parley.algorithms.base.server": ("Adagrad", "Adam", "Descent", "HeavyBall", "Nesterov", "Yogi"),
     "parley.core.errors": ("InputError", "ParleyError", "QuorumError", "UnsupportedError", "WireError"),
+    "parley.channels.clip": ("clip",),
+    "parley.core": ("tree",),
+    "parley.learn": ("transforms",),
+    "parley.channels.top_k": ("top_k",),
+    "parley.core.form": ("Form",),
     "parley.core.key": ("Key",),
     "parley.core.message": ("Memory", "Message", "State"),
     "parley.data": (
@@ -50,7 +62,10 @@ _NAMES = {
     "parley.engine.settings": ("Evaluation", "Faults", "Sampling"),
     "parley.store.runs": ("RunStore",),
     "parley.study.train": ("train", "train_study"),
+    "parley.learn.batches": ("Work",),
+    "parley.learn.optimizers": ("LocalOptimizer",),
     "parley.learn.task": ("Task",),
+    "parley.learn.transforms": ("GradientTransform",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -59,7 +74,8 @@ __all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+        home = import_module(_HOME[name])
+        value = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
     elif name in _ROOMS:
         value = import_module(f"parley.{name}")
     else:

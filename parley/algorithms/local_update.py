@@ -12,7 +12,7 @@ stands on its own and gamma = 0 makes sense (FedSGD).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from parley.algorithms.base.local_sgd import Local, LocalSGD
 from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
@@ -33,6 +33,9 @@ _SLOT = "server-"
 @dataclass(frozen=True)
 class LocalUpdate(LocalSGD, OneExchange):
     """The whole family: any Theta, alpha, gamma and server optimizer."""
+
+    forms: ClassVar[tuple[str, ...]] = ("gradients", "delta")
+    """What of its steps a client may send; some methods are defined by the change of the model alone."""
 
     lr: float = 0.1
     """Local step size (gamma); 0 is allowed in the form "gradients"."""
@@ -55,6 +58,8 @@ class LocalUpdate(LocalSGD, OneExchange):
                 raise InputError("theta must be a list of numbers that are not negative and not all zero.")
             if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
                 raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
+        if self.form not in self.forms:
+            raise InputError(f'{self.title} sends the change of the model; leave form = "delta".')
         if self.form == "gradients" and not self.local_optimizer().plain:
             raise InputError('form = "gradients" is defined for plain local SGD; use form = "delta".')
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
@@ -66,7 +71,8 @@ class LocalUpdate(LocalSGD, OneExchange):
 
     def init(self, task: Task, key: Key) -> State:
         x = self.start(task)
-        buffers = task.initial_buffers() if task.sent_buffers else {}
+        travelling = self.sent_buffers(task)
+        buffers = {name: value for name, value in task.initial_buffers().items() if name in travelling}
         return State.of(model=x, buffers=buffers, **_named(self.server.start(x)))
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from parley.algorithms import Algorithm, algorithms
 from parley.algorithms.base.server import ServerOptimizer, server_optimizers
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, settings_of, type_text
@@ -25,6 +26,7 @@ from parley.theory.kernel.registry import kernels
 T = TypeVar("T")
 
 NESTED: dict[Any, Registry[Any]] = {
+    Algorithm: algorithms,
     ServerOptimizer: server_optimizers,
     Schedule: schedules,
     Kernel: kernels,

@@ -151,20 +151,25 @@ class LocalSGD(Algorithm):
     def reply(
         self, task: Task, local: Local, send: Mapping[str, Part], keep: Mapping[str, Part] | None = None
     ) -> Reply:
-        """Sends and keeps; statistics go where the task's policy says, the optimizer's state is kept if it runs on."""
-        sent, kept = dict(send), dict(keep or {})
-        if local.buffers:
-            (sent if task.buffers == "average" else kept)["buffers"] = local.buffers
-        kept |= local.kept
+        """Sends and keeps; statistics travel or stay (`sent_buffers`), the optimizer's state is kept if it runs on."""
+        travelling = self.sent_buffers(task)
+        sent = dict(send) | {"buffers": {n: b for n, b in local.buffers.items() if n in travelling}}
+        kept = dict(keep or {}) | local.kept
+        if own := {n: b for n, b in local.buffers.items() if n not in travelling}:
+            kept["buffers"] = own
         return Reply(Message.of(**sent), Memory.of(**kept) if kept else None, local.observed)
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return Form.of(**self.sends(task), buffers=task.sent_buffers) if asked == "client" else None
+        return Form.of(**self.sends(task), buffers=self.sent_buffers(task)) if asked == "client" else None
 
     def sends(self, task: Task) -> dict[str, Any]:
         """The form of what `client` sends besides buffers."""
         return {"update": task.form}
 
+    def sent_buffers(self, task: Task) -> Form:
+        """The form of the statistics that travel: by the task's policy, all or none."""
+        return task.sent_buffers
+
     def folded_buffers(self, task: Task, state: State, replies: Replies) -> Tree:
         """The server's statistics after a round."""
-        return replies.average("buffers") if task.sent_buffers else state.get("buffers")
+        return replies.average("buffers") if self.sent_buffers(task) else state.get("buffers")

@@ -59,6 +59,18 @@ def by_layers(module: nn.Module, count: int | None, period: int) -> tuple[Part, 
     return _grouped(module, found, lambda name: ("phi", period) if name in names else ("h", 1))
 
 
+@lru_cache(maxsize=16)
+def body_and_head(module: nn.Module, count: int | None) -> tuple[Part, Part]:
+    """The first `count` layers, by default all but the last, and the others; there must be some of both."""
+    parts = {part.label: part for part in by_layers(module, count, 1)}
+    if len(parts) < 2:
+        raise InputError(
+            f"a body and a head need at least one layer each, and the model has {len(layers(module))}: choose another "
+            "model, or set layers."
+        )
+    return parts["phi"], parts["h"]
+
+
 def each_layer(module: nn.Module) -> tuple[Part, ...]:
     """Every layer a part."""
     found = layers(module)
