@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from parley.algorithms.base.parts import Part, body_and_head, parameters_of
 from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
@@ -37,8 +37,6 @@ class FedBABU(FedAvg):
     Without `personalise_after` the model that is evaluated is the server's, body and random head. With it, it is each
     client's: train for one round more than that, or for a few more where clients may drop out.
     """
-
-    forms: ClassVar[tuple[str, ...]] = ("delta",)
 
     layers: int | None = None
     """The first so many layers are the body; by default all but the last."""

@@ -11,7 +11,7 @@ objective sum_i w_i min_h f_i(phi, h), its eq. (1); with more, it drifts off lik
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from parley.algorithms.base.parts import Part, body_and_head, buffers_of, parameters_of
 from parley.algorithms.base.protocol import Contexts, Reply, algorithm
@@ -32,8 +32,6 @@ class FedRep(FedAvg):
     Steps, epochs and alpha are those of the representation. The heads, with the statistics in them, never travel; a
     client that has not trained yet has the head that the model begins with.
     """
-
-    forms: ClassVar[tuple[str, ...]] = ("delta",)
 
     layers: int | None = None
     """The first so many layers are the representation; by default all but the last."""

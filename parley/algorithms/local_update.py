@@ -12,7 +12,7 @@ stands on its own and gamma = 0 makes sense (FedSGD).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from parley.algorithms.base.local_sgd import Local, LocalSGD
 from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
@@ -33,9 +33,6 @@ _SLOT = "server-"
 @dataclass(frozen=True)
 class LocalUpdate(LocalSGD, OneExchange):
     """The whole family: any Theta, alpha, gamma and server optimizer."""
-
-    forms: ClassVar[tuple[str, ...]] = ("gradients", "delta")
-    """What of its steps a client may send; some methods are defined by the change of the model alone."""
 
     lr: float = 0.1
     """Local step size (gamma); 0 is allowed in the form "gradients"."""
@@ -58,8 +55,6 @@ class LocalUpdate(LocalSGD, OneExchange):
                 raise InputError("theta must be a list of numbers that are not negative and not all zero.")
             if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
                 raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
-        if self.form not in self.forms:
-            raise InputError(f'{self.title} sends the change of the model; leave form = "delta".')
         if self.form == "gradients" and not self.local_optimizer().plain:
             raise InputError('form = "gradients" is defined for plain local SGD; use form = "delta".')
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
@@ -118,6 +113,11 @@ class FedAvg(LocalUpdate):
 
     form: Literal["gradients", "delta"] = "delta"
     """Send the change of the model; a server step of 1 is plain averaging."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form != "delta" and type(self).client is not LocalUpdate.client:
+            raise InputError(f'{self.title} is defined by the change of the model; leave form = "delta".')
 
 
 @algorithm("reptile")

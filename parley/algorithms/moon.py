@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,8 +37,6 @@ class MOON(FedAvg):
 
     mu = 0 is FedAvg. A step takes four forward passes; clients are trained one by one, not in stacks.
     """
-
-    forms: ClassVar[tuple[str, ...]] = ("delta",)
 
     mu: float = 1.0
     """Weight of the contrastive loss; the paper chooses from 0.1, 1, 5 and 10."""

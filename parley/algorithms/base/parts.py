@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 from torch import nn
 
 from parley.core.errors import InputError
-from parley.core.message import Message
 from parley.core.tree import Tree
 from parley.models.layers import Layer, layers
 
@@ -139,11 +138,3 @@ def merged(names: Iterable[str], memory: Tree, received: Tree) -> Tree:
     if missing is not None:
         raise InputError(f"this client has lost its part of the model with '{missing}'; it can go on after an average.")
     return {name: tree[name] for name in names}
-
-
-def listed(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def numbers(message: Message, name: str) -> list[int]:
-    return [int(number) for number in str(message.scalars[name]).split(",") if number]
