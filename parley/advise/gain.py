@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -183,7 +184,7 @@ def _trained(
 
 def _own_methods(algorithm: Algorithm, rates: Sequence[float] | None) -> list[OwnModel]:
     """Local training as the algorithm does it, by plain SGD, with each of the rates."""
-    work = {name: getattr(algorithm, name, None) for name in ("steps", "epochs")}
+    work: dict[str, Any] = {name: getattr(algorithm, name, None) for name in ("steps", "epochs")}
     batch, lr = getattr(algorithm, "batch", 32), getattr(algorithm, "lr", 0.0)
     plain = getattr(algorithm, "optimizer", "sgd") == "sgd" and isinstance(lr, float) and lr > 0
     if not plain:

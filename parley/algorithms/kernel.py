@@ -15,9 +15,9 @@ FedProx starts each proximal step from the latest iterate (Section 7.1). All of 
 float32.
 
 This form REVEALS THE DATA TO THE SERVER: f cannot be evaluated without the points, so it learns all inputs, and it can
-solve c_i = eta/n_i P_ii (y_i - f) for the targets. Clients learn nothing of each other but f at their own points, unless they
-are asked to evaluate f on held-out samples, for which they need the function and hence all points. Use it where
-the server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
+solve c_i = eta/n_i P_ii (y_i - f) for the targets. Clients learn nothing of each other but f at their own points,
+unless they are asked to evaluate f on held-out samples: for that they need the function, hence all points. Use it where the
+server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
 """
 
 from __future__ import annotations

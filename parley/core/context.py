@@ -57,6 +57,11 @@ class Context:
     secrets: Secrets
     """The recipient's own randomness, at this place in the run."""
 
+    @classmethod
+    def alone(cls, key: Key, id: str = "client", round: int = 1) -> Context:
+        """For calling a client's function by hand."""
+        return cls(id, round, "client", 0, key, Secrets(bytes(16), (), id))
+
     @property
     def key(self) -> Key:
         """For random numbers: another one for every recipient, round, function and exchange."""

@@ -1,8 +1,8 @@
 """What is measured, on which model and which samples (see `settings.Evaluation`).
 
 Evaluation is an exchange of the engine's own: clients receive the model (`Algorithm.model`) and answer with numbers.
-The central test set is the server's; there, clients' own models are tried in a simulation only. Samples are evaluated in
-fixed chunks whose sums are added in order, so every runtime gives the same numbers.
+The central test set is the server's; there, clients' own models are tried in a simulation only. Samples are evaluated
+in fixed chunks whose sums are added in order, so every runtime gives the same numbers.
 """
 
 from __future__ import annotations

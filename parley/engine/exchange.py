@@ -108,7 +108,8 @@ class Round:
             if answer.observed:
                 self.observed[name] = answer.observed
         if clients:
-            self._check_quorum(len(received), len(clients))
+            self._asked |= clients.keys()
+            self._check_quorum()
         for listener in self.listeners:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
         return Replies(received, self.cohort.shares([i for i in self.cohort.ids if i in received]))
@@ -167,10 +168,13 @@ class Round:
             self.memories.forget(failure.client)
         self.failures[failure.client] = failure
 
-    def _check_quorum(self, answered: int, asked: int) -> None:
-        if answered < self.faults.quorum * asked:
-            raise QuorumError(self._too_few(answered, asked))
-        if not answered:
+    def _check_quorum(self) -> None:
+        """Of the cohort and whoever else was asked in this round, enough must still be there."""
+        asked = len(self._asked)
+        there = sum(1 for client in self._asked if client not in self.failures)
+        if there < self.faults.quorum * asked:
+            raise QuorumError(self._too_few(there, asked))
+        if not there:
             raise _NobodyAnswered
 
     def _check_finite(self, state: State) -> None:
@@ -190,6 +194,7 @@ class Round:
 
     def __post_init__(self) -> None:
         self._sizes: dict[int, int] = {}
+        self._asked = set(self.cohort.ids)
         self._held: list[Message] = []
         """The messages whose sizes are known, so that their ids stay their own."""
 

@@ -1,8 +1,8 @@
 """A stack of clients that train together: their data, their contexts, and the batches padded to one shape.
 
 A method's `client` is written for one client. On a stack it runs once, under `torch.func.vmap`: whatever it computes
-with trees is computed for every client by itself, and the local-training core, which meets a stack here, takes the clients'
-rows all at once. What vmap cannot follow (a look at the samples, a decision that depends on a value) raises
+with trees is computed for every client by itself, and the local-training core, which meets a stack here, takes the
+clients' rows all at once. What vmap cannot follow (a look at the samples, a decision that depends on a value) raises
 `Unstackable`, so no method can be stacked that does not mean the same for one client.
 """
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.baselines import LocalOnly
 from parley.core.errors import InputError
 from parley.engine.run import Run
@@ -86,4 +85,4 @@ def role(method: type) -> Role:
     """What a method is in a comparison."""
     if issubclass(method, LocalOnly):
         return "alone"
-    return "pooled" if issubclass(method, Algorithm) and method.pooled else "federated"
+    return "pooled" if getattr(method, "pooled", False) else "federated"

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from parley.algorithms.local_update import FedAdam
 from parley.algorithms.base.server import (
     Adagrad,
     Adam,
@@ -16,6 +15,7 @@ from parley.algorithms.base.server import (
     Yogi,
     server_optimizers,
 )  # fmt: skip
+from parley.algorithms.local_update import FedAdam
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.tree import Tree, clone

@@ -70,12 +70,12 @@ class Problem:
 
     def run(
         self, algorithm: Algorithm, rounds: int, runtime: str = "inline", cohort: Sampling | None = None,
-        faults: Faults | None = None, listeners: tuple[Listener, ...] = (),
+        faults: Faults | None = None, listeners: tuple[Listener, ...] = (), seed: int = 0,
     ) -> Run:  # fmt: skip
         """Train with the engine itself."""
         return train(
             algorithm, self.federation(), model=TwoParts(self.start, self.phi), rounds=rounds, loss="half-squares",
-            cohort=cohort, runtime=runtime, faults=faults, listeners=listeners,
+            cohort=cohort, runtime=runtime, faults=faults, listeners=listeners, seed=seed,
         )  # fmt: skip
 
     def alone(self, client: int = 0) -> Problem:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Exchange, Question
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.scaffold import Scaffold
 from parley.core.key import Key
@@ -104,7 +104,7 @@ class Tallied(FedALS):
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         course = super().round(task, state, cohort, number, key)
         messages = next(course)
-        self._count("down", "model", messages)
+        self._count("down", "model", Question.of(messages).messages)
         replies = yield messages
         self._count("up", "update", replies)
         try:
@@ -116,8 +116,8 @@ class Tallied(FedALS):
 
     def _count(self, way: str, group: str, messages: Mapping[str, Message]) -> None:
         for message in messages.values():
-            self.tally[way] += sum(value.numel() for value in message[group].values())
-            self.tally["buffers"] += sum(value.numel() for value in message["buffers"].values())
+            self.tally[way] += sum(value.numel() for value in message.get(group).values())
+            self.tally["buffers"] += sum(value.numel() for value in message.get("buffers").values())
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def perform(job: Job) -> Trial:
     )  # fmt: skip
     consensus = {}
     if listeners and course.run is not None:
-        layers = layer_groups(course.run.task.module)
+        layers = layer_groups(course.run.task.network)
         consensus = {layer: course.run.series(f"consensus/{layer}")[1] for layer in layers}
     tally = algorithm.tally if isinstance(algorithm, Tallied) else {}
     sent = {way: count / len(problem.federation) for way, count in tally.items()}
