@@ -9,11 +9,12 @@ after T of them m = decay^T model_0 + (1 - decay) sum_t decay^(T - t) model_t.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm, as_algorithm
+from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -32,7 +33,7 @@ class EMA(Algorithm):
     In a study: [algorithm] name = "ema", and the method with its settings in [algorithm.of].
     """
 
-    of: Algorithm
+    of: Algorithm = field(default_factory=FedAvg)
     """The method."""
     decay: float = 0.9
     """Share of the average that stays in a round, in [0, 1); 0 is the method itself."""

@@ -54,13 +54,12 @@ class FedBABU(FedAvg):
         super().__post_init__()
         if self.personalise_after is not None and self.personalise_after < 1:
             raise InputError(f"personalise_after counts rounds and must be at least 1, not {self.personalise_after}.")
-        if self.finetune_steps is None and self.finetune_epochs is None:
-            object.__setattr__(self, "finetune_epochs", 5)
         self.finetune_work()
 
     def finetune_work(self) -> Work:
         """How much a client fine-tunes."""
-        return replace(self.work(), steps=self.finetune_steps, epochs=self.finetune_epochs)
+        epochs = 5 if self.finetune_steps is None and self.finetune_epochs is None else self.finetune_epochs
+        return replace(self.work(), steps=self.finetune_steps, epochs=epochs)
 
     @property
     def personal(self) -> bool:

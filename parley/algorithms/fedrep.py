@@ -42,13 +42,12 @@ class FedRep(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head_steps is None and self.head_epochs is None:
-            object.__setattr__(self, "head_epochs", 10)
         self.head_work()
 
     def head_work(self) -> Work:
         """How much a client does for its head in a round."""
-        return replace(self.work(), steps=self.head_steps, epochs=self.head_epochs)
+        epochs = 10 if self.head_steps is None and self.head_epochs is None else self.head_epochs
+        return replace(self.work(), steps=self.head_steps, epochs=epochs)
 
     @property
     def personal(self) -> bool:
