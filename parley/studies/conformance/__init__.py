@@ -17,6 +17,7 @@ from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import Rule, check_rule, load_rule
@@ -28,7 +29,9 @@ __all__ = [
 ]  # fmt: skip
 
 RUNTIMES = ("inline", "stacked")
-_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences, regression)
+_LISTS: tuple[Callable[[], list[Case]], ...] = (
+    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped,
+)  # fmt: skip
 
 
 def cases(method: str | None = None) -> list[Case]:
