@@ -19,12 +19,12 @@ from rich.console import Console
 
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
-from parley.data import Federation, describe, partition_figure
-from parley.data.picture import label_counts
-from parley.report import Comparison, figure, table, to_csv, to_json
+from parley.data import Federation, describe
+from parley.data.label_spread import label_counts
+from parley.engine.progress import ProgressTable
+from parley.report import Comparison, figure, partition_figure, table, to_csv, to_json
 from parley.report.files import save_figure
 from parley.store.runs import RunStore
-from parley.studies.demo_screen import Board
 from parley.studies.demo_summary import conclusions
 from parley.study.study import load_study
 from parley.study.train import train_study
@@ -45,7 +45,7 @@ def demo(
 ) -> Comparison:
     """Train all methods on the same clients, keep the runs in the store, and show and write how they compare.
 
-    `out` receives the comparison as figure, CSV and JSON, a picture of the clients, and the study file to go on with.
+    `out` receives the comparison as figure, CSV and JSON, a figure of the clients, and the study file to go on with.
     """
     screen, folder = console or Console(), Path(out)
     limit = () if rounds is None else (f"rounds={rounds}",)
@@ -56,9 +56,9 @@ def demo(
     _make(folder)
     federation = studies["fedavg"].federation()
     screen.print(introduction(federation), highlight=False)
-    board = Board(tuple(METHODS), screen)
-    with board.shown():
-        runs = [train_study(study, store=store, listeners=[board.row(name)]) for name, study in studies.items()]
+    progress = ProgressTable(tuple(METHODS), screen)
+    with progress.shown():
+        runs = [train_study(study, store=store, listeners=[progress.rows[name]]) for name, study in studies.items()]
     comparison = Comparison.of(runs)
     screen.print(table(comparison))
     _write(folder, comparison, federation)

@@ -13,8 +13,8 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import one_thread
-from parley.studies.harness import Check, Context, Result, Scale, at_most, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_most, study
 from parley.studies.paper000.setting import SIGMA
 from parley.theory.kernel import (
     RBF,
@@ -127,7 +127,7 @@ def _peak_gigabytes() -> float:
     "000/scale",
     scales={s: f"N = {z.N:,} kernel, N = {z.streamed[-1]:,} random features" for s, z in _SIZES.items()},
 )
-def scale(scale: Scale, context: Context) -> Result:
+def scale(scale: Scale, context: StudyContext) -> StudyResult:
     """P, the leading spectrum and 1,000 rounds at N = 10,000 in a minute; random features linear in N."""
     sizes = _SIZES[scale]
     case, y = federation(sizes.N)
@@ -156,9 +156,9 @@ def scale(scale: Scale, context: Context) -> Result:
         ]
     order, streams = np.arange(1.0, LEADING + 1), np.array(sizes.streamed, dtype=np.float64)
     panels = [
-        Panel("leading eigenvalues", "number", order, {"of K": kernel, "of K P": update}, "log"),
-        Panel("error at the samples", "round", at.astype(np.float64), {"": error}, "log", "log"),
-        Panel("CPU seconds with random features", "samples N", streams, {"": np.array(cpu)}, "log", "log"),
+        LinePanel("leading eigenvalues", "number", order, {"of K": kernel, "of K P": update}, "log"),
+        LinePanel("error at the samples", "round", at.astype(np.float64), {"": error}, "log", "log"),
+        LinePanel("CPU seconds with random features", "samples N", streams, {"": np.array(cpu)}, "log", "log"),
     ]
     data = {"seconds": seconds, "peak_GB": peak, "N": sizes.streamed, "feature_cpu_seconds": cpu, "growth": growth}
-    return context.result(checks, {"scale": draw(f"A federation of {sizes.N:,} samples", panels)}, data)
+    return context.result(checks, {"scale": line_panels(f"A federation of {sizes.N:,} samples", panels)}, data)

@@ -6,8 +6,8 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import single_threaded
-from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise
 from parley.theory.gain import minimum_norm
 from parley.theory.kernel import FeatureSpace, Identity
@@ -45,7 +45,7 @@ def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
 
 @study("000/fig5", scales={scale: f"20 clients, d = 100, {n} trials" for scale, (n, _) in _SIZES.items()})
 @single_threaded
-def fig5(scale: Scale, context: Context) -> Result:
+def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
     r = np.array(listed, dtype=np.float64)
@@ -70,11 +70,13 @@ def fig5(scale: Scale, context: Context) -> Result:
         at_most("largest over smallest gain among methods", spread, 1.15),
     ]
     panels = [
-        Panel(
+        LinePanel(
             f"data-{kind} client", "dimension r of each client's subspace", r, curves[kind],
             upright={23.0: "M r = d log d"},
         )
         for kind in ("scarce", "rich")
     ]  # fmt: skip
-    figure = draw("Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True)
+    figure = line_panels(
+        "Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True
+    )
     return context.result(checks, {"fig5": figure}, {"r": r, "ratio_of_norms": curves})

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, holds, study
-from parley.studies.paper001.advice_figure import regret_figure
-from parley.studies.paper001.style import SERVER_NAMES
+from parley.report.papers.frontiers import SERVER_NAMES
+from parley.report.papers.regret import regret_figure
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, holds, study
 from parley.theory.advice import best_setting
 from parley.theory.condition import curvature_bound, log_phi
 from parley.theory.exact_advice import best_exact_setting
@@ -47,7 +47,7 @@ class Judged:
 
 
 @study("001/advice", scales={scale: f"seeds 0-{n - 1}, exact mode 0-{m - 1}" for scale, (n, m) in _PROBLEMS.items()})
-def advice(scale: Scale, context: Context) -> Result:
+def advice(scale: Scale, context: StudyContext) -> StudyResult:
     """The bound's choice of gamma and K from L, mu, C: with heavy ball within twice the best on 3 of 4 problems."""
     problems, exact_problems = _PROBLEMS[scale]
     work = [(kind, seed) for kind in KINDS for seed in range(problems)]

@@ -9,8 +9,8 @@ import numpy as np
 
 from parley.algorithms.local_update import FedSGD, LocalUpdate
 from parley.core.key import Key
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.conformance_figure import Trade, trade_off
+from parley.report.papers.trade_off import Trade, trade_off
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper001.members import members, server
 from parley.studies.paper001.quadratics import Array, Setting, path, random_setting
 from parley.theory.servers import SERVERS, ServerSetting, advance, transient, tune
@@ -42,7 +42,7 @@ _SIZES: dict[Scale, _Size] = {
         scale: f"{s.federations} x 4 clients, d = {s.dimension}, kappa_0 = {s.kappa0:g}" for scale, s in _SIZES.items()
     },
 )
-def conformance(scale: Scale, context: Context) -> Result:
+def conformance(scale: Scale, context: StudyContext) -> StudyResult:
     """Every local update method trains to the minimiser of its surrogate, at the rate theory gives."""
     size = _SIZES[scale]
     key = Key(0).fold("001/conformance")
@@ -60,7 +60,7 @@ def conformance(scale: Scale, context: Context) -> Result:
 
 
 def _fixed_points(
-    settings: list[Setting], steps: int, context: Context
+    settings: list[Setting], steps: int, context: StudyContext
 ) -> tuple[list[Check], dict[str, dict[str, float]]]:
     """The largest distance over all federations, by method and runtime; and that there is something to get right."""
     work = [(setting, member) for setting in settings for member in members(setting, steps, TOLERANCE)]
