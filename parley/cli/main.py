@@ -13,6 +13,7 @@ import typer
 
 from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, run, runs, studies, trained
 from parley.core.errors import ParleyError
+from parley.core.printable import printable
 
 app = typer.Typer(
     name="parley",
@@ -80,5 +81,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"parley: {' '.join(sentence.splitlines())}", file=sys.stderr)
+    print(f"parley: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
     return code

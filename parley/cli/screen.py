@@ -28,21 +28,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     from rich.table import Table
     from rich.text import Text
 
+    from parley.core.printable import printable
+
     headed = any(columns)
     table = Table(show_header=headed, box=box.SIMPLE_HEAD if headed else None, pad_edge=False)
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
+        table.add_row(*[Text("-" if cell is None else printable(str(cell))) for cell in row])
     console().print(table)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure in the format its name says."""
+    from parley.report.files import save_figure
+
     with writing(path):
         if not path.suffix:
             raise ValueError("the ending of its name must say the format, such as .png")
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from parley.core.printable import printable
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.store.records import RoundRecord
@@ -103,7 +104,8 @@ class Progress(Listener):
         self.figures = Figures()
         for record in run.records:
             self.figures.add(record)
-        self._status, self._name, self._rounds = "running", run.name or type(run.algorithm).__name__, rounds
+        self._status, self._rounds = "running", rounds
+        self._name = printable(run.name or type(run.algorithm).__name__)
         self._first, self._ended = self.figures.round, None
         self._begun = self._spoken = time.monotonic()
         if self.console.is_terminal:
@@ -114,7 +116,7 @@ class Progress(Listener):
             atexit.register(self._close)
 
     def note(self, text: str) -> None:
-        self.console.print(f"{self._name}: {text}", style="dim", markup=False, highlight=False)
+        self.console.print(f"{self._name}: {printable(text)}", style="dim", markup=False, highlight=False)
 
     def round(self, record: RoundRecord) -> None:
         self.figures.add(record)

@@ -65,7 +65,7 @@ def _legend(result: Figure, comparison: Comparison, axes: Axes) -> None:
 def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
     for line, stroke in drawn:
         rounds, values, _, _ = line.run.curve(comparison.metric)
-        axes.plot(rounds, values, label=line.run.label, **stroke.line)
+        axes.plot(rounds, values, label=shortened(line.run.label, 40), **stroke.line)
         if line.reached is not None:
             axes.plot([line.reached.round], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
     axes.set_xlim(left=0)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from parley.core.printable import printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -52,8 +54,9 @@ def legend(axes: Axes, size: float = 10, **where: Any) -> None:
 
 
 def shortened(name: str, most: int = 18) -> str:
-    """A name that fits beside an axis."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    """A name that fits beside an axis, every character of it shown as it is."""
+    shown = printable(name)
+    return (shown if len(shown) <= most else f"{shown[: most - 1]}…").replace("$", "\\$")
 
 
 @dataclass(frozen=True)

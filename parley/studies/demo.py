@@ -16,9 +16,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
+from parley.core.printable import printable
 from parley.data import Federation, describe
 from parley.data.label_spread import label_counts
 from parley.engine.progress import ProgressTable
@@ -64,7 +66,7 @@ def demo(
     _write(folder, comparison, federation)
     tested = len(federation.test) if federation.test is not None else 0
     for sentence in conclusions(comparison, tested):
-        screen.print(f"• {sentence}", highlight=False)
+        screen.print(f"• {sentence}", markup=False, highlight=False)
     screen.print(_next_steps(folder, comparison, store), highlight=False, soft_wrap=True)
     return comparison
 
@@ -96,17 +98,22 @@ def _write(folder: Path, comparison: Comparison, federation: Federation) -> None
     write_atomically(folder / "study.toml", STUDY.read_bytes())
 
 
+def _shown(path: Path) -> str:
+    return escape(printable(str(path)))
+
+
 def _next_steps(folder: Path, comparison: Comparison, store: RunStore) -> str:
     federated = [run.id for run in comparison.contenders if run.role == "federated"]
     return "\n".join(
         [
             "",
-            f"Figure: [bold]{folder / 'comparison.png'}[/bold] (and clients.png, comparison.csv, comparison.json)",
-            f"Runs:   [bold]{store.path}[/bold]",
+            f"Figure: [bold]{_shown(folder / 'comparison.png')}[/bold] "
+            "(and clients.png, comparison.csv, comparison.json)",
+            f"Runs:   [bold]{_shown(store.path)}[/bold]",
             "",
             "Next, for example:",
             f"  parley compare {' '.join(federated)} --target 0.9",
-            f"  parley run {folder / 'study.toml'} --set data.partition.alpha=0.5",
+            f"  parley run {_shown(folder / 'study.toml')} --set data.partition.alpha=0.5",
             "  parley --help",
         ]
     )

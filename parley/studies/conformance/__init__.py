@@ -17,6 +17,7 @@ from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.partial import partial
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import Rule, check_rule, load_rule
@@ -24,11 +25,20 @@ from parley.studies.harness import Check
 
 __all__ = [
     "RUNTIMES", "TOLERANCE", "Case", "Optimum", "Promise", "Rule", "Surrogate", "cases", "check_rule", "conformance",
-    "load_rule", "table",
+    "load_rule", "planned", "table",
 ]  # fmt: skip
 
 RUNTIMES = ("inline", "stacked")
-_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences, regression)
+_LISTS: tuple[Callable[[], list[Case]], ...] = (
+    family,
+    corrected,
+    normalised,
+    parts,
+    shared,
+    equivalences,
+    regression,
+    partial,
+)
 
 
 def cases(method: str | None = None) -> list[Case]:
@@ -44,9 +54,14 @@ def cases(method: str | None = None) -> list[Case]:
     return own
 
 
+def planned(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> list[tuple[Case, str]]:
+    """The cases and the runtimes to check them on: all but 'stacked' for methods that work client by client."""
+    plan = [(case, runtime) for case in cases(method) for runtime in runtimes if case.stackable or runtime != "stacked"]
+    if not plan:
+        raise InputError(f"'{method}' works client by client, so there is nothing to check on 'stacked'; use 'inline'.")
+    return plan
+
+
 def conformance(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> Iterator[Check]:
     """Check after check, as they are made."""
-    for case in cases(method):
-        for runtime in runtimes:
-            if case.stackable or runtime != "stacked":
-                yield case.check(runtime)
+    return (case.check(runtime) for case, runtime in planned(method, runtimes))

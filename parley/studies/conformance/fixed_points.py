@@ -19,9 +19,9 @@ from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import flat, problem
+from parley.studies.conformance.problem import Array, flat, quadratic_problem
 from parley.studies.paper001.members import members
-from parley.studies.paper001.quadratics import Setting
+from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.study.train import prepared
 from parley.theory.surrogate import All, Quadratics
 
@@ -35,8 +35,8 @@ HEAVY = {"momentum": 0.9}
 
 def family() -> list[Case]:
     """Paper 001's family and the pooled baselines (Theorems 1 and 2, Lemma 11)."""
-    given = problem()
-    setting = Setting(given.clients, given.sizes, given.start)
+    given = quadratic_problem()
+    setting = QuadraticSetting(given.clients, given.sizes, given.start)
     cases = []
     for member in members(setting, STEPS, TOLERANCE):
         says = "the true optimum" if member.method.pooled else "the minimiser of its surrogate"
@@ -50,7 +50,7 @@ def family() -> list[Case]:
 
 def corrected() -> list[Case]:
     """SCAFFOLD and FedDyn: the true optimum, whoever takes part."""
-    given = problem()
+    given = quadratic_problem()
     best, even = given.clients.empirical_minimiser, given.uniform().empirical_minimiser
     scaffold = Scaffold(lr=LR, steps=STEPS, batch=None)
     heavy = replace(scaffold, lr=0.02, options=HEAVY)
@@ -74,7 +74,7 @@ def corrected() -> list[Case]:
 
 def normalised() -> list[Case]:
     """FedNova with clients that take 1, 2, 3 and 4 steps."""
-    given = problem()
+    given = quadratic_problem()
     nova = _uneven(FedNova(lr=LR, steps=1))
     steps = (1, 2, 3, 4)
     plain, heavy = (reference.fednova(given.clients, LR, steps, beta) for beta in (0.0, 0.9))
@@ -89,7 +89,7 @@ def normalised() -> list[Case]:
 
 def parts() -> list[Case]:
     """FedALS right after an average of phi, and with control variates."""
-    given, apart = problem(), problem(coupled=False)
+    given, apart = quadratic_problem(), quadratic_problem(coupled=False)
     als = FedALS(lr=LR, steps=2, batch=None, alpha=3, layers=1)
     heavy = replace(als, lr=0.02, options=HEAVY)
     goal = reference.fedals(given.clients, LR, 2, 3, given.phi)
@@ -115,7 +115,7 @@ def parts() -> list[Case]:
 
 def shared() -> list[Case]:
     """DataShare: FedAvg's surrogate on the clients with the global set; and clients on their own."""
-    given = problem()
+    given = quadratic_problem()
     method = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
     federation = prepared(method, given.federation(), 0)
     data = [federation.client(i) for i in federation.ids]
@@ -127,25 +127,29 @@ def shared() -> list[Case]:
     goal = Quadratics(mean.A * given.clients.c.shape[1], mean.c, mean.p).minimiser(LR, All(STEPS))
     return [
         settles("datashare", "settles at FedAvg's point on the shared data", given, method, goal, 85),
-        Case("local-only", "every client settles at its own optimum", _own_optima),
+        Case("local-only", "every client settles at its own optimum", local_optima),
     ]
 
 
 class _Models(Listener):
-    """Every client's model after the last round."""
+    """Every client's model after the last round it took part in."""
 
     wants = ("model",)
 
+    def __init__(self) -> None:
+        self.models: dict[str, Array] = {}
+
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
-        self.models = {
+        self.models |= {
             client: flat({name: value for name, value in seen.items() if name.startswith("model/")})
             for client, seen in observed.items()
         }
 
 
-def _own_optima(runtime: str) -> float:
-    given, seen = problem(), _Models()
-    given.run(LocalOnly(lr=LR, steps=STEPS, batch=None), 90, runtime, listeners=(seen,))
+def local_optima(runtime: str, cohort: Sampling | None = None) -> float:
+    """How far local-only's models are from their clients' optima, at most."""
+    given, seen = quadratic_problem(), _Models()
+    given.run(LocalOnly(lr=LR, steps=STEPS, batch=None), 90 if cohort is None else 250, runtime, cohort, None, (seen,))
     return max(float(np.linalg.norm(seen.models[str(i)] - c)) for i, c in enumerate(given.clients.c))
 
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.core.errors import InputError
-from parley.studies.conformance.problem import Problem, problem
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
 from parley.studies.conformance.promises import Promise
 from parley.studies.harness import Check, at_most
 from parley.theory.surrogate import Quadratics
@@ -66,9 +66,9 @@ def check_rule(rule: Rule, name: str | None = None) -> list[Check]:
     label = name or type(rule).__name__
     checks = []
     for seed in range(3):
-        given = problem(seed)
+        given = quadratic_problem(seed)
         checks.append(_settles(rule, given, given.clients, f"{label}: four clients, problem {seed + 1}"))
-    one = problem(0).alone()
+    one = quadratic_problem(0).alone()
     checks.append(_settles(rule, one, one.clients, f"{label}: one client"))
     return checks
 
@@ -97,7 +97,7 @@ def _module(place: str) -> ModuleType:
     return module
 
 
-def _settles(rule: Rule, given: Problem, clients: Quadratics, name: str) -> Check:
+def _settles(rule: Rule, given: QuadraticProblem, clients: Quadratics, name: str) -> Check:
     rule.init(len(given.start), clients.p)
     x, quiet = given.start, 0
     with np.errstate(over="ignore", invalid="ignore"):

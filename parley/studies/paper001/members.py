@@ -10,7 +10,7 @@ from parley.algorithms import baselines
 from parley.algorithms import local_update as family
 from parley.algorithms.local_update import LocalUpdate
 from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
-from parley.studies.paper001.quadratics import Array, Setting
+from parley.studies.paper001.quadratics import Array, QuadraticSetting
 from parley.theory.servers import SERVERS, error_factors, tune
 from parley.theory.surrogate import All, Last, Quadratics, Theta
 from parley.theory.theta import as_theta
@@ -46,7 +46,7 @@ class Member:
         return np.asarray(own * np.linalg.eigvalsh(seen.hessian(self.gamma, self.theta, self.alpha)))
 
 
-def members(setting: Setting, steps: int, tolerance: float) -> list[Member]:
+def members(setting: QuadraticSetting, steps: int, tolerance: float) -> list[Member]:
     """The whole family here with full gradients: K = `steps`, gamma (L + alpha) = 0.6, less where Theta_K is sent."""
     clients = setting.clients
     gamma, small = 0.6 / (clients.L + ALPHA), 0.2 / (clients.L + ALPHA)

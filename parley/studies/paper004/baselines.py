@@ -54,7 +54,9 @@ _WORDS: dict[Scale, str] = {
 def fednova(scale: Scale, context: StudyContext) -> StudyResult:
     """With unequal local steps FedNova is not behind FedAvg; with equal ones it is FedAvg."""
     trials = _compared(scale, ("FedAvg", "FedNova"), 2, context)
-    equal = [replace(_arm(scale, name, steps=5, epochs=None), rounds=5).having(lr=1 / 16) for name in ("FedAvg", "FedNova")]
+    equal = [
+        replace(_arm(scale, name, steps=5, epochs=None), rounds=5).having(lr=1 / 16) for name in ("FedAvg", "FedNova")
+    ]
     losses = [runs[0].loss for runs in trained(equal, [0], context).values()]
     checks = _trained(trials)
     sizes = _problem(scale).federation.sizes()
