@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from parley.core.printable import printable
 
 PAIRS = 9
 """Least number of pairs a ratio is taken over."""
+LONGER = 5
+"""Chunks of the small models are this many times as long as in a race, to be well above the clock's grain."""
 RESAMPLES = 10_000
 
 
@@ -50,6 +53,8 @@ class Paired:
     """The same median for processor time."""
     difference: float | None
     """Relative distance of the two sides' parameters after the parity rounds."""
+    versions: tuple[str, str]
+    """Of Parley, here and there."""
     machine: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
@@ -63,10 +68,13 @@ def against(
     *,
     cores: int | None = None,
     contestants: Iterable[str] = (),
+    pairs: int = PAIRS,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Paired]:
     """Race this checkout against another one on workloads (default: all races), at least nine pairs of chunks each."""
+    if pairs < PAIRS:
+        raise InputError(f"a ratio needs at least {PAIRS} pairs, not {pairs}.")
     root = _checked(Path(checkout))
     wanted = [name.upper() for name in names] or list(WORKLOADS)
     for name in wanted:
@@ -75,7 +83,8 @@ def against(
     found = []
     for name in wanted:
         work = workload(name, scale, cores)
-        work = replace(work, repeats=max(PAIRS, work.repeats))
+        longer = LONGER if scale == "full" and work.model != "cnn" and not work.lazy else 1
+        work = replace(work, repeats=pairs, rounds=longer * work.rounds)
         entrants = [entrant for entrant in roster(work) if entrant.module == "parley_"]
         for entrant in chosen(entrants, contestants) if contestants else entrants:
             other = replace(entrant, name=f"{entrant.name} in {root}", root=root)
@@ -113,8 +122,11 @@ def _paired(work: Workload, laps: Sequence[Lap], seed: int) -> Paired:
     cpu = median(theirs / ours if ours else np.nan for theirs, ours in zip(them.cpu, us.cpu, strict=True))
     ours, theirs = ([seconds / work.rounds for seconds in lap.seconds] for lap in laps)
     difference = relative_distance(us.early, them.early, initial_weights(work, seed))
-    root = str(them.entry.root)
-    return Paired(work.name, us.entry.name, root, ours, theirs, speedup, low, high, cpu, difference, machine())
+    versions = (us.versions["parley"], them.versions["parley"])
+    return Paired(
+        work.name, us.entry.name, str(them.entry.root), ours, theirs, speedup, low, high, cpu, difference, versions,
+        machine(),
+    )  # fmt: skip
 
 
 def _checked(root: Path) -> Path:
@@ -124,7 +136,9 @@ def _checked(root: Path) -> Path:
         raise InputError(f"{root} is no checkout of Parley: it has no parley/bench/contestants/parley_.py.")
     environment = {**os.environ, **Entrant("parley", "parley", "parley_", root=root).environment()}
     command = [str(own_python()), "-c", "import parley; print(parley.__file__)"]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=root, check=False)
+    answer = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=tempfile.gettempdir(), check=False
+    )
     if answer.returncode or not Path(answer.stdout.strip()).is_relative_to(root):
         raise InputError(f"the package in {root} cannot be imported instead of this one; is it a whole checkout?")
     return root

@@ -64,6 +64,7 @@ class Child:
                 stderr=errors,
                 text=True,
                 env={**os.environ, **entry.environment()},
+                cwd=work,  # Python looks for modules where it is started, before anywhere else
                 # Linux shares the processor between sessions, and some launchers open one: so everyone gets one.
                 start_new_session=True,
             )

@@ -43,3 +43,11 @@ def test_every_kind_of_federation_can_be_drawn(name):
     figure.savefig(stream, format="png", dpi=40)
     assert stream.getvalue().startswith(b"\x89PNG")
     assert name != "million" or "1,000,000 clients, 3,000,000 samples" in figure.get_suptitle()
+
+
+def test_names_of_clients_are_drawn_as_they_are():
+    federation = Federation.from_arrays({"$\\frac$": make(0), "\x1b[2J": make(1)})
+    stream = io.BytesIO()
+    figure = partition_figure(federation)
+    figure.savefig(stream, format="png", dpi=40)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["\\$\\frac\\$", "\\x1b[2J"]

@@ -17,7 +17,7 @@ from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
-from parley.studies.conformance.partial import partial
+from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import Rule, check_rule, load_rule
