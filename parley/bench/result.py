@@ -108,7 +108,7 @@ def summarise(workload: Workload, scale: BenchScale, laps: Sequence[Lap], initia
         )
         for lap in laps
     ]
-    checks = [judge(target, standings, workload, scale) for target in workload.targets]
+    checks = [judge_target(target, standings, workload, scale) for target in workload.targets]
     checks += _agreement(workload, standings)
     return BenchResult(
         workload.name, workload.about, scale, workload.cores, workload.rounds, machine(), standings, checks
@@ -134,7 +134,7 @@ def relative_distance(
     return apart / scale if scale else apart
 
 
-def judge(target: Target, standings: Sequence[Standing], workload: Workload, scale: BenchScale) -> Claim:
+def judge_target(target: Target, standings: Sequence[Standing], workload: Workload, scale: BenchScale) -> Claim:
     """The verdict on one target. A smoke run reports the figure but judges nothing."""
     who = next((s for s in standings if s.name == target.who), None)
     opponents = [s for s in standings if s.group == target.against]

@@ -8,10 +8,10 @@ from parley.bench.result import BenchResult, Claim, Standing
 
 def table(result: BenchResult) -> RenderableType:
     """Both tables, ready for `rich.print`."""
-    return Group(contestants(result), claims(result))
+    return Group(contestants_table(result), claims_table(result))
 
 
-def contestants(result: BenchResult) -> Table:
+def contestants_table(result: BenchResult) -> Table:
     """Wall and processor time a round, memory and distance of the parameters; quickest contestant first."""
     cores = f"{result.cores} core{'s' if result.cores > 1 else ''}"
     drawn = Table(title=f"{result.workload} on {cores}: {result.about}")
@@ -25,7 +25,7 @@ def contestants(result: BenchResult) -> Table:
     return drawn
 
 
-def claims(result: BenchResult) -> Table:
+def claims_table(result: BenchResult) -> Table:
     """One row per claim: the figure, its spread over the chunks and the verdict."""
     drawn = Table()
     drawn.add_column("claim")

@@ -10,11 +10,11 @@ from typing import TypeVar
 from parley.runtimes.auto import available_cores
 from parley.studies.harness import StudyContext
 
-Job = TypeVar("Job")
-Found = TypeVar("Found")
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
-def spread(work: Callable[[Job], Found], jobs: Sequence[Job], context: StudyContext, what: str) -> list[Found]:
+def spread(work: Callable[[In], Out], jobs: Sequence[In], context: StudyContext, what: str) -> list[Out]:
     """`work` of every job, in order; at scale smoke, and for one job or core, in this process.
 
     `work` is a function of a module and must give the same whichever process it runs in; the runtimes `inline` and

@@ -15,7 +15,7 @@ from parley.core.key import Key
 from parley.data import ClientData, Dataset, Federation
 from parley.study.train import Model
 
-Samples = Literal["validation", "test"]
+SampleSet = Literal["validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TrainingProblem:
     batch: int
     about: str
 
-    def evaluated_on(self, samples: Samples) -> Federation:
+    def evaluated_on(self, samples: SampleSet) -> Federation:
         """The same clients with these samples as the central test set."""
         chosen = self.validation if samples == "validation" else self.test
         return Federation(self.federation.info, self.federation.ids, self.federation.source, test=chosen)

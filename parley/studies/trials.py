@@ -34,7 +34,7 @@ from parley.store.runs import RunStore
 from parley.studies.harness import StudyContext
 from parley.studies.rates import best_settings
 from parley.studies.spread import spread
-from parley.studies.training_problem import Recipe, Samples
+from parley.studies.training_problem import Recipe, SampleSet
 from parley.study.sections import plain
 from parley.study.train import train
 from parley.theory.theta import Array
@@ -114,7 +114,7 @@ class Tuned(Generic[Point]):
 class _Job:
     arm: Arm
     seed: int
-    samples: Samples
+    samples: SampleSet
     store: Path | None
     alone: bool
     """No other job trains at the same time, so this one may use every core."""
@@ -140,14 +140,18 @@ def having_rate(arm: Arm, lr: float) -> Arm:
 
 
 def trained(
-    arms: Iterable[Arm], seeds: Sequence[int], context: StudyContext, samples: Samples = "test", what: str = "training"
+    arms: Iterable[Arm],
+    seeds: Sequence[int],
+    context: StudyContext,
+    samples: SampleSet = "test",
+    what: str = "training",
 ) -> dict[str, list[Trial]]:
     """The trials of every arm, by its name, in the order of the seeds.
 
     A seed fixes the start, the batches and which clients are sampled, alike for all arms.
     """
     listed = list(arms)
-    alone = context.scale == "smoke"
+    alone = context.scale == "smoke" or len(listed) * len(seeds) == 1
     jobs = [_Job(arm, seed, samples, context.store, alone) for arm in listed for seed in seeds]
     different = {job.fingerprint(): job for job in jobs}
     found = dict(zip(different, spread(_perform, list(different.values()), context, what), strict=True))

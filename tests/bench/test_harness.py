@@ -1,4 +1,4 @@
-"""Races between real child processes: turns, agreement, sleeping rivals, and contestants that fail."""
+"""Races between real child processes: turns, agreement, sleeping contestants, and contestants that fail."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Verdicts follow from the figures: paired ratios, the best rival, agreement, and what cannot be judged."""
+"""Verdicts follow from the figures: paired ratios, the best opponent, agreement, and what cannot be judged."""
 
 import io
 import json

@@ -159,8 +159,8 @@ def test_the_figure_has_a_panel_for_clients_only_where_they_were_measured(tmp_pa
     plain = figure(Comparison.of(runs))
     assert len(plain.axes) == 2
     lines = [line for line in plain.axes[0].get_lines() if str(line.get_label()).startswith("m")]
-    looks = {(line.get_color(), str(line.get_linestyle())) for line in lines}
-    assert len(looks) == 9
+    styles = {(line.get_color(), str(line.get_linestyle())) for line in lines}
+    assert len(styles) == 9
     drawn = figure(Comparison.of([*runs, contender("own", [0.1, 0.95], "alone", clients=[0.2, 0.4, 1.0])]))
     assert len(drawn.axes) == 3
     drawn.savefig(tmp_path / "figure.png", dpi=50)

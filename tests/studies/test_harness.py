@@ -1,4 +1,4 @@
-"""The studies harness: checks judge, files are whole, mistakes are told in a sentence."""
+"""The studies harness: checks judge, files are whole, mistakes are refused in a sentence."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from parley.models import ResNet20, build_module
 from parley.report.seed_means import SeedMean
 from parley.studies import StudyContext, run_study
 from parley.studies.paper004.alphas import _rise_and_fall, parameter_counts
-from parley.studies.paper004.baselines import _problem, rounds_to
+from parley.studies.paper004.baselines import _problem, rounds_to_accuracy
 from parley.studies.paper004.consensus import _claims, _without_last
 from parley.studies.paper004.image_arms import SIZES, compared, final, image_arm
-from parley.studies.paper004.image_problem import images
+from parley.studies.paper004.image_problem import five_client_images
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained
 
@@ -133,7 +133,7 @@ def test_every_seed_has_to_agree_that_early_layers_are_closer():
 
 def test_rounds_to_an_accuracy():
     trial = made([0.1, 0.5, 0.7, 0.6], every=2.0)
-    assert (rounds_to(trial, 0.7), rounds_to(trial, 0.8)) == (4.0, inf)
+    assert (rounds_to_accuracy(trial, 0.7), rounds_to_accuracy(trial, 0.8)) == (4.0, inf)
 
 
 def test_baselines_train_on_clients_of_different_sizes():
@@ -144,7 +144,7 @@ def test_baselines_train_on_clients_of_different_sizes():
 
 def test_sorted_clients_have_two_classes_each():
     try:
-        problem = Recipe(images, ("cpu", "cifar10", False, False))()
+        problem = Recipe(five_client_images, ("cpu", "cifar10", False, False))()
     except InputError as error:
         if "data" in os.environ.get("PARLEY_REQUIRE", ""):
             raise

@@ -10,7 +10,7 @@ from parley.core.errors import InputError
 from parley.studies import StudyContext, run_study
 from parley.studies.paper001.client_rates import _trade_off
 from parley.studies.paper001.momentum import MOMENTA, PLAIN, STRENGTHS, _claims
-from parley.studies.paper001.problems import characters, images, writers
+from parley.studies.paper001.problems import characters, dirichlet_images, writers
 from parley.studies.paper001.trained_arms import having_rates, local_update
 from parley.studies.training_problem import Recipe, TrainingProblem
 from parley.studies.trials import Trial, trained
@@ -76,7 +76,7 @@ def test_the_claims_tell_momentum_that_harms():
     assert failed(**{"alpha = 1": 0.95}) == 2
 
 
-@pytest.mark.parametrize("load", [writers, images, characters])
+@pytest.mark.parametrize("load", [writers, dirichlet_images, characters])
 def test_problems_on_real_data_fit_their_networks(load):
     problem = here(load, "cpu")
     arm = local_update("a", Recipe(load, ("cpu",)), steps=1, rounds=1, every=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .models import train
+from .models import local_sgd
 from .protocol import Work, options, private_output, serve
 
 
@@ -26,7 +26,7 @@ def loop(pipe: Connection, folder: Path, rank: int, processes: int) -> None:
         for number in range(*rounds):
             for slot in range(rank, work.cohort, processes):
                 x, y = work.visit(number, slot)
-                train(model, x, y, work.batch, work.epochs, work.lr)
+                local_sgd(model, x, y, work.batch, work.epochs, work.lr)
         pipe.send(None)
 
 

@@ -14,8 +14,8 @@ from parley.theory.theta import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Kind = Literal["truth", "bound", "false"]
-_MARKS: dict[Kind, dict[str, Any]] = {
+GapKind = Literal["truth", "bound", "false"]
+_MARKS: dict[GapKind, dict[str, Any]] = {
     "truth": {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgecolor": "white", "zorder": 4},
     "bound": {"linewidth": 2.2, "solid_capstyle": "round", "zorder": 3},
     "false": {"linewidth": 1.8, "linestyle": (0, (3, 2)), "zorder": 2},
@@ -29,7 +29,7 @@ class GapCurve:
     name: str
     x: Array
     y: Array
-    kind: Kind
+    kind: GapKind
     colour: int = 0
     errors: Array | None = None
     exact: Array | None = None

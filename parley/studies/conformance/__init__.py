@@ -20,12 +20,23 @@ from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
-from parley.studies.conformance.rules import Rule, check_rule, load_rule
+from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
 from parley.studies.harness import Check
 
 __all__ = [
-    "RUNTIMES", "TOLERANCE", "Case", "Optimum", "Promise", "Rule", "Surrogate", "cases", "check_rule", "conformance",
-    "load_rule", "planned", "table",
+    "RUNTIMES",
+    "TOLERANCE",
+    "Case",
+    "Optimum",
+    "Promise",
+    "Surrogate",
+    "UpdateRule",
+    "cases",
+    "check_rule",
+    "conformance",
+    "load_rule",
+    "planned",
+    "table",
 ]  # fmt: skip
 
 RUNTIMES = ("inline", "stacked")
@@ -46,12 +57,12 @@ def cases(method: str | None = None) -> list[Case]:
     found = [case for some in _LISTS for case in some()]
     if method is None:
         return found
-    own = [case for case in found if case.method == method]
-    if not own and method in algorithms:
+    chosen = [case for case in found if case.method == method]
+    if not chosen and method in algorithms:
         raise InputError(f"nothing is recorded of '{method}'; hold it against a promise with check_rule.")
-    if not own:
+    if not chosen:
         raise InputError(f"unknown algorithm '{method}': {nearest(method, {case.method for case in found})}")
-    return own
+    return chosen
 
 
 def planned(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> list[tuple[Case, str]]:

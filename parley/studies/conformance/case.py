@@ -9,8 +9,9 @@ import numpy as np
 
 from parley.algorithms.protocol import Algorithm
 from parley.engine.settings import Faults, Sampling
-from parley.studies.conformance.problem import Array, QuadraticProblem, weights_of
+from parley.studies.conformance.problem import QuadraticProblem, weights_of
 from parley.studies.harness import Check, at_most
+from parley.theory.theta import Array
 
 TOLERANCE = 1e-10
 

@@ -19,14 +19,15 @@ from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import Array, flat, quadratic_problem
+from parley.studies.conformance.problem import flat_weights, quadratic_problem
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.study.train import prepared
 from parley.theory.surrogate import All, Quadratics
+from parley.theory.theta import Array
 
 LR, STEPS = 0.1, 3
-HALF = Sampling(size=2, weights="uniform")
+HALF_UNIFORM = Sampling(size=2, weights="uniform")
 UNBIASED = Sampling(size=2, scheme="unbiased")
 EVEN = Sampling(weights="uniform")
 LOSSY = Faults(dropout=0.3, quorum=0.0)
@@ -62,12 +63,12 @@ def corrected() -> list[Case]:
         settles("scaffold", f"{whole}, clients with 1 to 4 steps", given, _uneven(scaffold), best, 80),
         settles("scaffold", f"{whole}, momentum .9 afresh", given, heavy, best, 215),
         settles("scaffold", f"{whole}, momentum .9 running through", given, replace(heavy, keep=True), best, 210),
-        settles("scaffold", f"{whole}, 2 of 4 clients", given, scaffold, even, 95, HALF),
+        settles("scaffold", f"{whole}, 2 of 4 clients", given, scaffold, even, 95, HALF_UNIFORM),
         settles("scaffold", f"{whole}, 2 of 4 clients, unbiased", given, scaffold, best, 100, UNBIASED),
         settles("scaffold", f"{whole}, replies lost", given, scaffold, even, 85, EVEN, LOSSY),
         settles("feddyn", whole, given, dyn, best, 65),
         settles("feddyn", f"{whole}, mean of the clients", given, replace(dyn, report="mean"), best, 65),
-        settles("feddyn", f"{whole}, 2 of 4 clients", given, dyn, even, 150, HALF),
+        settles("feddyn", f"{whole}, 2 of 4 clients", given, dyn, even, 150, HALF_UNIFORM),
         settles("feddyn", f"{whole}, replies lost", given, dyn, even, 100, EVEN, LOSSY),
     ]
 
@@ -77,7 +78,7 @@ def normalised() -> list[Case]:
     given = quadratic_problem()
     nova = _uneven(FedNova(lr=LR, steps=1))
     steps = (1, 2, 3, 4)
-    plain, heavy = (reference.fednova(given.clients, LR, steps, beta) for beta in (0.0, 0.9))
+    plain, heavy = (reference.fednova_point(given.clients, LR, steps, beta) for beta in (0.0, 0.9))
     return [
         settles("fednova", "settles at its normalised surrogate, 1 to 4 steps", given, nova, plain, 80),
         settles(
@@ -92,9 +93,9 @@ def parts() -> list[Case]:
     given, apart = quadratic_problem(), quadratic_problem(coupled=False)
     als = FedALS(lr=LR, steps=2, batch=None, alpha=3, layers=1)
     heavy = replace(als, lr=0.02, options=HEAVY)
-    goal = reference.fedals(given.clients, LR, 2, 3, given.phi)
-    momentum = reference.fedals(given.clients, 0.02, 2, 3, given.phi, 0.9)
-    own = np.concatenate([
+    goal = reference.fedals_point(given.clients, LR, 2, 3, given.phi)
+    momentum = reference.fedals_point(given.clients, 0.02, 2, 3, given.phi, 0.9)
+    uncoupled = np.concatenate([
         apart.clients.minimiser(LR, All(6))[: apart.phi], apart.clients.minimiser(LR, All(2))[apart.phi :]
     ])  # fmt: skip
     both = FedALSScaffold(lr=0.05, steps=2, batch=None, alpha=3, layers=1)
@@ -102,13 +103,13 @@ def parts() -> list[Case]:
     return [
         settles("fedals", "settles at the fixed point of its affine map", given, als, goal, 126),
         settles("fedals", "the same with momentum .9 running through", given, heavy, momentum, 276),
-        settles("fedals", "uncoupled parts: surrogates of alpha tau and tau steps", apart, als, own, 105),
+        settles("fedals", "uncoupled parts: surrogates of alpha tau and tau steps", apart, als, uncoupled, 105),
         settles("fedals-scaffold", "settles at the true optimum", given, both, best, 240),
         settles(
             "fedals-scaffold", "settles at the true optimum, momentum .9", given,
             replace(both, lr=0.005, options=HEAVY), best, 360,
         ),
-        settles("fedals-scaffold", "settles at the true optimum, 2 of 4 clients", given, both, even, 345, HALF),
+        settles("fedals-scaffold", "settles at the true optimum, 2 of 4 clients", given, both, even, 345, HALF_UNIFORM),
         settles("fedals-scaffold", "settles at the true optimum, replies lost", given, both, even, 276, EVEN, LOSSY),
     ]  # fmt: skip
 
@@ -119,10 +120,10 @@ def shared() -> list[Case]:
     method = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
     federation = prepared(method, given.federation(), 0)
     data = [federation.client(i) for i in federation.ids]
-    features = [own.x.reshape(-1, own.x.shape[-1]).numpy() for own in data]
+    features = [client.x.reshape(-1, client.x.shape[-1]).numpy() for client in data]
     # f_i sums over a sample's d rows where least squares takes their mean.
     mean = Quadratics.from_least_squares(
-        features, [own.y.reshape(-1).numpy() for own in data], [float(len(own)) for own in data]
+        features, [client.y.reshape(-1).numpy() for client in data], [float(len(client)) for client in data]
     )
     goal = Quadratics(mean.A * given.clients.c.shape[1], mean.c, mean.p).minimiser(LR, All(STEPS))
     return [
@@ -141,7 +142,7 @@ class _Models(Listener):
 
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
         self.models |= {
-            client: flat({name: value for name, value in seen.items() if name.startswith("model/")})
+            client: flat_weights({name: value for name, value in seen.items() if name.startswith("model/")})
             for client, seen in observed.items()
         }
 

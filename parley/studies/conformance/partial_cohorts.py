@@ -28,18 +28,19 @@ from parley.engine.settings import Sampling
 from parley.studies.conformance.case import TOLERANCE, Case, settles
 from parley.studies.conformance.fixed_points import local_optima
 from parley.studies.conformance.kernel_cases import ETA, Points
-from parley.studies.conformance.problem import Array, quadratic_problem, weights_of
+from parley.studies.conformance.problem import quadratic_problem, weights_of
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.study.train import prepared
 from parley.theory import kernel as theory
+from parley.theory.theta import Array
 
 LR, STEPS = 0.1, 3
 HALF = Sampling(size=2)
 """The default scheme and weights: without replacement, by size."""
 SETTLES = "settles at the true optimum, 2 of 4 clients by default sampling"
 MOVES = "2 of 4 clients: never settles, each round is that of the two drawn"
-Trained = Callable[[Algorithm, Federation, Sampling | None, str], Run]
+Runner = Callable[[Algorithm, Federation, Sampling | None, str], Run]
 
 
 def partial() -> list[Case]:
@@ -121,7 +122,7 @@ def _kernels() -> list[Case]:
 
 
 def _drawn(
-    name: str, run: Trained, read: Callable[[Run], Array], federation: Federation, method: Algorithm,
+    name: str, run: Runner, read: Callable[[Run], Array], federation: Federation, method: Algorithm,
     alone: Algorithm | None = None, on: Federation | None = None,
 ) -> Case:  # fmt: skip
     """A round with two clients drawn against the round of a federation that has only these two.

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.algorithms.protocol import Algorithm, Method
@@ -24,8 +23,7 @@ from parley.engine.settings import Faults, Sampling
 from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 class TwoParts(nn.Module):
@@ -94,10 +92,10 @@ def weights_of(run: Run) -> Array:
     assert isinstance(run.algorithm, Method)
     weights = run.algorithm.weights(run.task, run.state)
     assert weights is not None
-    return flat(weights)
+    return flat_weights(weights)
 
 
-def flat(tree: dict[str, Tensor]) -> Array:
+def flat_weights(tree: dict[str, Tensor]) -> Array:
     return np.asarray(torch.cat([value.reshape(-1) for value in tree.values()]).numpy(), dtype=np.float64)
 
 

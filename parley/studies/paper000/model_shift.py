@@ -19,7 +19,7 @@ CHOSEN = {"scarce": 0, "rich": 10}
 _DRAWS: dict[Scale, int] = {"smoke": 3, "cpu": 20, "paper": 20}
 
 
-def gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
+def shift_gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
     """By kind of client and method, over GAMMAS: the mean of ||theta_hat_j - theta_j*|| / ||theta - theta_j*||.
 
     The chosen client keeps its model theta*; all others have theta* + Gamma u for one common unit vector u. Also
@@ -59,7 +59,7 @@ def threshold(curve: Array) -> float:
 @single_threaded
 def fig4(scale: Scale, context: StudyContext) -> StudyResult:
     """The federation gain falls with Gamma, scarce above rich; it passes 1 near 7.5 and 0.3 (ratios of norms)."""
-    curves, norm = gains(_DRAWS[scale])
+    curves, norm = shift_gains(_DRAWS[scale])
     crossing = {kind: {name: threshold(curve) for name, curve in by.items()} for kind, by in curves.items()}
     theory = {"scarce": theorem16_threshold(50, D, SIGMA, norm), "rich": theorem16_threshold(500, D, SIGMA, norm)}
     agree = max(

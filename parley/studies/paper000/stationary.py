@@ -18,7 +18,7 @@ CLIENTS, SAMPLES, ROUNDS = 25, 500, 100
 BATCHES = (500, 100, 50, 20)
 """Full batches, then the paper's three sizes."""
 _SETTING = f"{CLIENTS} clients, d = {D}, n = {SAMPLES}: the paper's setting"
-SCALES: dict[Scale, str] = {"smoke": _SETTING, "cpu": _SETTING, "paper": _SETTING}
+_SCALES: dict[Scale, str] = {"smoke": _SETTING, "cpu": _SETTING, "paper": _SETTING}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Runs:
     """||theta_t - theta*||."""
 
 
-def simulate(batch: int, seed: str = "000/fig1") -> Runs:
+def simulate_methods(batch: int, seed: str = "000/fig1") -> Runs:
     """All four methods on one draw of the federation, which is the same for every batch size."""
     rng = Key(0).fold(seed).numpy()
     theta = rng.standard_normal(D)
@@ -62,11 +62,11 @@ def _curves(curves: dict[str, Array]) -> dict[str, Array]:
     return {name: values[:-1] for name, values in curves.items()}
 
 
-@study("000/fig1", scales=SCALES)
+@study("000/fig1", scales=_SCALES)
 @single_threaded
 def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     """Gradients of FedProx and of FedAvg with s > 1 stay above zero while all errors agree."""
-    runs = simulate(SAMPLES)
+    runs = simulate_methods(SAMPLES)
     last = {name: float(values[-1]) for name, values in runs.error.items()}
     floor = {name: float(values[-1]) for name, values in runs.gradient.items()}
     sgd = rounds_to(runs.error["FedAvg, s = 1"], 0.1)
@@ -95,11 +95,11 @@ def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"fig1": figure}, {"gradient": runs.gradient, "error": runs.error})
 
 
-@study("000/fig2", scales=SCALES)
+@study("000/fig2", scales=_SCALES)
 @single_threaded
 def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     """With minibatches FedAvg with s = 1 misses the stationary point too; s = 5 and 10 hardly change."""
-    all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}
+    all_runs = {batch: simulate_methods(batch) for batch in context.track(BATCHES, "batch sizes")}
     floors = {batch: {name: float(v[-1]) for name, v in runs.gradient.items()} for batch, runs in all_runs.items()}
     begin = float(all_runs[SAMPLES].gradient["FedAvg, s = 1"][0])
     checks: list[Check] = [at_most("gradient at the limit, s = 1, full batch", floors[SAMPLES]["FedAvg, s = 1"], 1e-10)]
@@ -122,11 +122,11 @@ def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"fig2": line_panels("Gradient of the global risk by batch size", panels)}, data)
 
 
-@study("000/fig3", scales=SCALES)
+@study("000/fig3", scales=_SCALES)
 @single_threaded
 def fig3(scale: Scale, context: StudyContext) -> StudyResult:
     """Minibatches leave the error as it is."""
-    all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}
+    all_runs = {batch: simulate_methods(batch) for batch in context.track(BATCHES, "batch sizes")}
     limits = np.array([[float(v[-1]) for v in runs.error.values()] for runs in all_runs.values()])
     early = np.array([[float(v[10]) for v in runs.error.values()] for runs in all_runs.values()])
     slower = [rounds_to(all_runs[batch].error["FedAvg, s = 1"], 0.1) for batch in BATCHES]

@@ -11,7 +11,7 @@ from parley.core.threads import single_threaded
 from parley.report.papers.line_panels import LinePanel, line_panels
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import SIGMA
-from parley.studies.paper000.stopping_models import LAWS, Ideal, Intervals, Model
+from parley.studies.paper000.stopping_models import LAWS, Ideal, Intervals, StoppableModel
 from parley.theory.theta import Array
 
 BETAS = (1.0, 1.5, 2.0, 3.0)
@@ -27,7 +27,7 @@ _SIZES: dict[Scale, tuple[tuple[int, ...], int]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class StoppedErrors:
     """Of the truths of one law at one (beta, N)."""
 
     error: Array
@@ -38,12 +38,12 @@ class Outcome:
     """The error at T over the least one."""
 
 
-def stopped(model: Model, truths: Array, T: int) -> Outcome:
+def stopped(model: StoppableModel, truths: Array, T: int) -> StoppedErrors:
     """Stops at T; the best round is sought from T / 300 to 30 T."""
     rounds = np.unique(np.append(np.geomspace(max(1, T / 300), 30 * T, 120).round(), T))
     errors = model.errors(truths, rounds)
     at_T = errors[:, rounds == T][:, 0]
-    return Outcome(at_T, T / rounds[errors.argmin(axis=1)], at_T / errors.min(axis=1))
+    return StoppedErrors(at_T, T / rounds[errors.argmin(axis=1)], at_T / errors.min(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Table:
     """Outcomes by law, beta and N."""
 
     sizes: Sequence[int]
-    cells: dict[tuple[str, float, int], Outcome]
+    cells: dict[tuple[str, float, int], StoppedErrors]
 
     def medians(self, what: str, law: str, beta: float) -> Array:
         """By N."""
@@ -88,9 +88,9 @@ def stopping(scale: Scale, context: StudyContext) -> StudyResult:
         if sizes[-1] == N:
             for norm in NORMS:
                 truths = norm * LAWS["rough"].draw(beta, N, draws)
-                for told in (1.0, norm):
-                    ratio = float(np.median(stopped(model, truths, model.stop(told)).ratio))
-                    moved[f"beta = {beta:g}, norm {norm:g}, rule told {told:g}"] = ratio
+                for given in (1.0, norm):
+                    ratio = float(np.median(stopped(model, truths, model.stop(given)).ratio))
+                    moved[f"beta = {beta:g}, norm {norm:g}, rule given {given:g}"] = ratio
     for beta in BETAS:
         for N in WIDE:
             wide = Ideal(beta, N)
@@ -132,7 +132,7 @@ def _nearness(
     """Of median ratios."""
     wanted = {f"rough, beta = {beta:g}": ratios["rough"][beta] for beta in BETAS}
     wanted |= {f"hardest at each N, beta = {beta:g}": ratios["hardest at each N"][beta] for beta in BETAS[:3]}
-    wanted |= {f"rough, {case}": ratio for case, ratio in moved.items() if not case.endswith("told 1")}
+    wanted |= {f"rough, {case}": ratio for case, ratio in moved.items() if not case.endswith("given 1")}
     worst = max(excess[law][beta] for law in ("rough", "rough, Gaussian", "hardest at each N") for beta in BETAS)
     return [
         *(at_least(f"T and the best round, smaller over larger: {a}", min(b, 1 / b), 0.5) for a, b in wanted.items()),

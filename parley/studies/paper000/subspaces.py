@@ -22,7 +22,7 @@ _SIZES: dict[Scale, tuple[int, tuple[int, ...]]] = {
 with it the gain explode (beyond 1000 in some draws): that one value is left out."""
 
 
-def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
+def subspace_gains(r: int, trial: int) -> dict[str, dict[str, float]]:
     """One trial's ratio of norms at dimension r for a scarce and a rich client, by method; eta = 0.1 r / d.
 
     Rows of X_i are N(0, (d/r) I_E) for a random set E of r coordinates; within a trial these sets grow with r.
@@ -35,11 +35,11 @@ def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
         designs.append(np.zeros((n, D)))
         designs[-1][:, sets.permutation(D)[:r]] = np.sqrt(D / r) * rng.standard_normal((n, r))
     targets = [X @ theta + xi for X, xi in zip(designs, noise(rng, SCARCE_AND_RICH), strict=True)]
-    own = {j: float(np.linalg.norm(minimum_norm(designs[j], targets[j]) - theta)) for j in (0, 10)}
+    alone = {j: float(np.linalg.norm(minimum_norm(designs[j], targets[j]) - theta)) for j in (0, 10)}
     found: dict[str, dict[str, float]] = {"scarce": {}, "rich": {}}
     for name, method in methods(ETA * r / D).items():
         error = float(np.linalg.norm(FeatureSpace.of(Identity(), designs, targets, method).limit() - theta))
-        found["scarce"][name], found["rich"][name] = own[0] / error, own[10] / error
+        found["scarce"][name], found["rich"][name] = alone[0] / error, alone[10] / error
     return found
 
 
@@ -49,7 +49,7 @@ def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
     r = np.array(listed, dtype=np.float64)
-    found = [[gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
+    found = [[subspace_gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
     curves = {
         kind: {name: np.array([np.mean([t[kind][name] for t in row]) for row in found]) for name in methods()}
         for kind in ("scarce", "rich")

@@ -63,22 +63,22 @@ def _ratios(rng: np.random.Generator) -> tuple[float, float, float]:
         int(rng.integers(1, 9)), int(rng.integers(2, 9)), 10 ** rng.uniform(0, 4), rng, 10 ** rng.uniform(-2, 1)
     )
     gamma, K = float(rng.uniform(0.01, 0.99)) / clients.L, int(10 ** rng.uniform(0.31, 4))
-    own = distances(clients, gamma, All(K))
+    found = distances(clients, gamma, All(K))
     known = float(drift_bound(log_distortion_spread(clients.L, clients.mu, gamma, K), clients.kappa0, clients.C))
     tiny = 1e-12
     return (
-        own.actual / (own.corrected + tiny),
-        own.actual_energy / (own.corrected_energy + tiny),
-        own.actual / (known + tiny),
+        found.actual / (found.corrected + tiny),
+        found.actual_energy / (found.corrected_energy + tiny),
+        found.actual / (known + tiny),
     )
 
 
 def _one_dimension() -> Check:
     """Appendix C.2: in one dimension Lemma 12 is attained."""
     clients = Quadratics(np.array([[[4.0]], [[1.0]]]), np.array([[1.0], [-1.0]]), np.array([1 - 1e-6, 1e-6]))
-    own = distances(clients, 1 / 8, Last(1000))
-    assert own.one_dimension is not None
-    return near("one dimension: distance over Lemma 12's bound", own.actual / own.one_dimension, 1.0, absolute=1e-5)
+    found = distances(clients, 1 / 8, Last(1000))
+    assert found.one_dimension is not None
+    return near("one dimension: distance over Lemma 12's bound", found.actual / found.one_dimension, 1.0, absolute=1e-5)
 
 
 def _worst(server: str, rounds: int) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from parley.algorithms.local_update import LocalUpdate
 from parley.report.training_curves import ArmCurve, training_curves
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, holds, study
-from parley.studies.paper001.problems import characters, images
+from parley.studies.paper001.problems import characters, dirichlet_images
 from parley.studies.paper001.trained_arms import at_end, having_rates, local_update
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained, tuned
@@ -61,7 +61,7 @@ def _scales(sizes: dict[Scale, _Size], what: dict[Scale, str]) -> dict[Scale, st
 )
 def fig12(scale: Scale, context: StudyContext) -> StudyResult:
     """With one server rate for all, large client rates are faster early and small ones lower late."""
-    size, problem = _FIXED[scale], Recipe(images, (scale,))
+    size, problem = _FIXED[scale], Recipe(dirichlet_images, (scale,))
     return _compared(size, problem, dict.fromkeys(size.gammas, size.etas[0]), {}, context)
 
 

@@ -12,9 +12,10 @@ from parley.core.key import Key
 from parley.report.papers.trade_off import Trade, trade_off
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper001.members import members, server
-from parley.studies.paper001.quadratics import Array, QuadraticSetting, path, random_setting
+from parley.studies.paper001.quadratics import QuadraticSetting, path, random_setting
 from parley.theory.servers import SERVERS, ServerSetting, advance, transient, tune
 from parley.theory.surrogate import All
+from parley.theory.theta import Array
 
 TOLERANCE = 1e-10
 """How near the engine's last model must be to the minimiser of the method's surrogate (optima have length 1)."""

@@ -17,7 +17,7 @@ from parley.theory.servers import SERVERS, rate
 from parley.theory.theta import Array
 
 POINTS: dict[Scale, int] = {"smoke": 300, "cpu": 3000, "paper": 3000}
-SCALES: dict[Scale, str] = {"smoke": "300 points per curve", "cpu": "3000 points per curve"}
+CURVE_SCALES: dict[Scale, str] = {"smoke": "300 points per curve", "cpu": "3000 points per curve"}
 EXACT = 1e-10
 """How near points must be to the closed form."""
 
@@ -33,7 +33,7 @@ def off(frontier: Frontier) -> float:
     return float(np.abs(frontier.rho - expected).max())
 
 
-@study("001/fig1", scales=SCALES)
+@study("001/fig1", scales=CURVE_SCALES)
 def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     """Varying K or varying gamma walks along one frontier; only K reaches one-shot averaging."""
     parts: dict[str, list[FrontierCurve]] = {"$\\gamma$ = 0.01, varying $K$": [], "$K$ = 100, varying $\\gamma$": []}
@@ -63,7 +63,7 @@ def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": frontier_panels(parts, headline)}, frontier_numbers(parts))
 
 
-@study("001/fig2", scales=SCALES)
+@study("001/fig2", scales=CURVE_SCALES)
 def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     """Heavy ball beats Nesterov beats no momentum, the more so the larger L/mu; heavy ball's curve is symmetric."""
     parts: dict[str, list[FrontierCurve]] = {}
@@ -72,7 +72,8 @@ def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     for L in (2.0, 10.0, 100.0):
         made = {server: family_frontier(L, 1.0, 0.5 / L, counts(scale), server=server) for server in SERVERS}
         parts[f"$L/\\mu$ = {L:g}"] = [
-            FrontierCurve.of(SERVER_NAMES[server], own, colour) for colour, (server, own) in enumerate(made.items())
+            FrontierCurve.of(SERVER_NAMES[server], frontier, colour)
+            for colour, (server, frontier) in enumerate(made.items())
         ]
         inside = made["none"].rho > 1e-6
         rates = [made[server].rho[inside] for server in ("none", "nesterov", "heavy-ball")]
@@ -82,7 +83,7 @@ def fig2(scale: Scale, context: StudyContext) -> StudyResult:
         ball = made["heavy-ball"]
         mirrored = delta_of_rho(ball.delta, L, "heavy-ball")  # the point (Delta, rho) must be on the curve too
         checks += [
-            at_most(f"L = {L:g}: off the closed form", max(off(own) for own in made.values()), EXACT),
+            at_most(f"L = {L:g}: off the closed form", max(off(frontier) for frontier in made.values()), EXACT),
             at_least(f"L = {L:g}: each rho over the next better one's, at least", gap, 1 + 1e-6),
             at_most(f"L = {L:g}: heavy ball off its mirror image", np.abs(mirrored - ball.rho).max(), EXACT),
             at_most(f"L = {L:g}: gain of momentum at K = 10^6", float(made["none"].rho[-1] - ball.rho[-1]), 1e-9),
@@ -93,24 +94,26 @@ def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": figure}, frontier_numbers(parts) | {"rounds_saved": gains})
 
 
-@study("001/fig3", scales=SCALES)
+@study("001/fig3", scales=CURVE_SCALES)
 def fig3(scale: Scale, context: StudyContext) -> StudyResult:
     """A proximal term only shortens the frontier: FedProx's is a subset of FedAvg's."""
     L, strengths = 10.0, (0.0, 0.5, 1.0, 5.0)
     made = {a: family_frontier(L, 1.0, 0.5 / (L + a), counts(scale), alpha=a) for a in strengths}
-    parts = {"L = 10": [_nested(a, own, place) for place, (a, own) in enumerate(made.items())]}
-    checks = [at_most(f"alpha = {a:g}: off the frontier of alpha = 0", off(own), EXACT) for a, own in made.items()]
-    for a, own in made.items():
+    parts = {"L = 10": [_nested(a, frontier, place) for place, (a, frontier) in enumerate(made.items())]}
+    checks = [
+        at_most(f"alpha = {a:g}: off the frontier of alpha = 0", off(frontier), EXACT) for a, frontier in made.items()
+    ]
+    for a, frontier in made.items():
         # K -> infinity: phi(lam) = lam / (gamma (lam + alpha)).
         limit = float(rate(np.log(L * (1 + a) / (L + a))))
-        checks.append(near(f"alpha = {a:g}: smallest rho", own.rho.min(), limit, absolute=1e-9))
-    ends = [float(own.rho.min()) for own in made.values()]
+        checks.append(near(f"alpha = {a:g}: smallest rho", frontier.rho.min(), limit, absolute=1e-9))
+    ends = [float(frontier.rho.min()) for frontier in made.values()]
     checks.append(at_least("least growth of the smallest rho with alpha", min(b - a for a, b in pairwise(ends)), 0.05))
     figure = frontier_panels(parts, "A proximal term only shortens the frontier")
     return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
-@study("001/fig4", scales=SCALES)
+@study("001/fig4", scales=CURVE_SCALES)
 def fig4(scale: Scale, context: StudyContext) -> StudyResult:
     """Where Theorems 3 and 4 apply to MAML (gamma < 1/(K L)), its frontier is a subset of FedAvg's, for each server."""
     L, K = 10.0, counts(scale)
@@ -136,7 +139,7 @@ def fig4(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
-@study("001/fig9", scales=SCALES)
+@study("001/fig9", scales=CURVE_SCALES)
 def fig9(scale: Scale, context: StudyContext) -> StudyResult:
     """A proximal term hardly moves MAML along its frontier within gamma < 1/(K L + alpha), and never off it."""
     L, gamma = 10.0, 1e-7
@@ -146,10 +149,10 @@ def fig9(scale: Scale, context: StudyContext) -> StudyResult:
     ends = []
     for place, alpha in enumerate((0.0, 0.5, 1.0, 10.0)):
         K = counts(scale) * (1 - 2e-6)  # gamma (K L + alpha) < 1
-        own = family_frontier(L, 1.0, gamma, np.maximum(K, 1), alpha=alpha, family="maml")
-        curves.append(_nested(alpha, own, place, "MAML, "))
-        checks.append(at_most(f"alpha = {alpha:g}: off the closed form", off(own), EXACT))
-        ends.append(float(own.rho.min()))
+        frontier = family_frontier(L, 1.0, gamma, np.maximum(K, 1), alpha=alpha, family="maml")
+        curves.append(_nested(alpha, frontier, place, "MAML, "))
+        checks.append(at_most(f"alpha = {alpha:g}: off the closed form", off(frontier), EXACT))
+        ends.append(float(frontier.rho.min()))
     # (1 - gamma (L + alpha))^(K - 1) against (1 - gamma (mu + alpha))^(K - 1) at K gamma = 1/L: e^-(1 - mu/L).
     limit = float(rate(np.log(L) - (1 - 1 / L)))
     checks.append(near("smallest rho without a proximal term", ends[0], limit, absolute=1e-5))

@@ -40,7 +40,7 @@ def writers(scale: Scale) -> TrainingProblem:
     return TrainingProblem(federation, model, between(test, 0, 2000), between(test, 2000, None), 10, 20, about)
 
 
-def images(scale: Scale) -> TrainingProblem:
+def dirichlet_images(scale: Scale) -> TrainingProblem:
     """CIFAR-10 dealt by Dirichlet(0.1); evaluated on training samples, for the paper's training loss."""
     if scale == "smoke":
         small = writers("smoke")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from parley.algorithms.protocol import Algorithm, Method
@@ -23,8 +22,7 @@ from parley.store.records import RoundRecord
 from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 @dataclass(frozen=True, eq=False)

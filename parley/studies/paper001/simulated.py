@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from parley.core.key import Key
 from parley.report.papers.frontiers import SERVER_NAMES, FrontierCurve, frontier_numbers, frontier_panels
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
-from parley.studies.paper001.frontiers import EXACT, SCALES, counts, off
+from parley.studies.paper001.frontiers import CURVE_SCALES, EXACT, counts, off
 from parley.theory.frontier import (
     Frontier,
     cusp_delta,
@@ -89,7 +89,7 @@ def _curves(small: Frontier, large: Frontier, fedavg: Frontier, alpha: float = 0
     ]
 
 
-@study("001/fig5", scales=SCALES)
+@study("001/fig5", scales=CURVE_SCALES)
 def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """MAML follows FedAvg's frontier, leaves it at gamma = 1/(K L), and has a cusp at one-shot's suboptimality."""
     L = 10.0
@@ -105,7 +105,7 @@ def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": frontier_panels(parts, headline)}, data)
 
 
-@study("001/fig7", scales=SCALES)
+@study("001/fig7", scales=CURVE_SCALES)
 def fig7(scale: Scale, context: StudyContext) -> StudyResult:
     """The worse conditioned, the sooner MAML's frontier leaves FedAvg's."""
     parts, checks, shares = {}, [], []
@@ -122,7 +122,7 @@ def fig7(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": frontier_panels(parts, headline, columns=2)}, data)
 
 
-@study("001/fig8", scales=SCALES)
+@study("001/fig8", scales=CURVE_SCALES)
 def fig8(scale: Scale, context: StudyContext) -> StudyResult:
     """Server momentum helps FedAvg and MAML alike, beyond gamma = 1/(K L) too."""
     L = 10.0
@@ -135,14 +135,15 @@ def fig8(scale: Scale, context: StudyContext) -> StudyResult:
         parts[name] = _curves(small, large, fedavg)
         checks += _checks(f"{name}, d = 100", large, L)
         rates["FedAvg"][server], rates["MAML"][server] = fedavg.rho, large.rho
-    for family, own in rates.items():
-        slower = min(float((own[a] - own[b]).min()) for a, b in (("none", "nesterov"), ("nesterov", "heavy-ball")))
+    for family, by_server in rates.items():
+        steps = (("none", "nesterov"), ("nesterov", "heavy-ball"))
+        slower = min(float((by_server[a] - by_server[b]).min()) for a, b in steps)
         checks.append(at_least(f"{family}: gain from each momentum to the next, at every K", slower, -EXACT))
     figure = frontier_panels(parts, "Server momentum helps FedAvg and MAML alike")
     return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
-@study("001/fig10", scales=SCALES)
+@study("001/fig10", scales=CURVE_SCALES)
 def fig10(scale: Scale, context: StudyContext) -> StudyResult:
     """A proximal term shortens FedAvg's frontier but leaves MAML's where it is."""
     L = 10.0
@@ -158,7 +159,7 @@ def fig10(scale: Scale, context: StudyContext) -> StudyResult:
         limit = float(rate(np.log(L * (1 + alpha) / (L + alpha))))
         checks.append(near(f"alpha = {alpha:g}: FedAvg's smallest rho", fedavg.rho.min(), limit, absolute=1e-4))
         ends.append(float(fedavg.rho.min()))
-    moved = max(float(np.abs(own - made[0.0]).max()) for own in made.values())
+    moved = max(float(np.abs(moved_rho - made[0.0]).max()) for moved_rho in made.values())
     checks.append(at_most("MAML's rho moved by alpha up to 10, at equal Delta", moved, 0.02))
     grown = min(after - before for before, after in pairwise(ends))
     checks.append(at_least("FedAvg's smallest rho, least growth with alpha", grown, 0.05))

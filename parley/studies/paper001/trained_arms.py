@@ -15,13 +15,13 @@ from parley.theory.theta import Array
 
 MOMENTUM = 0.9
 """beta of the servers that have one (Appendix E.3)."""
-SERVERS = {"none": Descent(), "nesterov": Nesterov(momentum=MOMENTUM), "heavy-ball": HeavyBall(momentum=MOMENTUM)}
+_SERVERS = {"none": Descent(), "nesterov": Nesterov(momentum=MOMENTUM), "heavy-ball": HeavyBall(momentum=MOMENTUM)}
 
 
 def local_update(name: str, problem: Recipe, *, steps: int, rounds: int, every: int, server: str = "none",
                  alpha: float = 0.0) -> Arm:  # fmt: skip
     """An arm without its learning rates."""
-    method = LocalUpdate(steps=steps, batch=problem().batch, alpha=alpha, server=SERVERS[server])
+    method = LocalUpdate(steps=steps, batch=problem().batch, alpha=alpha, server=_SERVERS[server])
     return Arm(name, problem, method, rounds, every)
 
 

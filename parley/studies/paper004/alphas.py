@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from parley.report.seed_means import MeanRow, SeedMean, accuracy_ladder
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, near, study
 from parley.studies.paper004.image_arms import SIZES, accuracies, compared, image_arm, numbers
-from parley.studies.paper004.image_problem import data_sets, images
+from parley.studies.paper004.image_problem import data_sets, five_client_images
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Trial
 from parley.study.train import make_task
@@ -88,7 +88,7 @@ def _rise_and_fall(name: str, means: Mapping[int, SeedMean]) -> list[Check]:
 
 def parameter_counts(scale: Scale, name: str) -> tuple[int, int]:
     """Trainable parameters of the last layer and of all others."""
-    problem = Recipe(images, (scale, name, False, False))()
+    problem = Recipe(five_client_images, (scale, name, False, False))()
     module = make_task(problem.federation, problem.model, seed=0).module
     sizes = [parameter.numel() for parameter in module.parameters()]
     head = sum(sizes[-2:])

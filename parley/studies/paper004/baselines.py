@@ -72,12 +72,12 @@ def feddyn(scale: Scale, context: StudyContext) -> StudyResult:
     """FedDyn reaches FedAvg's accuracy in no more rounds."""
     trials = _compared(scale, ("FedAvg", "FedDyn"), 5, context)
     target = NEAR * _mean(trial.last(0.2) for trial in trials["FedAvg"])
-    needed = {name: _mean(rounds_to(trial, target) for trial in runs) for name, runs in trials.items()}
+    needed = {name: _mean(rounds_to_accuracy(trial, target) for trial in runs) for name, runs in trials.items()}
     soon = at_most(f"FedDyn: rounds to {target:.1%}", needed["FedDyn"], needed["FedAvg"])
     return _result(scale, trials, [*_trained(trials), *claims([soon], scale)], context)
 
 
-def rounds_to(trial: Trial, accuracy: float) -> float:
+def rounds_to_accuracy(trial: Trial, accuracy: float) -> float:
     """The first evaluated round that has this accuracy; infinity without one."""
     found = np.flatnonzero(trial.accuracy >= accuracy)
     return float(trial.rounds[found[0]]) if len(found) else np.inf

@@ -22,7 +22,7 @@ from parley.engine.listeners import Listener
 from parley.engine.observers import ConsensusDistance
 from parley.report.seed_means import SeedMean
 from parley.studies.harness import Scale, StudyContext
-from parley.studies.paper004.image_problem import images
+from parley.studies.paper004.image_problem import five_client_images
 from parley.studies.paper004.sent_entries import CountedFedALS, SentEntries
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, tuned_and_trained
@@ -79,7 +79,7 @@ def image_arm(
     for all but the last. Another tau takes as many steps in all as tau = 5 does, and its layers' consensus distance is
     measured. `norm`: batch normalisation in the small network.
     """
-    size, problem = SIZES[scale], Recipe(images, (scale, data, iid, norm))
+    size, problem = SIZES[scale], Recipe(five_client_images, (scale, data, iid, norm))
     common: dict[str, Any] = {"steps": tau, "batch": problem().batch, "options": OPTIONS}
     algorithm: Algorithm
     if method == "scaffold":

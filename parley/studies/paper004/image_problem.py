@@ -27,7 +27,7 @@ def data_sets(scale: Scale, *paper: str) -> tuple[str, ...]:
     return {"smoke": ("digits",), "cpu": ("cifar10",), "paper": paper}[scale]
 
 
-def images(scale: Scale, name: str, iid: bool, norm: bool = False) -> TrainingProblem:
+def five_client_images(scale: Scale, name: str, iid: bool, norm: bool = False) -> TrainingProblem:
     """A data set dealt to five clients; settings are chosen on test samples that no result uses.
 
     `norm`: batch normalisation in the small network; ResNet-20 has it anyway.

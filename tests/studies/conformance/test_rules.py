@@ -7,7 +7,7 @@ import pytest
 
 from parley.cli.main import main
 from parley.core.errors import InputError
-from parley.studies.conformance import Optimum, Promise, Rule, Surrogate, check_rule, load_rule
+from parley.studies.conformance import Optimum, Promise, Surrogate, UpdateRule, check_rule, load_rule
 from parley.theory.surrogate import Last
 
 
@@ -106,7 +106,7 @@ WRONG = {
 
 @pytest.mark.parametrize("rule", RIGHT, ids=repr)
 def test_right_rules_pass(rule):
-    assert isinstance(rule, Rule)
+    assert isinstance(rule, UpdateRule)
     checks = check_rule(rule)
     assert len(checks) == 4
     assert all(check.passed for check in checks), checks
