@@ -46,6 +46,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     with writing(path):
         if not path.suffix:
             raise ValueError("the ending of its name must say the format, such as .png")
+        path.parent.resolve(strict=True)  # a folder that does not exist is a typing mistake, not one to make
         save_figure(figure, path)
 
 
