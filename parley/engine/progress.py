@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -200,15 +200,16 @@ class ProgressRow(Listener):
         clients = "–" if figures.clients is None else f"{figures.clients:.1%}"
         return [
             Text(self.name, style="bold" if not done else ""), bar, Text(accuracy), Text(clients),
-            Text(megabytes(figures.up) if figures.up else "–"), Text(duration(self.seconds)),
+            Text("–" if self.name in self.table.silent else megabytes(figures.up)), Text(duration(self.seconds)),
         ]  # fmt: skip
 
 
 class ProgressTable:
     """Several runs, a row each. Where the output is not a terminal, a line is printed as each run ends."""
 
-    def __init__(self, names: Sequence[str], console: Console) -> None:
-        self.console = console
+    def __init__(self, names: Sequence[str], console: Console, silent: Collection[str] = ()) -> None:
+        """`silent`: the runs in which no model is sent, so that their traffic means nothing."""
+        self.console, self.silent = console, silent
         self.rows = {name: ProgressRow(name, self) for name in names}
 
     @contextmanager

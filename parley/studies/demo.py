@@ -25,6 +25,7 @@ from parley.data import Federation, describe
 from parley.data.label_spread import label_counts
 from parley.engine.progress import ProgressTable
 from parley.report import Comparison, figure, partition_figure, table, to_csv, to_json
+from parley.report.contender import role
 from parley.report.files import save_figure
 from parley.store.runs import RunStore
 from parley.studies.demo_summary import conclusions
@@ -58,7 +59,8 @@ def demo(
     _make(folder)
     federation = studies["fedavg"].federation()
     screen.print(introduction(federation), highlight=False)
-    progress = ProgressTable(tuple(METHODS), screen)
+    baselines = [name for name, study in studies.items() if role(type(study.algorithm)) != "federated"]
+    progress = ProgressTable(tuple(METHODS), screen, silent=baselines)
     with progress.shown():
         runs = [train_study(study, store=store, listeners=[progress.rows[name]]) for name, study in studies.items()]
     comparison = Comparison.of(runs)
