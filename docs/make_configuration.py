@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.algorithms import algorithms
-from parley.algorithms.server import server_optimizers
+from parley.algorithms.base.server import server_optimizers
 from parley.core.fields import Setting, settings_of, summary, type_text
 from parley.core.registry import Registry
 from parley.data import datasets, partitioners

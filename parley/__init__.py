@@ -20,7 +20,9 @@ _ROOMS = (
 )  # fmt: skip
 _NAMES = {
     "parley.advise.gain": ("Gains", "gain"),
-    "parley.algorithms.protocol": ("Algorithm", "Cohort", "Method", "OneExchange", "Replies", "Reply", "algorithm"),
+    "parley.algorithms.base.protocol": (
+        "Algorithm", "Cohort", "OneExchange", "Party", "Replies", "Reply", "algorithm", "ask",
+    ),
     "parley.algorithms.local_update": (
         "FOMAML", "MAML", "FedAdagrad", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "FedSGD", "FedYogi", "LocalUpdate",
         "MetaMinibatchProx", "Reptile",
@@ -33,7 +35,7 @@ _NAMES = {
     "parley.algorithms.kernel": ("KernelFedAvg", "KernelFedProx"),
     "parley.algorithms.kernel_features": ("FeatureFedAvg", "FeatureFedProx"),
     "parley.algorithms.scaffold": ("Scaffold",),
-    "parley.algorithms.server": ("Adagrad", "Adam", "Descent", "HeavyBall", "Nesterov", "Yogi"),
+    "parley.algorithms.base.server": ("Adagrad", "Adam", "Descent", "HeavyBall", "Nesterov", "Yogi"),
     "parley.core.errors": ("InputError", "ParleyError", "QuorumError", "UnsupportedError", "WireError"),
     "parley.core.key": ("Key",),
     "parley.core.message": ("Memory", "Message", "State"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from parley.advise.gain_local import OwnModel, local_losses, stages
 from parley.advise.gain_result import ClientGain, Decision, Gains
 from parley.advise.gain_stop import by_curves
 from parley.algorithms import Algorithm, algorithms
-from parley.algorithms.protocol import Method
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.data import Federation
@@ -184,7 +184,7 @@ def _trained(
 
 def _own_methods(algorithm: Algorithm, rates: Sequence[float] | None) -> list[OwnModel]:
     """Local training as the algorithm does it, by plain SGD, with each of the rates."""
-    work = {name: getattr(algorithm, name, None) for name in ("steps", "epochs")}
+    work: dict[str, Any] = {name: getattr(algorithm, name, None) for name in ("steps", "epochs")}
     batch, lr = getattr(algorithm, "batch", 32), getattr(algorithm, "lr", 0.0)
     plain = getattr(algorithm, "optimizer", "sgd") == "sgd" and isinstance(lr, float) and lr > 0
     if not plain:
@@ -232,7 +232,7 @@ def _checked(
 ) -> str:  # fmt: skip
     """The measure's name, after everything else was looked at."""
     method, task = setup.algorithm, setup.task
-    if isinstance(method, Method) and method.personal:
+    if method.personal:
         raise InputError(
             f"the algorithm {_name(method)} keeps a model per client and has none of the server's, so there is no "
             f"federated model to judge; choose another."

@@ -14,10 +14,10 @@ from scipy.spatial.distance import pdist
 from parley.advise.gain_folds import Array, Setup, Tell, looked_at
 from parley.advise.gain_stop import StopAdvice, by_rule, linear_rule
 from parley.advise.linear import LeastSquares, least_squares
-from parley.algorithms.least_squares import LeastSquares as PaperMethod
+from parley.algorithms.base.least_squares import LeastSquares as PaperMethod
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.base.server import Descent
 from parley.algorithms.local_update import LocalUpdate
-from parley.algorithms.protocol import Algorithm
-from parley.algorithms.server import Descent
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.core.tree import Tree

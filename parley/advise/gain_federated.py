@@ -62,7 +62,7 @@ def _judge(setup: Setup, deal: Deal, out: tuple[int, ...], data: ClientData, mea
     task = setup.task
     try:
         train(
-            setup.algorithm, deal.federation(setup.federation, out), model=task.module, rounds=setup.rounds,
+            setup.algorithm, deal.federation(setup.federation, out), model=task.network, rounds=setup.rounds,
             cohort=setup.sampling, seed=setup.seed, loss=task.loss, buffers=task.buffers, faults=setup.faults,
             evaluation=Evaluation(central=False), runtime=setup.runtime, workers=setup.workers, listeners=[judge],
         )  # fmt: skip
@@ -91,6 +91,6 @@ class _Judge(Listener):
     @torch.no_grad()
     def _look(self, number: int) -> None:
         assert self._run is not None
-        predict = self._run.algorithm.predictor(self._run.task, self._run.state)
+        predict = self._run.predictor()
         parts = zip(self.data.x.split(_BATCH), self.data.y.split(_BATCH), strict=True)
         self.losses[number] = torch.cat([self.measure(predict(x), y) for x, y in parts], dim=1).numpy()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from parley.algorithms.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, Federation
 from parley.data.sources import Cached, Index, Source

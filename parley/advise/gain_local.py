@@ -18,15 +18,16 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, rows, score
+from parley.algorithms.base.protocol import Contexts, Reply
 from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.protocol import Reply
+from parley.core.context import Context
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData, Federation
 from parley.data.sources import InMemory
-from parley.learn.local import Data, Keys
+from parley.learn.stack import Data
 from parley.learn.task import Task
-from parley.runtimes import Call, Job, open_runtime
+from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.theory.gain_interval import Groups
 
 AT_ONCE = 512
@@ -48,10 +49,13 @@ class OwnLosses:
 class OwnModel(LocalOnly):
     """Local-only training, several rounds in one call."""
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         times = int(message.scalars["rounds"])
         steps, epochs = (None if count is None else count * times for count in (self.steps, self.epochs))
-        return LocalOnly(self.lr, steps, epochs, self.batch).client(task, message, memory, data, key)
+        return LocalOnly(self.lr, steps, epochs, self.batch).client(task, message, memory, data, context)
+
+    def broadcast(self, task: Task, state: State, number: int) -> Message:
+        return Message.of(rounds=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +144,9 @@ def _train(setup: Setup, parts: Sequence[_Part], measure: Measure, method: OwnMo
     try:
         for before, t in pairwise(stages(rounds)):
             message = Message({}, {"rounds": t - before})
-            calls = [Call(ids[k], message, memories[k], key.fold("round", t, ids[k])) for k in alive]
-            for k, outcome in zip(list(alive), runtime.run(calls), strict=True):
+            places = [Context.alone(key.fold("round", t, ids[k]), ids[k], t) for k in alive]
+            calls = [Call(ids[k], message, memories[k], place) for k, place in zip(alive, places, strict=True)]
+            for k, outcome in zip(list(alive), runtime.run(calls, Stamp("", 0, t, 0, t)), strict=True):
                 if isinstance(outcome, Reply) and outcome.memory is not None:
                     memories[k] = outcome.memory
                 else:
@@ -172,15 +177,15 @@ class _Look:
         return [found.get(k, np.full((lines, len(test)), np.inf)) for k, test in enumerate(self.tests)]
 
     def _alone(self, memory: Memory, test: ClientData) -> Array:
-        return self.measure(self.method.predictor(self.task, State(), memory)(test.x), test.y).numpy()
+        return self.measure(self.method.predictor(self.task, Message(), memory)(test.x), test.y).numpy()
 
     def _together(self, memories: Sequence[Memory], alive: Sequence[int]) -> list[Array]:
         names = list(memories[alive[0]]["model"])
         sizes = [len(self.tests[k]) for k in alive]
         weights = {n: torch.stack([memories[k]["model"][n] for k in alive]) for n in names}
         x, y = (torch.nn.utils.rnn.pad_sequence([getattr(self.tests[k], side) for k in alive], True) for side in "xy")
-        self.task.module.eval()
-        outputs: Tensor = vmap(lambda own, points: functional_call(self.task.module, own, (points,)))(weights, x)
+        module = self.task.network.eval()
+        outputs: Tensor = vmap(lambda own, points: functional_call(module, own, (points,)))(weights, x)
         each = self.measure(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(-1, len(alive), x.shape[1])
         return [each[:, row, :size].numpy() for row, size in enumerate(sizes)]
 

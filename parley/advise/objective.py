@@ -46,7 +46,7 @@ class Objective:
         self, task: Task, data: ClientData, ridge: float = 0.0, weights: Array | None = None, chunk: int = CHUNK
     ) -> None:
         # A copy in double precision: Lanczos on float32 products would see rounding as curvature.
-        self.module = deepcopy(task.module).double().eval()
+        self.module = deepcopy(task.network).double().eval()
         self.loss, self.ridge, self.chunk = task.loss, ridge, chunk
         self.data = ClientData(_double(data.x), _double(data.y))
         self.weights = torch.full((len(data),), 1 / len(data), dtype=torch.float64)

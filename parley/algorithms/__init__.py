@@ -1,4 +1,4 @@
-"""Federated methods, one file per family. Importing this package registers all of them."""
+"""Federated methods, one file per method or family. Importing this package registers all of them."""
 
 from parley.algorithms import (
     baselines,
@@ -11,7 +11,7 @@ from parley.algorithms import (
     local_update,
     scaffold,
 )
-from parley.algorithms.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
+from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",

@@ -5,64 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from parley.algorithms.base.local_sgd import LocalSGD
+from parley.algorithms.base.protocol import Contexts, OneExchange, Reply, algorithm
+from parley.algorithms.base.server import Descent, ServerOptimizer
 from parley.algorithms.local_update import FedAvg, LocalUpdate
-from parley.algorithms.protocol import OneExchange, Reply, algorithm
-from parley.algorithms.server import Descent, ServerOptimizer
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
-from parley.learn.batches import Work
-from parley.learn.local import Data, Keys, train
-from parley.learn.observe import observations
-from parley.learn.optimizers import LocalOptimizer
-from parley.learn.task import Predictor, Task
+from parley.learn.stack import Data
+from parley.learn.task import Task
 
 
 @algorithm("local-only")
 @dataclass(frozen=True)
-class LocalOnly(OneExchange):
+class LocalOnly(LocalSGD, OneExchange):
     """Every client trains its own model on its own data; nothing is sent."""
 
-    stackable: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
+    compressible: ClassVar[tuple[str, ...]] = ()
 
-    lr: float = 0.1
-    """Step size."""
-    steps: int | None = None
-    """Steps per round; without steps and epochs, one epoch."""
-    epochs: int | None = None
-    """Passes over the client's data per round, in place of steps."""
-    batch: int | None = 32
-    """Samples per step; 0 takes all of a client's samples."""
-
-    def __post_init__(self) -> None:
-        if self.batch == 0:
-            object.__setattr__(self, "batch", None)
-        if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "epochs", 1)
-        LocalOptimizer(lr=self.lr)
-        self.work()
-
-    def work(self) -> Work:
-        return Work(self.steps, self.epochs, self.batch)
+    @property
+    def personal(self) -> bool:
+        return True
 
     def init(self, task: Task, key: Key) -> State:
         return State()
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        x, buffers = memory["model"] or task.initial(), memory["buffers"] or task.initial_buffers()
-        local = train(
-            task, x, data, key, buffers=buffers, work=self.work(), optimizer=LocalOptimizer(lr=self.lr)
-        )  # fmt: skip
-        observed = observations(task, x, local, data, key, buffers)
-        return Reply(Message(), Memory.of(model=local.parameters, buffers=local.buffers), observed)
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        x = memory.get("model") or task.initial()
+        local = self.train(task, x, message, memory, data, context)
+        kept = self.reply(task, local, send={}, keep={"model": local.parameters, "buffers": local.buffers})
+        return Reply(Message(), kept.memory, kept.observed)
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        own = memory if memory is not None else Memory()
-        return task.predictor(own["model"] or task.initial(), own["buffers"] or task.initial_buffers())
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        return Form()
 
-    def own_weights(self, task: Task, state: State, client: str, memory: Memory) -> Tree:
-        return {**(memory["model"] or task.initial()), **(memory["buffers"] or task.initial_buffers())}
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
+        own = memory or Memory()
+        return {**(own.get("model") or task.initial()), **(own.get("buffers") or task.initial_buffers())}
 
 
 @algorithm("centralised")

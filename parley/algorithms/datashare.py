@@ -1,34 +1,37 @@
 """DataShare: a small global set joins every client's data (Zhao et al., 2018, Section 4).
 
-A share of all samples, drawn uniformly over all clients, is moved into one public set G; client i then trains on what
-it has left and all of G. Everything else is FedAvg, weights by size included (a client's size counts G).
+    before round 1   every client sends rows of its own, drawn uniformly over the samples of all: the global set G
+    every round      FedAvg, where client i trains on what it has left and all of G
 
-G reaches the clients before the first round, as in the paper: it is part of the federation they train on and not of the
-rounds' traffic. `shared_bytes` says what handing it out costs each client once.
+G reaches a client in the first message that it receives, which is counted like any other. This HANDS OUT RAW DATA:
+every client, and the server, see the rows of G.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import algorithm
 from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.key import Key
-from parley.core.message import Message
-from parley.core.wire import wire_size
-from parley.data import ClientData, Federation
-from parley.data.sources import Source
+from parley.core.message import Memory, Message, State
+from parley.data import ClientData
+from parley.learn.stack import Data
+from parley.learn.task import Task
 
 
 @algorithm("datashare")
 @dataclass(frozen=True)
 class DataShare(FedAvg):
-    """DataShare (Zhao et al., 2018): FedAvg where a global set of a tenth of all samples joins every client's data."""
+    """DataShare (Zhao et al., 2018): FedAvg where a global set of a tenth of all samples joins every client's data.
+
+    The samples of the global set are shown to everybody.
+    """
 
     share: float = 0.1
     """Samples in the global set, as a share of all."""
@@ -38,48 +41,36 @@ class DataShare(FedAvg):
         if not 0 < self.share < 1:
             raise InputError(f"share must lie between 0 and 1, not {self.share}.")
 
-    def prepare(self, federation: Federation, key: Key) -> Federation:
-        """The federation with the global set in it."""
-        shared = Shared.draw(federation, self.share, key)
-        return Federation(
-            federation.info, federation.ids, shared,
-            held_out=federation.held_out, test=federation.test, public=federation.public,
-        )  # fmt: skip
+    def init(self, task: Task, key: Key) -> State:
+        return super().init(task, key).replace(seed=key.fold("shared rows").seed)
 
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+        seed = state.scalars["seed"]
+        if "common" not in state:
+            replies = yield ask("shared", dict.fromkeys(cohort.everyone, Message.of(seed=seed)))
+            state = state.replace(common={n: torch.cat([r["rows"][n] for r in replies.values()]) for n in ("x", "y")})
+        message = self.broadcast(task, state, number).replace(seed=seed)
+        first = message.replace(common=state["common"])
+        replies = yield {i: first if cohort.since.get(i) is None else message for i in cohort.ids}
+        return self.aggregate(task, state, replies, number, key)
 
-def shared_bytes(federation: Federation) -> int:
-    """Bytes of the message that hands the global set of a prepared federation to one client; 0 without one."""
-    source = federation.source
-    return wire_size(Message.of(x=source.common.x, y=source.common.y)) if isinstance(source, Shared) else 0
+    def shared(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """The client's rows of the global set."""
+        assert isinstance(data, ClientData)
+        given = self._given(data, message, context)
+        return Reply(Message.of(rows={"x": data.x[given], "y": data.y[given]}))
 
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        common = message.get("common") or memory.get("common")
+        left = ~self._given(data, message, context)
+        joined = ClientData(torch.cat([data.x[left], common["x"]]), torch.cat([data.y[left], common["y"]]))
+        reply = super().client(task, message, memory, joined, context)
+        return replace(reply, memory=(reply.memory or Memory()).replace(common=common))
 
-@dataclass(frozen=True)
-class Shared(Source):
-    """The clients of `source` without the rows that went into the common set, and that set added to each."""
+    def _given(self, data: Data, message: Message, context: Contexts) -> Tensor:
+        """Which of the client's rows are in the global set, bool [n]: each with the chance `share`."""
+        draws = Key(int(message.number("seed"))).fold(context.id).numpy().random(len(data))
+        return torch.from_numpy(draws < self.share)
 
-    source: Source
-    common: ClientData
-    taken: dict[int, Tensor]
-    """Client -> its rows (int64) that are in the common set."""
-
-    @classmethod
-    def draw(cls, federation: Federation, share: float, key: Key) -> Shared:
-        ends = np.cumsum(federation.sizes())
-        count = max(1, round(share * int(ends[-1])))
-        chosen = np.sort(key.numpy().choice(int(ends[-1]), count, replace=False))
-        owners = np.searchsorted(ends, chosen, side="right")
-        starts = ends - federation.sizes()
-        taken = {int(i): torch.from_numpy(chosen[owners == i] - starts[i]) for i in np.unique(owners)}
-        parts = [(federation.source.load(i), rows) for i, rows in taken.items()]
-        common = ClientData(torch.cat([d.x[rows] for d, rows in parts]), torch.cat([d.y[rows] for d, rows in parts]))
-        return cls(federation.source, common, taken)
-
-    def size(self, i: int) -> int:
-        return self.source.size(i) - len(self.taken.get(i, ())) + len(self.common)
-
-    def load(self, i: int) -> ClientData:
-        own = self.source.load(i)
-        left = torch.ones(len(own), dtype=torch.bool)
-        if i in self.taken:
-            left[self.taken[i]] = False
-        return ClientData(torch.cat([own.x[left], self.common.x]), torch.cat([own.y[left], self.common.y]))
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+        return Form({"rows/x": None, "rows/y": None}) if asked == "shared" else super().reply_form(task, asked, message)

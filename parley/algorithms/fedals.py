@@ -10,67 +10,68 @@ variates every part has its own c and c_i, which change when it is averaged and 
     theta_k <- theta_k - eta (g_k - c_k + c);   c_k <- c_k - c + (start - theta_k) / (eta * steps since its average)
 
 Under partial participation a part is averaged over the clients of that round, and a client that has missed an average
-of a part receives the current one. The reported model is the last one in which all parts were averaged.
+of a part receives the current one. The reported model is the last one in which all parts were averaged; a part with the
+period "never" is each client's own: FedPer (a head of one's own), LG-FedAvg (a representation), FedBN (normalisations).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import nn
 
-from parley.algorithms.parts import Part, by_function, by_layers, by_patterns, each_layer
-from parley.algorithms.periods import plan_periods
-from parley.algorithms.protocol import Cohort, Exchange, Method, Replies, Reply, algorithm
+from parley.algorithms.base.local_sgd import LocalSGD
+from parley.algorithms.base.parts import (
+    NEVER,
+    Part,
+    Period,
+    buffers_of,
+    chosen_parts,
+    listed,
+    merged,
+    numbers,
+    parameters_of,
+)  # fmt: skip
+from parley.algorithms.base.periods import plan_periods
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Replies, Reply, algorithm
 from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, add, arranged, zeros_like
+from parley.core.tree import Tree, add, scale, zeros_like
 from parley.learn import transforms
-from parley.learn.batches import Order, Work
-from parley.learn.local import Data, Keys, train
-from parley.learn.observe import observations
-from parley.learn.optimizers import Kept, LocalOptimizer
-from parley.learn.schedules import Constant, Schedule
-from parley.learn.stack import per_client
-from parley.learn.task import Predictor, Task
+from parley.learn.stack import Data
+from parley.learn.task import Task
 
 
 @algorithm("fedals")
 @dataclass(frozen=True)
-class FedALS(Method):
+class FedALS(LocalSGD):
     """FedALS (Gholami and Seferoglu): the head is averaged every round, the representation only every alpha rounds.
 
     alpha = 1 is FedAvg with tau steps, all layers in phi is FedAvg with alpha tau steps. With `budget` the periods of
     parts are chosen from how fast clients' copies move apart.
     """
 
-    stackable: ClassVar[bool] = True
+    usual_steps: ClassVar[int | None] = 5
     variates: ClassVar[bool] = False
 
-    lr: float = 0.1
-    """Local step size (eta)."""
     steps: int | None = None
     """Local steps per round (tau); without steps and epochs, 5 steps."""
-    epochs: int | None = None
-    """Local passes over the client's data per round, in place of steps."""
     batch: int | None = 64
     """Samples per step; 0 takes all of a client's samples."""
-    order: Order = "shuffle"
-    """Batches from shuffled passes, or drawn independently for each step."""
-    alpha: int = 10
-    """Rounds between two averages of the representation phi."""
+    keep: bool = True
+    """The optimizer's state runs through the rounds, kept by each client, instead of starting afresh."""
+    alpha: Period = 10
+    """Rounds between two averages of the representation phi, or "never"."""
     layers: int | None = None
     """The first so many layers are phi (L); by default all but the last."""
-    periods: dict[str, int] = field(default_factory=dict)
+    periods: dict[str, Period] = field(default_factory=dict)
     """In place of layers: parts by shell patterns of parameter names, such as "blocks.*", each with its rounds between
-    averages; what fits no pattern is averaged every round."""
+    averages or "never"; what fits no pattern is averaged every round."""
     split: Callable[[str], int] | None = None
     """In place of layers, from Python only: a function from a parameter's name to its rounds between averages."""
     budget: float | None = None
@@ -81,23 +82,11 @@ class FedALS(Method):
     report: int | None = None
     """Besides, all parts are sent every so many rounds to report the mean model, though clients go on with their own;
     this is counted as traffic. By default the reported model changes where all parts are averaged anyway."""
-    optimizer: str = "sgd"
-    """Local optimizer: sgd or any of torch.optim."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the local optimizer, such as momentum."""
-    keep: bool = True
-    """The optimizer's state runs through the rounds, kept by each client, instead of starting afresh."""
-    schedule: Schedule = field(default_factory=Constant)
-    """How the step size changes with the steps that a client has taken in all its rounds: constant, or inverse as paper
-    004 fine-tunes; needs keep."""
 
     def __post_init__(self) -> None:
-        if self.batch == 0:
-            object.__setattr__(self, "batch", None)
-        if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "steps", 5)
+        super().__post_init__()
         for name, value in (("alpha", self.alpha), ("report", self.report), *self.periods.items()):
-            if value is not None and value < 1:
+            if isinstance(value, int) and value < 1:
                 raise InputError(f"{name} counts rounds and must be at least 1, not {value}.")
         if [self.layers is not None, bool(self.periods), self.split is not None].count(True) > 1:
             raise InputError("say what the parts are in one way: layers, periods or split.")
@@ -105,85 +94,70 @@ class FedALS(Method):
             raise InputError(f"longest must be a power of two, not {self.longest}.")
         if self.budget is not None and not 1 / self.longest <= self.budget <= 1:
             raise InputError(f"budget must lie between 1/longest = {1 / self.longest:.3g} and 1, not {self.budget}.")
-        if self.variates and self.optimizer != "sgd":
-            raise InputError(f"control variates are read off SGD steps; '{self.optimizer}' cannot have them here.")
-        if not isinstance(self.schedule, Constant) and (self.variates or not self.keep):
+        if self.budget is not None and self.personal:
+            raise InputError('budget chooses the periods of all parts; leave out "never", or the budget.')
+        if self.variates and (self.optimizer != "sgd" or self.schedule.by == "step"):
             raise InputError(
-                "control variates are read off constant step sizes; leave out schedule."
-                if self.variates
-                else "a schedule goes by the steps of all rounds; set keep = true."
+                "control variates are read off SGD steps of one size in a round; take sgd and leave out schedule."
             )
         if not self.lr > 0:
             raise InputError(f"lr must be above 0, not {self.lr}.")
-        self.work()
-        self._optimizer()
 
-    def work(self) -> Work:
-        """How much a client does in a round."""
-        return Work(self.steps, self.epochs, self.batch, self.order)
+    @property
+    def personal(self) -> bool:
+        """Some part is never averaged."""
+        return "never" in ((self.alpha, *self.periods.values()) if self.budget is None else self.periods.values())
 
     def parts(self, task: Task) -> tuple[Part, ...]:
         """The parts, with the periods they have without a budget."""
         each = self.budget is not None and self.layers is None
-        return _parts(task.module, tuple(self.periods.items()), self.split, each, self.layers, self.alpha)
+        return chosen_parts(task.network, tuple(self.periods.items()), self.split, each, self.layers, self.alpha)
 
     def init(self, task: Task, key: Key) -> State:
         x, buffers, parts = task.initial(), task.initial_buffers(), self.parts(task)
-        periods = torch.tensor([1 if self.budget is not None else part.period for part in parts])
-        c = zeros_like(x) if self.variates else {}
-        return State.of(model=x, buffers=buffers, shown=x, statistics=buffers, c=c, periods=periods)
+        return State.of(
+            model=x, buffers=buffers, shown=x, statistics=buffers, c=zeros_like(x) if self.variates else {},
+            periods=torch.tensor([1 if self.budget is not None else part.period for part in parts]),
+            averaged=torch.zeros(len(parts), dtype=torch.int64),
+        )  # fmt: skip
 
     # --- the server ---
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         parts = self.parts(task)
-        periods = [int(period) for period in state.tensor("periods")]
-        due = [q for q, period in enumerate(periods) if number % period == 0]
-        reported = len(due) == len(parts) or (self.report is not None and number % self.report == 0)
-        holders = self._holders(task, state)
-        # Clients that lack the same parts get the same message.
-        lacking = {i: tuple(q for q, have in enumerate(holders) if i not in have) for i in cohort.ids}
-        asks = {"due": _listed(due), "send": _listed(range(len(parts)) if reported else due)}
+        periods, averaged = state.tensor("periods").tolist(), state.tensor("averaged").tolist()
+        shared = [q for q, period in enumerate(periods) if period != NEVER]
+        due = [q for q in shared if number % periods[q] == 0]
+        reported = due == shared or (self.report is not None and number % self.report == 0)
+        asks = {"due": listed(due), "send": listed(shared if reported else due)}
+        # A client has the parts that were not averaged since it last took part; those that lack the same get the same.
+        lacking = {i: tuple(q for q, r in enumerate(averaged) if (cohort.since.get(i) or 0) <= r) for i in cohort.ids}
         made = {want: self._message(task, state, [parts[q] for q in want], asks) for want in set(lacking.values())}
         replies = yield {i: made[want] for i, want in lacking.items()}
-        held = {f"holders/{q}": sorted(set(replies.weights) | holders[q]) for q in range(len(parts)) if q not in due}
-        return self._aggregate(
-            task, state, replies, [parts[q] for q in due], periods, reported,
-            {name: json.dumps(clients) for name, clients in held.items()},
+        mean = {name: state["model"][name] - moved for name, moved in replies.average("update").items()}
+        sent, now = replies.average("buffers"), [parts[q] for q in due]
+        new = state.replace(
+            model=state["model"] | parameters_of(mean, now), buffers=state.get("buffers") | buffers_of(sent, now),
+            averaged=torch.tensor([number if q in due else r for q, r in enumerate(averaged)]),
         )  # fmt: skip
-
-    def _holders(self, task: Task, state: State) -> list[set[str]]:
-        """For each part, the clients that have it in their memories, not older than its last average."""
-        known = (state.scalars.get(f"holders/{q}", "[]") for q in range(len(self.parts(task))))
-        return [set(json.loads(str(clients))) for clients in known]
+        if reported:
+            new = new.replace(shown=state["model"] | mean, statistics=state.get("statistics") | sent)
+        if self.variates:
+            share = len(replies.weights) / task.population
+            new = new.replace(c=state["c"] | add(parameters_of(state["c"], now), replies.average("c"), share))
+        if self.budget is not None and due == shared:
+            new = new.replace(periods=torch.tensor(self._planned(replies, now, periods, self.budget)))
+        return new
 
     def _message(self, task: Task, state: State, parts: Sequence[Part], asks: dict[str, str]) -> Message:
-        buffers = _statistics(state["buffers"], parts) if task.buffers == "average" else {}
-        return Message.of(model=_of(state["model"], parts), c=_of(state["c"], parts), buffers=buffers, **asks)
+        buffers = buffers_of(state.get("buffers"), parts) if task.sent_buffers else {}
+        return Message.of(
+            model=parameters_of(state["model"], parts), c=parameters_of(state.get("c"), parts), buffers=buffers, **asks
+        )
 
-    def _aggregate(
-        self, task: Task, state: State, replies: Replies, due: Sequence[Part], periods: list[int], reported: bool,
-        holders: dict[str, str],
-    ) -> State:  # fmt: skip
-        moved, x = replies.average("update"), state["model"]
-        mean = {name: x[name] - value for name, value in moved.items()}
-        model, buffers, c = x | _of(mean, due), state["buffers"], state["c"]
-        shown, statistics = state["shown"], state["statistics"]
-        sent = replies.average("buffers")
-        buffers = buffers | _statistics(sent, due)
-        if reported:
-            shown, statistics = x | mean, statistics | sent
-        if self.variates:
-            c = c | add(_of(c, due), replies.average("c"), len(replies.weights) / task.population)
-        if self.budget is not None and len(due) == len(periods):
-            periods = self._replanned(replies, moved, due, periods)
-        new = State.of(model=model, buffers=buffers, shown=shown, statistics=statistics, c=c)
-        return State(new.tensors | {"periods": torch.tensor(periods)}, dict(holders))
-
-    def _replanned(self, replies: Replies, mean: Tree, parts: Sequence[Part], periods: list[int]) -> list[int]:
+    def _planned(self, replies: Replies, parts: Sequence[Part], periods: list[int], budget: float) -> list[int]:
         """Periods from the rates v = consensus distance per parameter / T^2 just measured."""
-        assert self.budget is not None
-        total = math.fsum(replies.weights.values())
+        total, mean = math.fsum(replies.weights.values()), replies.average("update")
         rates, sizes = [], []
         for part, period in zip(parts, periods, strict=True):
             apart = math.fsum(
@@ -192,72 +166,55 @@ class FedALS(Method):
             )  # fmt: skip
             sizes.append(sum(mean[name].numel() for name in part.parameters))
             rates.append(apart / sizes[-1] / period**2)
-        return plan_periods(rates, sizes, self.budget, self.longest)
+        return plan_periods(rates, sizes, budget, self.longest)
 
     # --- the client ---
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        parts = self.parts(task)
-        received = message["model"]
-        due, send = ([parts[q] for q in _numbers(str(message.scalars[name]))] for name in ("due", "send"))
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        parts, received = self.parts(task), message.get("model")
+        due, send = ([parts[q] for q in numbers(message, name)] for name in ("due", "send"))
         rest = [part for part in parts if part not in due]
-        names = [name for name, parameter in task.module.named_parameters() if parameter.requires_grad]
-        x, start = _merged(names, memory["model"], received), memory["start"] | received
-        buffers = (memory["buffers"] | message["buffers"]) or task.initial_buffers()
-        transform = None
+        x = merged(task.form, memory.get("model"), received)
+        transform = transforms.GradientTransform()
         if self.variates:
-            c = _merged(names, memory["c"], message["c"])
-            c_i = arranged(memory["c_i"], c) if memory["c_i"] else zeros_like(c)
+            c = merged(task.form, memory.get("c"), message.get("c"))
+            c_i = memory.get("c_i") or zeros_like(c)
             transform = transforms.add(c) | transforms.add(c_i, -1.0)
-        local = train(
-            task, x, data, key, buffers=buffers, work=self.work(), optimizer=self._optimizer(), transform=transform,
-            kept=Kept.of(memory) if self.keep else None,
-        )  # fmt: skip
-        y = local.parameters
-        moved = {name: start[name] - y[name] for part in send for name in part.parameters}
-        waiting = {name: start[name].expand_as(y[name]) for part in rest for name in part.parameters}
-        sent: dict[str, Tree] = {"update": moved}
-        kept: dict[str, Tree] = {"model": _of(y, rest), "start": waiting}
+        local = self.train(task, x, message, memory, data, context, transform=transform)
+        y, start = local.parameters, memory.get("start") | received
+        sent = {"update": {name: start[name] - y[name] for part in send for name in part.parameters}}
+        kept = {"model": parameters_of(y, rest), "start": parameters_of(start, rest)}
         if self.variates:
-            travel = self._travel(memory, received, parts, local.steps)
-            change: Tree = {}
-            for part in due:
-                gradient = per_client(_of(moved, [part]), 1 / (self.lr * travel[part.label]))
-                change |= {name: value - c[name] for name, value in gradient.items()}
-            sent["c"] = change
-            kept["c_i"] = {n: c_i[n].expand_as(y[n]) + change[n] if n in change else c_i[n].expand_as(y[n]) for n in y}
-            kept["c"] = {name: c[name].expand_as(y[name]) for name in waiting}
-            kept["travel"] = {part.label: travel[part.label] for part in rest}
-        local_only = task.buffers == "local"
-        sent["buffers"] = {} if local_only else _statistics(local.buffers, send)
-        kept["buffers"] = local.buffers if local_only else _statistics(local.buffers, rest)
-        state = local.optimizer.memory()
-        own = Memory(Memory.of(**kept).tensors | state.tensors, state.scalars)
-        return Reply(Message.of(**sent), own, observations(task, x, local, data, key, buffers))
+            # How far each part has come since its last average, in units of gradients.
+            before = {p.label: 0 if p.parameters[0] in received else memory["steps"][p.label] for p in parts}
+            steps = {label: local.step_sum + taken for label, taken in before.items()}
+            mean = {n: v for p in due for n, v in scale(parameters_of(sent["update"], [p]), 1 / steps[p.label]).items()}
+            sent["c"] = {name: gradient - c[name] for name, gradient in mean.items()}
+            kept |= {"c_i": c_i | add(parameters_of(c_i, due), sent["c"]), "c": parameters_of(c, rest)}
+            kept["steps"] = {part.label: steps[part.label] for part in rest}
+        sent["buffers"] = buffers_of(local.buffers, send) if task.sent_buffers else {}
+        kept["buffers"] = buffers_of(local.buffers, rest) if task.sent_buffers else local.buffers
+        state = local.trained.optimizer.parts() if self.keep else {}
+        return Reply(Message.of(**sent), Memory.of(**kept, **state), local.observed)
 
-    def _travel(self, memory: Memory, received: Tree, parts: Sequence[Part], steps: int | tuple[int, ...]) -> Tree:
-        """How far each part has come since its last average, in units of lr and gradients."""
-        now = self._optimizer().travels(steps, self.keep)
-        before = memory["travel"]
-        return {p.label: now if p.parameters[0] in received else before[p.label] + now for p in parts}
-
-    def _optimizer(self) -> LocalOptimizer:
-        return LocalOptimizer(self.optimizer, self.lr, self.options, self.schedule)
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        parts = self.parts(task)
+        due, send = ([parts[q] for q in numbers(message, name)] for name in ("due", "send"))
+        c = parameters_of(task.form, due) if self.variates else {}
+        return Form.of(update=parameters_of(task.form, send), c=c, buffers=buffers_of(task.sent_buffers, send))
 
     # --- the reported model ---
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        own = memory["buffers"] if memory is not None and task.buffers == "local" else {}
-        return task.predictor(state["shown"], own or ({} if task.buffers == "local" else state["statistics"]))
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        statistics = state.get("statistics") if task.sent_buffers else {}
+        return Message.of(model=state["shown"], buffers=statistics)
 
-    def weights(self, task: Task, state: State) -> Tree:
-        return {**state["shown"], **state["statistics"]}
-
-    def own_weights(self, task: Task, state: State, client: str, memory: Memory) -> Tree:
-        """The averages, with the parts of which the client holds a copy that has moved on since."""
-        held = [part for part, have in zip(self.parts(task), self._holders(task, state), strict=True) if client in have]
-        own = memory["buffers"] if task.buffers == "local" else _statistics(memory["buffers"], held)
-        return {**state["model"], **state["buffers"], **_of(memory["model"], held), **own}
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
+        shared = super().weights(task, model, memory) or {}
+        if memory is None or not self.personal:
+            return shared
+        own = [part for part in self.parts(task) if part.period == NEVER]
+        return {**shared, **parameters_of(memory.get("model"), own), **buffers_of(memory.get("buffers"), own)}
 
 
 @algorithm("fedals-scaffold")
@@ -266,39 +223,3 @@ class FedALSScaffold(FedALS):
     """FedALS with SCAFFOLD (paper 004, Algorithm 4): control variates per part, at the part's own pace."""
 
     variates: ClassVar[bool] = True
-
-
-@lru_cache(maxsize=16)
-def _parts(
-    module: nn.Module, periods: tuple[tuple[str, int], ...], split: Callable[[str], int] | None, each: bool,
-    count: int | None, alpha: int,
-) -> tuple[Part, ...]:  # fmt: skip
-    if periods:
-        return by_patterns(module, dict(periods))
-    if split is not None:
-        return by_function(module, split)
-    return each_layer(module) if each else by_layers(module, count, alpha)
-
-
-def _of(tree: Tree, parts: Sequence[Part]) -> Tree:
-    return {name: tree[name] for part in parts for name in part.parameters if name in tree}
-
-
-def _statistics(tree: Tree, parts: Sequence[Part]) -> Tree:
-    return {name: tree[name] for part in parts for name in part.buffers if name in tree}
-
-
-def _merged(names: Sequence[str], memory: Tree, received: Tree) -> Tree:
-    """What was received over what is remembered, in the order of the model's parameters."""
-    missing = next((name for name in names if name not in received and name not in memory), None)
-    if missing is not None:
-        raise InputError(f"this client has lost its part of the model with '{missing}'; it can go on after an average.")
-    return {name: received[name] if name in received else memory[name] for name in names}
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]

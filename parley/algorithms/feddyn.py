@@ -11,20 +11,18 @@ however few local steps there are. No more traffic than FedAvg.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from parley.algorithms.local_update import FedAvg, answer
-from parley.algorithms.protocol import Replies, Reply, algorithm
-from parley.algorithms.server import Descent
+from parley.algorithms.base.protocol import Contexts, Replies, Reply, Scheme, algorithm
+from parley.algorithms.base.server import Descent
+from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, add, arranged, subtract, zeros_like
+from parley.core.tree import add, subtract, zeros_like
 from parley.learn import transforms
-from parley.learn.local import Data, Keys, train
-from parley.learn.observe import observations
-from parley.learn.optimizers import LocalOptimizer
-from parley.learn.task import Predictor, Task
+from parley.learn.stack import Data
+from parley.learn.task import Task
 
 
 @algorithm("feddyn")
@@ -32,9 +30,11 @@ from parley.learn.task import Predictor, Task
 class FedDyn(FedAvg):
     """FedDyn (Acar et al., 2021): a linear term per client that makes local optima agree with the global one.
 
-    Its fixed point is the true optimum under full participation, and under partial participation where weights are
-    uniform or `cohort.scheme` is "unbiased". Its speed depends on alpha.
+    Its fixed point is the true optimum, also under partial participation with clients of unequal sizes: cohorts are
+    drawn by the scheme "unbiased" unless the study says otherwise. Its speed depends on alpha.
     """
+
+    scheme: ClassVar[Scheme] = "unbiased"
 
     alpha: float = 0.1
     """Strength of the regularisation; the paper's range is .001 to .1, quadratics of curvature 1 like about 1."""
@@ -50,40 +50,22 @@ class FedDyn(FedAvg):
 
     def init(self, task: Task, key: Key) -> State:
         x = task.initial()
-        return _with(super().init(task, key), zeros_like(x), x)
+        return super().init(task, key).replace(h=zeros_like(x), mean=x)
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        x, buffers = message["model"], memory["buffers"] or message["buffers"]
-        h_i = arranged(memory["h_i"] or zeros_like(x), x)
-        local = train(
-            task, x, data, key, buffers=buffers, work=self.work(),
-            optimizer=LocalOptimizer(self.optimizer, self.lr, self.options),
-            transform=transforms.pull(x, self.alpha) | transforms.add(h_i, -1.0),
-        )  # fmt: skip
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        x = message["model"]
+        h_i = memory.get("h_i") or zeros_like(x)
+        regulariser = transforms.pull(x, self.alpha) | transforms.add(h_i, -1.0)
+        local = self.train(task, x, message, memory, data, context, transform=regulariser)
         moved = subtract(x, local.parameters)
-        own = {name: h_i[name] + self.alpha * value for name, value in moved.items()}
-        observed = observations(task, x, local, data, key, buffers)
-        return answer(task, local, Message.of(update=moved), observed, Memory.of(h_i=own))
+        return self.reply(task, local, send={"update": moved}, keep={"h_i": add(h_i, moved, self.alpha)})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        moved = replies.average("update")
-        h = add(state["h"], moved, self.alpha * len(replies.weights) / task.population)
+        h = add(state["h"], replies.average("update"), self.alpha * len(replies.weights) / task.population)
         new = super().aggregate(task, state, replies, number, key)
         mean = new["model"]
-        x = State.of(model=add(mean, h, -1 / self.alpha)).tensors
-        return _with(State(new.tensors | x, new.scalars), h, mean)
+        return new.replace(model=add(mean, h, -1 / self.alpha), h=h, mean=mean)
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        return super().predictor(task, self._reported(state), memory)
-
-    def weights(self, task: Task, state: State) -> Tree:
-        return super().weights(task, self._reported(state))
-
-    def _reported(self, state: State) -> State:
-        if self.report == "server":
-            return state
-        return State(state.tensors | State.of(model=state["mean"]).tensors, state.scalars)
-
-
-def _with(state: State, h: Tree, mean: Tree) -> State:
-    return State(state.tensors | State.of(h=h, mean=mean).tensors, state.scalars)
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        reported = state["model"] if self.report == "server" else state["mean"]
+        return Message.of(model=reported, buffers=state.get("buffers"))

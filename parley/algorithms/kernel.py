@@ -5,8 +5,8 @@
              FedProx   f_i = argmin_g 1/(2 n_i) sum_j (y_ij - g(x_ij))^2 + 1/(2 eta) ||g - f||_H^2, exactly
 
 The function is f = f_0 + sum_ij c_ij k(., x_ij), where f_0 is the model as it starts. A client that is asked for the
-first time sends its inputs, once; then it receives f - f_0 at its own points and answers with the change of its own
-coefficients c_i. With all clients and weights n_i / N the values at all samples are (Proposition 3)
+first time sends its inputs, once (`points`); then it receives f - f_0 at its own points and answers with the change of
+its own coefficients c_i. With all clients and weights n_i / N the values at all samples are (Proposition 3)
 
     f <- f + eta K P (y - f),   P_ii = sum_{tau < s} (I - eta K_i)^tau (FedAvg) or (I + eta K_i)^-1 (FedProx).
 
@@ -15,8 +15,9 @@ FedProx starts each proximal step from the latest iterate (Section 7.1). All of 
 float32.
 
 This form REVEALS THE DATA TO THE SERVER: f cannot be evaluated without the points, so it learns all inputs, and it can
-solve c_i = eta/n_i P_ii (y_i - f) for the targets. Clients learn nothing of each other but f at their own points. Use
-it where the server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
+solve c_i = eta/n_i P_ii (y_i - f) for the targets. Clients learn nothing of each other but f at their own points,
+unless they are asked to evaluate f on held-out samples: for that they need the function, hence all points. Use it where the
+server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.least_squares import LeastSquares, SampleSpace, descend, targets_of
-from parley.algorithms.protocol import Cohort, Exchange, Reply, algorithm
-from parley.core.errors import InputError, WireError
+from parley.algorithms.base.least_squares import LeastSquares, SampleSpace, descend, targets_of
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.key import Key
-from parley.core.message import Memory, Message, State
+from parley.core.message import Memory, Message, Payload, State
 from parley.core.threads import one_thread
 from parley.core.tree import Tree
 from parley.data import ClientData
-from parley.learn.local import Data, Keys
+from parley.learn.stack import Data
 from parley.learn.task import Predictor, Task
 from parley.models.feature_model import points_of
 from parley.theory.kernel.gram import Gram, cross_product
@@ -53,8 +54,6 @@ from parley.theory.theta import Array
 class OnPoints(LeastSquares):
     """What both methods have in common."""
 
-    alike: ClassVar[bool] = False  # a reply has a row per sample
-
     kernel: Kernel = field(default_factory=RBF)
     """k(x, z): rbf, laplace, linear, polynomial, sobolev, arc-cosine or two-layer-ntk."""
 
@@ -65,20 +64,16 @@ class OnPoints(LeastSquares):
     # --- the server ---
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
-        points, coefficients = _points(state), state["coefficients"]
-        known = self._values(points, coefficients, [i for i in cohort.ids if i in points])
-        ask = Message.of(ask="points")
-        replies = yield {i: Message.of(values=known[i]) if i in known else ask for i in cohort.ids}
-        changes = {i: reply.tensor("coefficients") for i, reply in replies.items() if i in known}
-        new = {i: reply.tensor("points") for i, reply in replies.items() if i not in known}
+        points, coefficients = _points(state), state.get("coefficients")
+        new = [i for i in cohort.ids if i not in points]
         if new:
-            points = dict(sorted((points | new).items()))
-            coefficients = coefficients | {i: _zeros(len(own), task.info.outputs) for i, own in new.items()}
-            values = self._values(points, coefficients, list(new))
-            replies = yield {i: Message.of(values=value) for i, value in values.items()}
-            changes |= {i: reply.tensor("coefficients") for i, reply in replies.items()}
-        shares = cohort.shares([i for i in cohort.ids if i in changes])
-        moved = {i: coefficients[i] + share * changes[i] for i, share in shares.items()}
+            replies = yield ask("points", dict.fromkeys(new, Message()))
+            points = dict(sorted((points | {i: reply.tensor("points") for i, reply in replies.items()}).items()))
+            coefficients = coefficients | {i: _zeros(len(points[i]), task.info.outputs) for i in replies}
+        values = self._values(points, coefficients, [i for i in cohort.ids if i in points])
+        replies = yield {i: Message.of(values=value) for i, value in values.items()}
+        shares = cohort.shares(list(replies))
+        moved = {i: coefficients[i] + share * replies[i].tensor("coefficients") for i, share in shares.items()}
         return State.of(points=points, coefficients=coefficients | moved)
 
     def _values(self, points: Tree, coefficients: Tree, clients: Sequence[str]) -> Tree:
@@ -94,38 +89,37 @@ class OnPoints(LeastSquares):
             x, c = gram.samples.x, _stacked(points, coefficients)
             return {i: torch.from_numpy(_sums(self.kernel, x[rows[i]], x, c)) for i in clients}
 
-    def inspect(self, task: Task, sent: Message, reply: Message) -> None:
-        asked = sent.tensors.get("values")
-        name, like = ("points", None) if asked is None else ("coefficients", asked)
-        columns = prod(task.info.shape) if like is None else like.shape[1]
-        found = reply.tensors.get(name)
-        if found is None or len(reply.tensors) > 1:
-            raise WireError(f"it has {sorted(reply.tensors)} where '{name}' was asked for.")
-        rows = len(like) if like is not None else max(len(found), 1)
-        if found.shape != (rows, columns) or (like is not None and found.dtype != like.dtype):
-            raise WireError(f"'{name}' is {found.dtype} {list(found.shape)}, expected {[rows, columns]}.")
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        if asked == "points":
+            return Form.of(points=(None, (None, prod(task.info.shape))))
+        return Form.of(coefficients=(torch.float64, tuple(message.tensor("values").shape)))
 
     # --- the client ---
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
+    def points(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """The client's inputs, once."""
         assert isinstance(data, ClientData)
+        self._descended(task, data, torch.zeros(1))  # a client that cannot take part fails before it has sent anything
+        return Reply(Message.of(points=data.x.reshape(len(data), -1)))
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        assert isinstance(data, ClientData)
+        f, coefficients = self._descended(task, data, message.tensor("values"))
+        return Reply(Message.of(coefficients=coefficients), observed={"loss": task.loss(f, data.y).mean()})
+
+    def _descended(self, task: Task, data: ClientData, values: Tensor) -> tuple[Tensor, Tensor]:
+        """f at the client's points, f - f_0 being `values`, and the coefficients that its steps add."""
         x, y = points_of(data.x, "its data"), targets_of(task, data.y)
-        f = _start(task)(data.x).detach().double().reshape(y.shape)
-        asked = message.scalars.get("ask") == "points"
-        if not asked:
-            f = f + message.tensor("values")
+        f = _start(task)(data.x).detach().double().reshape(y.shape) + values
         with one_thread():
             space = SampleSpace.of(self.kernel, x, y, f.numpy(), self.batch)
             descend(space, self.method, len(x))
-        if asked:  # a client that cannot take part has failed above, before it sent anything
-            return Reply(Message.of(points=data.x.reshape(len(data), -1)))
-        sent = Message.of(coefficients=torch.from_numpy(space.coefficients))
-        return Reply(sent, observed={"loss": task.loss(f, data.y).mean()})
+        return f, torch.from_numpy(space.coefficients)
 
     # --- the function learned ---
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        start, points, coefficients = _start(task), _points(state), state["coefficients"]
+    def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
+        start, points, coefficients = _start(task), _points(model), model.get("coefficients")
 
         def predict(x: Tensor) -> Tensor:
             f = start(x).double()
@@ -138,7 +132,7 @@ class OnPoints(LeastSquares):
 
         return predict
 
-    def weights(self, task: Task, state: State) -> Tree:
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
         raise InputError(
             f"what {type(self).__name__} learns is a function on the clients' points, so there is no module to take "
             'out: use "parley predict", or train on features, which can be exported.'
@@ -168,9 +162,9 @@ class KernelFedProx(OnPoints):
         return FedProx(self.lr)
 
 
-def _points(state: State) -> Tree:
+def _points(payload: Payload) -> Tree:
     """By client, in an order that does not depend on who came first or on how a checkpoint was written."""
-    return dict(sorted(state["points"].items()))
+    return dict(sorted(payload.get("points").items()))
 
 
 def _start(task: Task) -> Predictor:

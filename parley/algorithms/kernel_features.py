@@ -20,20 +20,22 @@ shows phi(x) up to a factor.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from parley.algorithms.least_squares import FeatureSpace, LeastSquares, descend, targets_of
-from parley.algorithms.protocol import OneExchange, Replies, Reply, algorithm
+from parley.algorithms.base.least_squares import FeatureSpace, LeastSquares, descend, targets_of
+from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
 from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.threads import one_thread
-from parley.core.tree import Schema, Tree, schema, subtract
+from parley.core.tree import subtract
 from parley.data import ClientData
-from parley.learn.local import Data, Keys
-from parley.learn.task import Predictor, Task
+from parley.learn.stack import Data
+from parley.learn.task import Task
 from parley.models.feature_model import FeatureModel
 from parley.theory.kernel.methods import FedAvg, FedProx, Method
 from parley.theory.kernel.points import check_finite
@@ -42,6 +44,8 @@ from parley.theory.kernel.points import check_finite
 @dataclass(frozen=True)
 class OnFeatures(LeastSquares, OneExchange):
     """What both methods have in common."""
+
+    compressible: ClassVar[tuple[str, ...]] = ("update",)
 
     def init(self, task: Task, key: Key) -> State:
         self.check(task)
@@ -52,7 +56,7 @@ class OnFeatures(LeastSquares, OneExchange):
             )
         return State.of(model=task.initial())
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)
         assert isinstance(task.module, FeatureModel)
         ((name, theta),) = message["model"].items()
@@ -67,14 +71,8 @@ class OnFeatures(LeastSquares, OneExchange):
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         return State.of(model=subtract(state["model"], replies.average("update")))
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        return task.predictor(state["model"])
-
-    def weights(self, task: Task, state: State) -> Tree:
-        return state["model"]
-
-    def expected(self, task: Task) -> Schema:
-        return schema(Message.of(update=task.initial()).tensors)
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        return Form.of(update=task.form)
 
 
 @algorithm("feature-fedavg")

@@ -12,42 +12,30 @@ stands on its own and gamma = 0 makes sense (FedSGD).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from torch import Tensor
-
-from parley.algorithms.protocol import OneExchange, Replies, Reply, algorithm
-from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, ServerOptimizer, Slots, Yogi
+from parley.algorithms.base.local_sgd import Local, LocalSGD
+from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
+from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, ServerOptimizer, Slots, Yogi
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, Tree, schema, subtract
-from parley.learn.batches import Order, Work
-from parley.learn.local import Data, Keys, Trained, train
+from parley.core.tree import Tree, subtract
 from parley.learn.meta import meta_gradient
-from parley.learn.observe import observations
-from parley.learn.optimizers import LocalOptimizer
-from parley.learn.task import Predictor, Task
-from parley.learn.transforms import pull
+from parley.learn.stack import Data
+from parley.learn.task import Task
+from parley.learn.transforms import GradientTransform, pull
 
 _SLOT = "server-"
 
 
 @algorithm("local-update")
 @dataclass(frozen=True)
-class LocalUpdate(OneExchange):
+class LocalUpdate(LocalSGD, OneExchange):
     """The whole family: any Theta, alpha, gamma and server optimizer."""
-
-    stackable: ClassVar[bool] = True
 
     lr: float = 0.1
     """Local step size (gamma); 0 is allowed in the form "gradients"."""
-    steps: int | None = None
-    """Local steps per round (K); without steps and epochs, one epoch."""
-    epochs: int | None = None
-    """Local passes over the client's data per round, in place of steps."""
-    batch: int | None = 32
-    """Samples per step; 0 takes all of a client's samples (its exact gradient)."""
     theta: Literal["all", "last"] | tuple[float, ...] = "all"
     """Weights of the gradients sent: all (Theta_1:K), last (Theta_K) or a list of K numbers."""
     alpha: float = 0.0
@@ -56,18 +44,9 @@ class LocalUpdate(OneExchange):
     """What the server does with the average: sgd, heavy-ball, nesterov, adam, yogi or adagrad."""
     form: Literal["gradients", "delta"] = "gradients"
     """Send sum_k theta_k g_k, or the change of the model x - x_{K+1}."""
-    order: Order = "shuffle"
-    """Batches from shuffled passes, or drawn independently for each step."""
-    optimizer: str = "sgd"
-    """Local optimizer: sgd or any of torch.optim (form "delta" only)."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the local optimizer, such as momentum."""
 
     def __post_init__(self) -> None:
-        if self.batch == 0:
-            object.__setattr__(self, "batch", None)
-        if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "epochs", 1)
+        super().__post_init__()
         if not self.alpha >= 0:
             raise InputError(f"alpha must be at least 0, not {self.alpha}.")
         if not isinstance(self.theta, str):
@@ -76,77 +55,50 @@ class LocalUpdate(OneExchange):
                 raise InputError("theta must be a list of numbers that are not negative and not all zero.")
             if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
                 raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
-        plain = LocalOptimizer(self.optimizer, self.lr, self.options).plain
-        if self.form == "gradients" and not plain:
+        if self.form == "gradients" and not self.local_optimizer().plain:
             raise InputError('form = "gradients" is defined for plain local SGD; use form = "delta".')
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
             raise InputError('form = "delta" needs lr > 0 and theta = "all"; use form = "gradients".')
-        self.work()
-
-    def work(self) -> Work:
-        """How much a client does in a round."""
-        return Work(self.steps, self.epochs, self.batch, self.order)
 
     def init(self, task: Task, key: Key) -> State:
         x = task.initial()
-        return self._state(x, self.server.start(x), task.initial_buffers() if task.buffers == "average" else {})
+        buffers = task.initial_buffers() if task.sent_buffers else {}
+        return State.of(model=x, buffers=buffers, **_named(self.server.start(x)))
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
-        return Message.of(model=state["model"], buffers=state["buffers"])
+        return Message.of(model=state["model"], buffers=state.get("buffers"))
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
-        buffers = memory["buffers"] or message["buffers"] or task.initial_buffers()
-        local = self.local(task, x, buffers, data, key)
+        local = self.steps_from(task, x, message, memory, data, context)
         update = local.gradients if self.form == "gradients" else subtract(x, local.parameters)
-        return answer(task, local, Message.of(update=update), observations(task, x, local, data, key, local.buffers))
+        return self.reply(task, local, send={"update": update})
 
-    def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
+    def steps_from(self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts) -> Local:
         """The client's K steps."""
-        return train(
-            task, x, data, key, buffers=buffers, work=self.work(),
-            optimizer=LocalOptimizer(self.optimizer, self.lr, self.options),
-            transform=pull(x, self.alpha) if self.alpha else None,
-            theta=self.theta if self.form == "gradients" else None,
-        )  # fmt: skip
+        theta = self.theta if self.form == "gradients" else None
+        return self.train(task, x, message, memory, data, context, transform=self.proximal(x), theta=theta)
+
+    def proximal(self, x: Tree) -> GradientTransform:
+        """The proximal term's gradient, if there is one."""
+        return pull(x, self.alpha) if self.alpha else GradientTransform()
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         q = replies.average("update")
         x, slots = self.server.step(state["model"], q, _slots(state))
-        averaged = task.traits.has_batchnorm and task.buffers == "average"
-        return self._state(x, slots, replies.average("buffers") if averaged else state["buffers"])
+        return state.replace(model=x, buffers=self.folded_buffers(task, state, replies), **_named(slots))
 
-    def predictor(self, task: Task, state: State, memory: Memory | None = None) -> Predictor:
-        x = self.server.iterate(state["model"], _slots(state))
-        own = memory["buffers"] if memory is not None else {}
-        return task.predictor(x, own or ({} if task.buffers == "local" else state["buffers"]))
-
-    def weights(self, task: Task, state: State) -> Tree:
-        return {**self.server.iterate(state["model"], _slots(state)), **state["buffers"]}
-
-    def expected(self, task: Task) -> Schema:
-        buffers = task.initial_buffers() if task.buffers == "average" else {}
-        return schema(Message.of(update=task.initial(), buffers=buffers).tensors)
-
-    @staticmethod
-    def _state(x: Tree, slots: Slots, buffers: Tree) -> State:
-        return State.of(model=x, buffers=buffers, **{_SLOT + name: tree for name, tree in slots.items()})
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        reported = self.server.iterate(state["model"], _slots(state))
+        return Message.of(model=reported, buffers=state.get("buffers"))
 
 
-def answer(
-    task: Task, local: Trained, message: Message, observed: dict[str, Tensor], memory: Memory | None = None
-) -> Reply:
-    """The reply; the client's buffers go into the message or into its memory, as the task's policy says."""
-    if task.buffers == "local":
-        own = memory or Memory()
-        return Reply(message, Memory(own.tensors | Memory.of(buffers=local.buffers).tensors, own.scalars), observed)
-    sent = Message(message.tensors | Message.of(buffers=local.buffers).tensors, message.scalars)
-    return Reply(sent, memory, observed)
+def _named(slots: Slots) -> dict[str, Tree]:
+    return {_SLOT + name: tree for name, tree in slots.items()}
 
 
 def _slots(state: State) -> Slots:
-    names = {name.split("/", 1)[0] for name in state.tensors if name.startswith(_SLOT)}
-    return {name.removeprefix(_SLOT): state[name] for name in sorted(names)}
+    return {name.removeprefix(_SLOT): state[name] for name in sorted(state.groups()) if name.startswith(_SLOT)}
 
 
 @algorithm("fedavg")
@@ -220,9 +172,13 @@ class MAML(LocalUpdate):
         super().__post_init__()
         if self.form != "gradients" or self.theta != "all":
             raise InputError("MAML sends the gradient through all its local steps; leave form and theta as they are.")
+        if self.clip is not None:
+            raise InputError("MAML differentiates through its local steps, which are not clipped; leave out clip.")
 
-    def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
-        return meta_gradient(task, x, data, key, work=self.work(), lr=self.lr, alpha=self.alpha)
+    def steps_from(self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts) -> Local:
+        lr = self.local_optimizer(context.round).lr
+        adapted = meta_gradient(task, x, data, context.key, work=self.work(), lr=lr, alpha=self.alpha)
+        return self.local(task, x, adapted, data, context, {})
 
 
 @algorithm("fedavgm")

@@ -13,19 +13,16 @@ round and diverges at beta = .9. Momentum that runs through the rounds has ||a||
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from parley.algorithms.local_update import FedAvg, answer
-from parley.algorithms.protocol import Replies, Reply, algorithm
+from parley.algorithms.base.protocol import Contexts, Replies, Reply, Scheme, algorithm
+from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, Tree, add, arranged, schema, subtract, zeros_like
+from parley.core.tree import add, subtract, zeros_like
 from parley.learn import transforms
-from parley.learn.local import Data, Keys, Trained, full_gradient, train
-from parley.learn.observe import observations
-from parley.learn.optimizers import Kept, LocalOptimizer
-from parley.learn.stack import per_client
+from parley.learn.stack import Data
 from parley.learn.task import Task
 
 
@@ -34,66 +31,42 @@ from parley.learn.task import Task
 class Scaffold(FedAvg):
     """SCAFFOLD (Karimireddy et al., 2020): corrects client drift with control variates; twice FedAvg's traffic.
 
-    c stays the mean of the c_i, and the fixed point the true optimum, under full participation, and under partial
-    participation where weights are uniform or `cohort.scheme` is "unbiased".
+    c stays the mean of the c_i, and the fixed point the true optimum, also under partial participation with clients of
+    unequal sizes: cohorts are drawn by the scheme "unbiased" unless the study says otherwise.
     """
+
+    scheme: ClassVar[Scheme] = "unbiased"
 
     option: Literal["I", "II"] = "II"
     """New variates: the full gradient at the server's model (I, one pass more), or from the steps just taken (II)."""
-    keep: bool = False
-    """Momentum runs through the rounds, kept by each client, instead of starting afresh."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.option == "II" and self.optimizer != "sgd":
-            raise InputError(f"option II reads gradients off SGD steps; with '{self.optimizer}' use option = \"I\".")
+        if self.option == "II" and (self.optimizer != "sgd" or self.schedule.by == "step"):
+            raise InputError('option II reads gradients off SGD steps of one size; use option = "I".')
 
     def init(self, task: Task, key: Key) -> State:
-        return _with(super().init(task, key), zeros_like(task.initial()))
+        return super().init(task, key).replace(c=zeros_like(task.initial()))
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
-        return Message.of(model=state["model"], c=state["c"], buffers=state["buffers"])
+        return super().broadcast(task, state, number).replace(c=state["c"])
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
-        x = message["model"]
-        c, c_i = arranged(message["c"], x), arranged(memory["c_i"] or zeros_like(x), x)
-        buffers = memory["buffers"] or message["buffers"]
-        correction = transforms.add(c) | transforms.add(c_i, -1.0)
-        local = train(
-            task, x, data, key, buffers=buffers, work=self.work(), optimizer=self._optimizer,
-            transform=correction | transforms.pull(x, self.alpha) if self.alpha else correction,
-            kept=Kept.of(memory) if self.keep else None,
-        )  # fmt: skip
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        x, c = message["model"], message["c"]
+        c_i = memory.get("c_i") or zeros_like(x)
+        correction = transforms.add(c) | transforms.add(c_i, -1.0) | self.proximal(x)
+        local = self.train(task, x, message, memory, data, context, transform=correction)
+        moved = subtract(x, local.parameters)
         if self.option == "I":
-            change = subtract(full_gradient(task, x, data, key.fold("variate"), buffers), c_i)
+            change = subtract(self.full_gradient(task, x, message, memory, data, context), c_i)
         else:
-            change = subtract(self.mean_gradient(subtract(x, local.parameters), local), c)
-        # c_i may be zeros without a client axis; the change has one.
-        own = {name: c_i[name] + value for name, value in change.items()}
-        kept = local.optimizer.memory()
-        return answer(
-            task, local, Message.of(update=subtract(x, local.parameters), c=change),
-            observations(task, x, local, data, key, buffers),
-            Memory(Memory.of(c_i=own).tensors | kept.tensors, kept.scalars),
-        )  # fmt: skip
-
-    def mean_gradient(self, moved: Tree, local: Trained) -> Tree:
-        """The mean of the corrected gradients whose steps moved a client by -`moved`."""
-        return per_client(moved, 1 / (self.lr * self._optimizer.travels(local.steps, self.keep)))
+            change = subtract(local.mean_gradient(moved), c)
+        return self.reply(task, local, send={"update": moved, "c": change}, keep={"c_i": add(c_i, change)})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         share = len(replies.weights) / task.population
         c = add(state["c"], replies.average("c"), share)
-        return _with(super().aggregate(task, state, replies, number, key), c)
+        return super().aggregate(task, state, replies, number, key).replace(c=c)
 
-    def expected(self, task: Task) -> Schema:
-        x, buffers = task.initial(), task.initial_buffers() if task.buffers == "average" else {}
-        return schema(Message.of(update=x, c=x, buffers=buffers).tensors)
-
-    @property
-    def _optimizer(self) -> LocalOptimizer:
-        return LocalOptimizer(self.optimizer, self.lr, self.options)
-
-
-def _with(state: State, c: Tree) -> State:
-    return State(state.tensors | State.of(c=c).tensors, state.scalars)
+    def sends(self, task: Task) -> dict[str, Any]:
+        return {"update": task.form, "c": task.form}

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import torch
 
-from parley.algorithms.protocol import Cohort
+from parley.algorithms.base.protocol import Cohort
 from parley.algorithms.scaffold import Scaffold
 from parley.bench.contestants.models import build
 from parley.bench.harness import peak_resident

@@ -18,9 +18,9 @@ import numpy as np
 import psutil
 import torch
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Algorithm
 from parley.bench.contestants.models import build
 from parley.bench.harness import peak_resident
 from parley.bench.result import GIGA, BenchResult, Claim, Standing, machine

@@ -67,7 +67,7 @@ def _kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         return {name: datasets[name] for name in datasets}
 
     def server_optimizers() -> Mapping[str, Any]:
-        from parley.algorithms.server import server_optimizers
+        from parley.algorithms.base.server import server_optimizers
 
         return {name: server_optimizers[name] for name in server_optimizers}
 

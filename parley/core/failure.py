@@ -10,3 +10,9 @@ class Failure:
     client: str
     reason: str
     """The end of a sentence that begins with the client: `raised ValueError: ...`, `gave no answer within 5 s.`"""
+    trace: str = ""
+    """Where in the code an exception came from, as Python prints it; not stored."""
+    fatal: bool = False
+    """It has spoilt what others share, so the run cannot go on."""
+    lost: bool = False
+    """The recipient no longer has the memory that the message builds on."""

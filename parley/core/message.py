@@ -8,10 +8,12 @@ from typing import Self
 
 from torch import Tensor
 
-from parley.core.errors import InputError
+from parley.core.errors import InputError, nearest
 from parley.core.tree import Tree
 
 Scalar = bool | int | float | str
+Part = Tree | Tensor | Scalar
+"""What may be put into a payload under a name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +24,7 @@ class Payload:
     scalars: dict[str, Scalar] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, **parts: Tree | Tensor | Scalar) -> Self:
+    def of(cls, **parts: Part) -> Self:
         """Build from named trees, tensors and scalars: `Message.of(model=params, c=variate, samples=200)`."""
         tensors: Tree = {}
         scalars: dict[str, Scalar] = {}
@@ -35,22 +37,48 @@ class Payload:
                 scalars[name] = part
         return cls(tensors, scalars)
 
-    def __getitem__(self, group: str) -> Tree:
-        """The tree of that name (empty if there is none)."""
+    def replace(self, **parts: Part) -> Self:
+        """The same with these trees, tensors and scalars in place of what had their names; an empty tree removes."""
+        fresh = type(self).of(**parts)
+        return type(self)(
+            {n: v for n, v in self.tensors.items() if n.split("/", 1)[0] not in parts} | fresh.tensors,
+            {n: v for n, v in self.scalars.items() if n not in parts} | fresh.scalars,
+        )
+
+    def get(self, group: str) -> Tree:
+        """The tree of that name, empty if there is none."""
         prefix = group + "/"
         cut = len(prefix)
         return {name[cut:]: value for name, value in self.tensors.items() if name.startswith(prefix)}
 
+    def __getitem__(self, group: str) -> Tree:
+        """The tree of that name, which must be there; `get` takes what may be missing."""
+        tree = self.get(group)
+        if not tree:
+            raise InputError(f"a {self._kind} has no tree '{group}': {nearest(group, self.groups())}")
+        return tree
+
+    def __contains__(self, group: str) -> bool:
+        return any(name.startswith(group + "/") for name in self.tensors)
+
+    def groups(self) -> list[str]:
+        """The names of its trees."""
+        return list(dict.fromkeys(name.split("/", 1)[0] for name in self.tensors if "/" in name))
+
     def tensor(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise InputError(f"a {type(self).__name__.lower()} has no tensor '{name}'; it has {sorted(self.tensors)}.")
+            raise InputError(f"a {self._kind} has no tensor '{name}'; it has {sorted(self.tensors)}.")
         return self.tensors[name]
 
     def number(self, name: str) -> float:
         value = self.scalars.get(name)
         if isinstance(value, str) or value is None:
-            raise InputError(f"a {type(self).__name__.lower()} has no number '{name}'; it has {sorted(self.scalars)}.")
+            raise InputError(f"a {self._kind} has no number '{name}'; it has {sorted(self.scalars)}.")
         return float(value)
+
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__.lower()
 
 
 class Message(Payload):

@@ -35,13 +35,9 @@ def subtract(a: Tree, b: Tree) -> Tree:
     return {name: value - b[name] for name, value in a.items()}
 
 
-def scale(tree: Tree, factor: float) -> Tree:
-    return {name: value * factor for name, value in tree.items()}
-
-
-def arranged(tree: Tree, like: Tree) -> Tree:
-    """The entries of `tree` in the order of `like`; what comes from disk or over the wire has an order of its own."""
-    return {name: tree[name] for name in like}
+def scale(tree: Tree, factor: float | Tensor) -> Tree:
+    """`tree` times a number, which may be a tensor []; dtypes stay."""
+    return {name: (value * factor).to(value.dtype) for name, value in tree.items()}
 
 
 def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:

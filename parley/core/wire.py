@@ -15,6 +15,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from parley.core.errors import WireError
+from parley.core.form import Form
 from parley.core.message import Message, Payload, Scalar
 from parley.core.tree import Schema, aligned, schema
 
@@ -24,7 +25,6 @@ LIMIT = 2 * 1024**3
 _PREFIX = 8  # a safetensors file begins with the length of its header, 8 bytes
 _VERSION = 1
 _BITS = 4096  # Python reads no decimal numbers that are much longer
-_NO_SCALARS = f'{{"v":{_VERSION},"scalars":{{}}}}'
 _DTYPES = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
@@ -40,7 +40,7 @@ def encode(payload: Payload) -> bytes:
     return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(payload.scalars)})
 
 
-def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Schema | None = None) -> P:  # type: ignore[assignment]
+def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Form | None = None) -> P:  # type: ignore[assignment]
     """The payload in `data`, or a WireError that says what is wrong with it.
 
     `like`: the tensors that must be there, exactly: names, dtypes and shapes.
@@ -53,28 +53,27 @@ def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Sc
         tensors: dict[str, Tensor] = safetensors.load(data)
         header = json.loads(data[_PREFIX : _PREFIX + int.from_bytes(data[:_PREFIX], "little")])
         body = json.loads(header["__metadata__"]["parley"])
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, RuntimeError, MemoryError) as error:
         raise WireError(f"{len(data)} bytes are not a message: {type(error).__name__} ({error}).") from None
     scalars = _checked_scalars(body)
     _check_names(schema(tensors))
     if like is not None:
-        check_schema(tensors, like)
+        like.check(tensors)
     return kind({name: aligned(value) for name, value in tensors.items()}, scalars)
 
 
-def check_schema(tensors: dict[str, Tensor], like: Schema) -> None:
-    """Raise a WireError that names the first tensor that is missing, unexpected or of another dtype or shape."""
-    expected = {name: (dtype, shape) for name, dtype, shape in like}
-    for name in expected.keys() - tensors.keys():
-        raise WireError(f"tensor '{name}' is missing.")
-    for name, value in tensors.items():
-        if name not in expected:
-            raise WireError(f"tensor '{name}' was not expected.")
-        dtype, shape = expected[name]
-        if value.dtype != dtype or value.shape != shape:
-            raise WireError(
-                f"tensor '{name}' is {value.dtype} {tuple(value.shape)}, expected {dtype} {tuple(shape)}.",
-            )
+def check_payload(payload: Payload) -> Schema:
+    """Raise a WireError if it could not be sent; its schema otherwise."""
+    for name, value in payload.tensors.items():
+        if not isinstance(value, Tensor):
+            raise WireError(f"'{name}' is a {type(value).__name__} where a tensor was expected.")
+        if value.layout is not torch.strided or value.device.type == "meta":
+            raise WireError(f"tensor '{name}' is sparse or has no values, which messages cannot carry.")
+    form = schema(payload.tensors)
+    _known_names(form)
+    if payload.scalars:
+        _check_scalars(payload.scalars)
+    return form
 
 
 def wire_size(payload: Payload, form: Schema | None = None) -> int:
@@ -99,8 +98,15 @@ def _layout(names: Schema) -> tuple[int, int]:
     return len(data[_PREFIX : _PREFIX + length].rstrip(b" ")), len(data) - _PREFIX - length
 
 
+@lru_cache(maxsize=4096)
+def _known_names(names: Schema) -> None:
+    _check_names(names)
+
+
 def _check_names(names: Schema) -> None:
     for name, dtype, _ in names:
+        if not isinstance(name, str):
+            raise WireError(f"a tensor is called {name!r}; names are texts.")
         if dtype not in _DTYPES:
             raise WireError(f"tensor '{name}' has dtype {dtype}, which messages cannot carry.")
         if name == "__metadata__":
@@ -124,6 +130,8 @@ def _checked_scalars(body: object) -> dict[str, Scalar]:
 
 def _check_scalars(scalars: dict[str, Scalar]) -> None:
     for name, value in scalars.items():
+        if not isinstance(name, str):
+            raise WireError(f"a scalar is called {name!r}; names are texts.")
         known = isinstance(value, bool | int | float | str)
         if not known or (isinstance(value, float) and not math.isfinite(value)):
             raise WireError(f"scalar '{name}' is neither a finite number, a truth value nor a text.")

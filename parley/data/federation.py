@@ -102,6 +102,10 @@ class Federation:
         """Training samples of one client, without loading them."""
         return self.source.size(self._number(id))
 
+    def test_size(self, id: str) -> int:
+        """The client's own held-out samples, without loading them."""
+        return 0 if self.held_out is None else self.held_out.size(self._number(id))
+
     def sizes(self, ids: Sequence[str] | None = None) -> np.ndarray:
         """Training samples per client, int64; all clients if `ids` is None."""
         return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])

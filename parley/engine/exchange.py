@@ -3,153 +3,213 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
-from parley.algorithms.protocol import Cohort, Method, Replies, Reply
-from parley.core.errors import InputError, QuorumError, WireError
+from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
+from parley.core.context import Context, Secrets
+from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
+from parley.core.failure import Failure
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, schema
-from parley.core.wire import check_schema, wire_size
+from parley.core.tree import is_finite, schema
+from parley.core.wire import wire_size
+from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
-from parley.runtimes.execute import describe, examine
-from parley.runtimes.protocol import Call, Job, Runtime
+from parley.runtimes.protocol import Call, Job, Runtime, Stamp
 from parley.store.memories import Memories
-from parley.store.records import Failure
+
+_EMPTY = Memory()
+_PARTY_TRIES = 3
+"""How often a party is asked before the run stops."""
 
 
 @dataclass
 class Round:
-    """The course of one round: what was sent, what came back, who failed, what clients will remember."""
+    """The course of one round: what was sent, what came back, who failed, what recipients will remember."""
 
     job: Job
     runtime: Runtime
     memories: Memories
     faults: Faults
-    number: int
     key: Key
     cohort: Cohort
-    absent: Mapping[str, str]
+    absent: Callable[[str], str | None]
+    """Why a client will not answer in this round (simulated); None if it will."""
+    stamp: Stamp
+    listeners: Sequence[Listener] = ()
     up: dict[str, int] = field(default_factory=dict)
     down: dict[str, int] = field(default_factory=dict)
     remembered: dict[str, Memory] = field(default_factory=dict)
     observed: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes of the replies of the current exchange."""
+    failures: dict[str, Failure] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The server's own."""
 
     def play(self, state: State) -> State:
         """The state after the round; raises QuorumError if too few clients answered.
 
         A round with no client to ask, or without any answer where the quorum is 0, changes nothing.
         """
-        algorithm = self.job.algorithm
         if not self.cohort.ids:
             return state
-        course = algorithm.round(self.job.task, state, self.cohort, self.number, self.key)
-        parties = algorithm.parties() if isinstance(algorithm, Method) else ()
+        before = _versions(state)
+        course = self.job.algorithm.round(self.job.task, state, self.cohort, self.stamp.round, self.key)
         try:
-            messages = next(course)
+            question = next(course)
             exchange = 0
             while True:
-                replies = self._exchange(messages, exchange, set(parties))
-                messages = course.send(replies)
+                replies = self._exchange(Question.of(question), exchange)
+                question = course.send(replies)
                 exchange += 1
         except _NobodyAnswered:
             self.remembered.clear()
             return state
         except StopIteration as end:
-            new: State = end.value
-            return new
+            new, self.metrics = _outcome(self.job, end.value)
+        for client in self.failures:  # who fails later in a round keeps nothing of what it did before
+            self.remembered.pop(client, None)
+        if _versions(state) != before:
+            raise UnsupportedError(
+                f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
+            )
+        self._check_finite(new)
+        return new
 
-    @property
-    def failed(self) -> tuple[Failure, ...]:
-        return tuple(Failure(client, reason) for client, reason in self.failures.items())
-
-    def _exchange(self, messages: Mapping[str, Message], exchange: int, parties: set[str]) -> Replies:
-        sizes: dict[int, int] = {}
-        calls: list[Call] = []
-        outcomes: dict[str, Reply] = {}
-        down, base, memories = self.down, self.key, self.memories
+    def _exchange(self, question: Question, exchange: int) -> Replies:
+        asked, messages = (
+            (question.asked, question.messages) if isinstance(question, Question) else ("client", question)
+        )
+        clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
+        if clients and len(clients) < len(messages):
+            raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
+        outcomes = self._clients(asked, clients, exchange) if clients else self._parties(asked, messages, exchange)
+        received: dict[Any, Message] = {}
+        forms = _Forms(self.job, asked, outcomes) if clients else None
         for recipient, message in messages.items():
-            size = sizes.get(id(message))
-            if size is None:
-                size = sizes[id(message)] = wire_size(message)
-            down[recipient] = down.get(recipient, 0) + size
-            if recipient in parties:
-                outcomes[recipient] = self._ask_party(recipient, message, exchange)
-            elif recipient in self.absent:
-                self.failures[recipient] = self.absent[recipient]
-            else:
-                memory = self.remembered.get(recipient) or memories[recipient]
-                calls.append(Call(recipient, message, memory, base.fold("client", recipient, exchange)))
-        answered = self._answered(calls)
-        outcomes.update(answered)
-        asked = sum(1 for recipient in messages if recipient not in parties)
-        if asked and len(answered) < self.faults.quorum * asked:
-            raise QuorumError(self._too_few(len(answered), asked))
-        if asked and not answered:
-            raise _NobodyAnswered
-        up = self.up
-        for sender, reply in outcomes.items():
-            size = self.sizes[sender] if sender in answered else wire_size(reply.message)
-            up[sender] = up.get(sender, 0) + size
-            if reply.memory is not None:
-                self.remembered[sender] = reply.memory
-            if reply.observed:
-                self.observed[sender] = reply.observed
-        replies = {recipient: outcomes[recipient].message for recipient in messages if recipient in outcomes}
-        return Replies(replies, self.cohort.shares([i for i in self.cohort.ids if i in answered]))
-
-    def _answered(self, calls: list[Call]) -> dict[str, Reply]:
-        """The replies that can be used; the rest are noted as failures."""
-        replies: dict[str, Reply] = {}
-        for call, outcome in zip(calls, self.runtime.run(calls, self.faults.deadline), strict=True):
-            if isinstance(outcome, Failure):
-                self.failures[call.client] = outcome.reason
-            else:
-                replies[call.client] = outcome
-        algorithm = self.job.algorithm
-        forms = {client: schema(reply.message.tensors) for client, reply in replies.items()}
-        method = algorithm if isinstance(algorithm, Method) else Method()
-        like = method.expected(self.job.task)
-        if like is None and method.alike:
-            like = _majority(forms)
-        sent = {call.client: call.message for call in calls}
-        for client, form in forms.items():
-            message = replies[client].message
+            name = _name(recipient)
+            answer = outcomes.get(name)
+            if answer is None:
+                continue
+            size = wire_size(answer.message)
             try:
-                if like is not None and form != like:
-                    check_schema(message.tensors, like)
-                if not method.alike:
-                    method.inspect(self.job.task, sent[client], message)
-                self.sizes[client] = wire_size(message, form)
+                received[recipient] = forms.checked(message, answer.message) if forms is not None else answer.message
             except WireError as error:
-                self.failures[client] = f"sent a reply of the wrong form: {error}"
-                del replies[client]
+                self._fail(Failure(name, f"sent a reply of the wrong form: {error}"))
+                continue
+            self.up[name] = self.up.get(name, 0) + size
+            if answer.memory is not None:
+                self.remembered[name] = answer.memory
+            if answer.observed:
+                self.observed[name] = answer.observed
+        if clients:
+            self._asked |= clients.keys()
+            self._check_quorum()
+        for listener in self.listeners:
+            listener.exchange(self.stamp.round, exchange, asked, messages, received)
+        return Replies(received, self.cohort.shares([i for i in self.cohort.ids if i in received]))
+
+    def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
+        calls = []
+        for client, message in messages.items():
+            self._count_down(client, message)
+            reason = self.absent(client)
+            if reason is not None:
+                self._fail(Failure(client, reason))
+            else:
+                calls.append(self._call(client, message, asked, exchange))
+        return {answer[0]: answer[1] for answer in self._answered(calls, exchange)}
+
+    def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[str, Reply]:
+        replies: dict[str, Reply] = {}
+        for party, message in messages.items():
+            self._count_down(_name(party), message)
+            call = self._call(_name(party), message, asked, exchange, party=True)
+            for attempt in range(1, _PARTY_TRIES + 1):
+                (answer,) = self.runtime.run([call], self._stamped(exchange), self.faults.deadline)
+                if not isinstance(answer, Failure):
+                    replies[_name(party)] = answer
+                    break
+                if attempt == _PARTY_TRIES:
+                    raise QuorumError(
+                        f"round {self.stamp.round}: {party} {answer.reason} It was asked {attempt} times; the run "
+                        "stopped at its last checkpoint."
+                    )
         return replies
 
-    def _ask_party(self, name: str, message: Message, exchange: int) -> Reply:
-        algorithm = self.job.algorithm
-        assert isinstance(algorithm, Method)
-        memory = self.remembered.get(name) or self.memories[name]
-        try:
-            reply = algorithm.party(self.job.task, name, message, memory, self.key.fold("party", name, exchange))
-        except Exception as error:
-            raise QuorumError(f"party '{name}' failed in round {self.number}: {describe(error)}") from error
-        outcome = examine(name, reply)
-        if isinstance(outcome, Failure):
-            raise InputError(f"party '{name}' {outcome.reason}")
-        return outcome
+    def _call(self, name: str, message: Message, asked: str, exchange: int, party: bool = False) -> Call:
+        memory = self.remembered.get(name) or (_EMPTY if self.runtime.holds_memories else self.memories[name])
+        secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
+        context = Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)
+        return Call(name, message, memory, context, self.cohort.since.get(name), party)
+
+    def _answered(self, calls: list[Call], exchange: int) -> list[tuple[str, Reply]]:
+        """The replies that came; the rest are noted as failures."""
+        answers = self.runtime.run(calls, self._stamped(exchange), self.faults.deadline)
+        replies = []
+        for call, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, Failure):
+                self._fail(answer)
+            else:
+                replies.append((call.recipient, answer))
+        return replies
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.fatal:
+            raise UnsupportedError(f"client '{failure.client}' {failure.reason}")
+        if self.faults.strict and failure.trace:
+            raise ParleyError(f"client '{failure.client}' {failure.reason}\n\n{failure.trace}")
+        if failure.lost:
+            self.memories.forget(failure.client)
+        self.failures[failure.client] = failure
+
+    def _check_quorum(self) -> None:
+        """Of the cohort and whoever else was asked in this round, enough must still be there."""
+        asked = len(self._asked)
+        there = sum(1 for client in self._asked if client not in self.failures)
+        if there < self.faults.quorum * asked:
+            raise QuorumError(self._too_few(there, asked))
+        if not there:
+            raise _NobodyAnswered
+
+    def _check_finite(self, state: State) -> None:
+        if not is_finite(state.tensors):
+            name = next(name for name, value in state.tensors.items() if not is_finite({name: value}))
+            raise ParleyError(
+                f"round {self.stamp.round}: the server's state is no longer finite ('{name}'); the run stopped at its "
+                "last checkpoint. Lower the step sizes, or clip (algorithm.clip)."
+            )
+
+    def _count_down(self, name: str, message: Message) -> None:
+        size = self._sizes.get(id(message))
+        if size is None:
+            size = self._sizes[id(message)] = wire_size(message)
+            self._held.append(message)
+        self.down[name] = self.down.get(name, 0) + size
+
+    def __post_init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._asked = set(self.cohort.ids)
+        self._held: list[Message] = []
+        """The messages whose sizes are known, so that their ids stay their own."""
+
+    def _stamped(self, exchange: int) -> Stamp:
+        return replace(self.stamp, exchange=exchange)
 
     def _too_few(self, answered: int, asked: int) -> str:
-        client, reason = next(iter(self.failures.items()))
+        client, failure = next(iter(self.failures.items()))
+        again = "it can be resumed"
+        if "(simulated)" in failure.reason:
+            again = "resumed, it would meet the same absences again unless faults.quorum is lowered"
         return (
-            f"round {self.number}: only {answered} of {asked} clients answered, the quorum is {self.faults.quorum:.0%} "
-            f"(client '{client}' {reason}); the run stopped at its last checkpoint and can be resumed."
+            f"round {self.stamp.round}: only {answered} of {asked} clients answered, the quorum is "
+            f"{self.faults.quorum:.0%} (client '{client}' {failure.reason.rstrip('.')}); the run stopped at its last "
+            f"checkpoint; {again}."
         )
 
 
@@ -157,9 +217,46 @@ class _NobodyAnswered(Exception):
     pass
 
 
-def _majority(forms: Mapping[str, Schema]) -> Schema | None:
-    """The form most replies have; None if there is none that more than half share."""
-    if not forms:
-        return None
-    form, count = Counter(forms.values()).most_common(1)[0]
-    return form if 2 * count > len(forms) else None
+def _name(recipient: Any) -> str:
+    """What a recipient is called in counts and memories; a party's name cannot be a client's."""
+    return f"party:{recipient.name}" if isinstance(recipient, Party) else str(recipient)
+
+
+def _outcome(job: Job, value: object) -> tuple[State, dict[str, float]]:
+    state, metrics = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
+    if not isinstance(state, State):
+        raise InputError(f"a round of {job.algorithm.title} must return a State, not {type(state).__name__}.")
+    return state, {str(name): float(number) for name, number in dict(metrics).items()}
+
+
+def _versions(state: State) -> list[int]:
+    return [value._version for value in state.tensors.values()]
+
+
+class _Forms:
+    """The forms that the replies of one exchange must have, each found once."""
+
+    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
+        self.job, self.asked, self.replies = job, asked, replies
+        self._known: dict[int, Form | None] = {}
+
+    def checked(self, sent: Message, reply: Message) -> Message:
+        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
+        if id(sent) not in self._known:
+            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.task, self.asked, sent) or self._usual
+        form, channels = self._known[id(sent)], self.job.channels
+        if channels.up:
+            if form is None:
+                what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
+                raise UnsupportedError(f"{what}, which channels need.")
+            reply = channels.receive(reply, form)
+        if form is not None and not form.fits(schema(reply.tensors)):
+            form.check(reply.tensors)
+        return reply
+
+    @cached_property
+    def _usual(self) -> Form | None:
+        """The form most replies have; None if there is none that more than half share."""
+        found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
+        most, count = found.most_common(1)[0]
+        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None

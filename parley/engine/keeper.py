@@ -25,6 +25,8 @@ class Keeper:
     def __post_init__(self) -> None:
         folder = self.store.folder(self.run)
         self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
+        self.durable = 0
+        """The round of the last checkpoint."""
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= self.interval
@@ -44,6 +46,7 @@ class Keeper:
         self.pending.clear()
         self.states.committed(manifest)
         memories.committed()
+        self.durable = number
         self._last = time.monotonic()
 
     def restore(self, run: Run, memories: Memories) -> bool:
@@ -58,5 +61,6 @@ class Keeper:
         run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
         run.records = self.store.records(self.run)
         memories.resume(number)
+        self.durable = number
         self.store.commit(self.run, [], status="running")
         return True

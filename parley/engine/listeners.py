@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.message import Message
 from parley.store.records import Metric, RoundRecord
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Listener:
         Metrics made of it are returned and become part of the round's record.
         """
         return None
+
+    def exchange(
+        self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
+    ) -> None:
+        """An exchange of a round is over: what was sent and what came back, by recipient, channels undone."""
 
     def round(self, record: RoundRecord) -> None:
         """A round is over."""

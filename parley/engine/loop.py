@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from parley.core.errors import QuorumError
 from parley.core.key import Key
@@ -16,7 +18,7 @@ from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults
-from parley.runtimes.protocol import Job, Runtime
+from parley.runtimes.protocol import Job, Runtime, Stamp
 from parley.store.memories import Memories
 from parley.store.records import Metric, RoundRecord
 
@@ -36,6 +38,8 @@ class Loop:
     memories: Memories
     keeper: Keeper | None = None
     listeners: Sequence[Listener] = ()
+    incarnation: int = field(default_factory=lambda: secrets.randbits(31))
+    """Tells this start of the run from others, for recipients that remember what they were asked."""
     _settled: bool = True
     """The state, the memories and the records belong to the same round; only then may they be saved."""
 
@@ -44,7 +48,8 @@ class Loop:
         run = self.run
         try:
             if not run.records and self.evaluator.due(0, last=False):
-                self._finish(RoundRecord(0, self._evaluate(run.state, {})), run.state, {})
+                metrics = self._evaluate(0, run.state, {})
+                self._finish(RoundRecord(0, metrics, tuple(self.evaluator.failures)), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and not self._reached(done):
@@ -70,28 +75,33 @@ class Loop:
     def step(self, number: int) -> RoundRecord:
         """One round and its record."""
         begin = time.perf_counter()
-        cohort = self.sampler.draw(number)
+        cohort = replace(self.sampler.draw(number), since=_Since(self.memories))
+        stamp = Stamp(
+            self.run.id or "", self.incarnation, number, 0, self.keeper.durable if self.keeper else number - 1
+        )
         course = Round(
-            self.job, self.runtime, self.memories, self.faults, number, self.key.fold("round", number),
-            cohort, self.sampler.absent(cohort, number),
+            self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number), cohort,
+            self.sampler.absences(cohort, number), stamp, self.listeners,
         )  # fmt: skip
         state = course.play(self.run.state)
         seconds = time.perf_counter() - begin
         metrics = _traffic(course) | {"seconds": Metric(seconds)}
+        metrics |= {f"server/{name}": Metric(value) for name, value in course.metrics.items()}
         if self.evaluator.due(number, last=number == self.rounds):
-            metrics |= self._evaluate(state, course.remembered)
+            metrics |= self._evaluate(number, state, course.remembered)
         if course.observed:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
-        record = RoundRecord(number, metrics, course.failed)
+        record = RoundRecord(number, metrics, (*course.failures.values(), *self.evaluator.failures))
         self._finish(record, state, course.remembered)
         return record
 
-    def _evaluate(self, state: State, remembered: Mapping[str, Memory]) -> dict[str, Metric]:
+    def _evaluate(self, number: int, state: State, remembered: Mapping[str, Memory]) -> dict[str, Metric]:
         begin = time.perf_counter()
         metrics = self.evaluator.measure(
-            self.runtime, state, lambda client: remembered.get(client) or self.memories[client]
-        )
+            self.runtime, number, state, lambda client: remembered.get(client) or self.memories[client],
+            lambda client: number if client in remembered else self.memories.version(client),
+        )  # fmt: skip
         return metrics | {"evaluate/seconds": Metric(time.perf_counter() - begin)}
 
     def _finish(self, record: RoundRecord, state: State, remembered: Mapping[str, Memory]) -> None:
@@ -114,6 +124,25 @@ class Loop:
 
     def _reached(self, record: RoundRecord | None) -> bool:
         return record is not None and self.evaluator.reached(self.evaluator.headline(record.metrics))
+
+
+class _Since(Mapping[str, int | None]):
+    """Client -> the round of its memory, looked up when asked for."""
+
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
+
+    def __getitem__(self, client: str) -> int | None:
+        return self._memories.version(client)
+
+    def get(self, client: str, default: Any = None) -> Any:
+        return self._memories.version(client)
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("ask for a client; there may be millions.")
+
+    def __len__(self) -> int:
+        raise TypeError("ask for a client; there may be millions.")
 
 
 def _traffic(course: Round) -> dict[str, Metric]:

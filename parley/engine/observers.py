@@ -38,7 +38,7 @@ class _Grouped(Listener):
         self._groups: Groups = {}
 
     def start(self, run: Run, rounds: int) -> None:
-        self._groups = self._given(run.task.module) if callable(self._given) else self._given
+        self._groups = self._given(run.task.network) if callable(self._given) else self._given
 
 
 class ConsensusDistance(_Grouped):

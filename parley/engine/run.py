@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm, Party
 from parley.core.errors import InputError, nearest
-from parley.core.message import Memory, State
+from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import Federation
 from parley.learn.task import Predictor, Task
@@ -89,48 +89,50 @@ class Run:
         result["failures"] = sum(len(record.failures) for record in self.records)
         return result
 
+    def model(self, *, best: bool = False) -> Message:
+        """What a client would receive to predict with the last model, or the best one."""
+        return self.algorithm.model(self.task, self._state(best))
+
     def predictor(self, *, best: bool = False, memory: Memory | None = None) -> Predictor:
-        """Inputs -> outputs of the last model, or of the best one."""
-        return self.algorithm.predictor(self.task, self._state(best), memory)
+        """Inputs -> outputs of the last model, or of the best one; with a client's memory, of the client's own."""
+        return self.algorithm.predictor(self.task, self.model(best=best), memory)
 
     @torch.no_grad()
     def predict(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
         """Outputs for new inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`)."""
         inputs = torch.as_tensor(x)
-        first = next(iter(self.task.module.parameters()))
         if client is not None and best:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
-        model = self.predictor(best=best) if client is None else self.personal(client)
-        return model(inputs.to(first.dtype) if inputs.is_floating_point() else inputs)
+        predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
+        first = next(iter(self.task.module.parameters()), None) if self.task.module is not None else None
+        floating = inputs.is_floating_point() and first is not None
+        return predict(inputs.to(first.dtype) if floating and first is not None else inputs)
 
     def module(self, *, best: bool = False) -> nn.Module:
         """The trained network as an ordinary module."""
-        method = self.algorithm
-        weights = method.weights(self.task, self._state(best)) if isinstance(method, Method) else None
+        weights = None if self.algorithm.personal else self.algorithm.weights(self.task, self.model(best=best))
         if weights is None:
-            raise InputError(
-                f"{type(self.algorithm).__name__} has no single model of the server's to take out; name a client."
-            )
+            raise InputError(f"{self.algorithm.title} has no single model of the server's to take out; name a client.")
         return self._filled(weights)
 
     def personal(self, client: str) -> nn.Module:
         """The model as this client has it after the last round, in evaluation mode.
 
         Its own where the method leaves it one (local-only), or the server's with the parts and statistics the client
-        keeps to itself (FedALS between two averages, BatchNorm with `buffers = "local"`).
+        keeps to itself (parts of FedALS that are never averaged, BatchNorm with `buffers = "local"`): the model that
+        evaluation on clients judges.
         """
-        method, memory = self.algorithm, self.memory(client)
-        own = method.own_weights(self.task, self.state, client, memory) if isinstance(method, Method) else None
-        if own is None:
-            raise InputError(f"{type(self.algorithm).__name__} has no models of clients to take out.")
-        return self._filled(own)
+        weights = self.algorithm.weights(self.task, self.model(), self.memory(client))
+        if weights is None:
+            raise InputError(f"{self.algorithm.title} has no models of clients to take out.")
+        return self._filled(weights)
 
-    def memory(self, client: str) -> Memory:
-        """What the client keeps to itself after the last round; empty if it has kept nothing yet."""
-        method = self.algorithm
-        if not (isinstance(method, Method) and client in method.parties()):
-            self.federation.size(client)  # refuses a client that does not exist
-        return self.memories[client]
+    def memory(self, recipient: str | Party) -> Memory:
+        """What a client, or a party, keeps to itself after the last round; empty if it has kept nothing yet."""
+        if isinstance(recipient, Party):
+            return self.memories[f"party:{recipient.name}"]
+        self.federation.size(recipient)  # refuses a client that does not exist
+        return self.memories[recipient]
 
     def clients_with_memory(self) -> Iterator[str]:
         """The clients that keep something, in the federation's order, one after the other.
@@ -144,7 +146,7 @@ class Run:
         return plot([self], metric, path)
 
     def _filled(self, weights: Tree) -> nn.Module:
-        module = deepcopy(self.task.module)
+        module = deepcopy(self.task.network)
         module.load_state_dict(weights, strict=False)
         return module.eval()
 

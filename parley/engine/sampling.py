@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parley.algorithms.protocol import Cohort
+from parley.algorithms.base.protocol import Cohort
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.settings import Faults, Sampling
@@ -30,31 +31,35 @@ class Sampler:
         if self.sampling.scheme == "with-replacement":
             drawn = self._available(random, self._by_share(random, size))
             chosen, times = np.unique(drawn, return_counts=True)
-            return Cohort(tuple(ids[i] for i in chosen.tolist()), tuple((times / max(len(drawn), 1)).tolist()))
+            weights = tuple((times / max(len(drawn), 1)).tolist())
+            return Cohort(tuple(ids[i] for i in chosen.tolist()), weights, everyone=ids)
         chosen = np.sort(self._uniform(random, population, size))
         members = tuple(ids[i] for i in chosen.tolist())
         if self.sampling.scheme == "unbiased":
             weights = self.shares()[chosen] * population / max(len(chosen), 1)
-            return Cohort(members, tuple(weights.tolist()), normalise=False)
+            return Cohort(members, tuple(weights.tolist()), normalise=False, everyone=ids)
         if self.sampling.weights == "uniform":
-            return Cohort(members, (1.0 / max(len(members), 1),) * len(members))
+            return Cohort(members, (1.0 / max(len(members), 1),) * len(members), everyone=ids)
         sizes = self.federation.sizes(members)
-        return Cohort(members, tuple((sizes / max(sizes.sum(), 1)).tolist()))
+        return Cohort(members, tuple((sizes / max(sizes.sum(), 1)).tolist()), everyone=ids)
 
-    def absent(self, cohort: Cohort, number: int) -> dict[str, str]:
-        """Clients of the cohort that will not answer (simulated), and why."""
-        gone: dict[str, str] = {}
-        if self.faults.dropout:
-            chance = self.key.fold("dropout", number).numpy().random(len(cohort))
-            out = chance < self.faults.dropout
-            gone = {client: "dropped out (simulated)." for client, o in zip(cohort.ids, out, strict=True) if o}
-        if self.faults.straggling and self.faults.patience is not None and len(cohort):
-            slowness = np.array([self._slowness(client) for client in cohort.ids])
-            times = slowness / np.median(slowness)
-            for client, slower in zip(cohort.ids, times, strict=True):
+    def absences(self, cohort: Cohort, number: int) -> Callable[[str], str | None]:
+        """Why a client will not answer in this round (simulated), whether it is of the cohort or not."""
+        if not self.faults.dropout and (not self.faults.straggling or self.faults.patience is None):
+            return lambda client: None
+        slowness = [self._slowness(client) for client in cohort.ids] if self.faults.straggling else []
+        median = float(np.median(slowness)) if slowness else 1.0
+
+        def reason(client: str) -> str | None:
+            if self.faults.dropout and self.key.fold("dropout", number, client).numpy().random() < self.faults.dropout:
+                return "dropped out (simulated)."
+            if self.faults.straggling and self.faults.patience is not None:
+                slower = self._slowness(client) / median
                 if slower > self.faults.patience:
-                    gone.setdefault(client, f"took {slower:.1f} times as long as the median client (simulated).")
-        return gone
+                    return f"took {slower:.1f} times as long as the median client (simulated)."
+            return None
+
+        return reason
 
     def shares(self) -> np.ndarray:
         """p_k of the whole population."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from parley.core.errors import InputError
 
-Scheme = Literal["without-replacement", "with-replacement", "unbiased"]
+Scheme = Literal["auto", "without-replacement", "with-replacement", "unbiased"]
 Weights = Literal["size", "uniform"]
 
 
@@ -20,8 +20,9 @@ class Sampling:
 
     size: int | None = None
     """Clients per round; without it, all of them."""
-    scheme: Scheme = "without-replacement"
-    """`without-replacement`: uniform draws, weights p_k scaled to sum to one over the cohort (biased where p_k vary).
+    scheme: Scheme = "auto"
+    """`auto`: what the method's fixed point needs (`unbiased` for SCAFFOLD and FedDyn, else `without-replacement`).
+    `without-replacement`: uniform draws, weights p_k scaled to sum to one over the cohort (biased where p_k vary).
     `with-replacement`: draws by p_k, each draw counting equally (paper 004, Case I; unbiased).
     `unbiased`: uniform draws without replacement, weights p_k K / cohort, which need not sum to one (Case II)."""
     weights: Weights = "size"
@@ -48,6 +49,8 @@ class Faults:
     """Seconds of real time a client may take before it is given up (pool runtime)."""
     quorum: float = 0.5
     """Share of the clients asked that must answer; below it the run stops and can be resumed."""
+    strict: bool = False
+    """Stop at the first client that raises, with its traceback, instead of leaving it out: for debugging a method."""
 
     def __post_init__(self) -> None:
         for name in ("availability", "dropout", "quorum"):
@@ -76,8 +79,9 @@ class Evaluation:
     """Evaluate after every so many rounds, and always after the last."""
     central: bool = True
     """Evaluate on the central test set, where there is one."""
-    clients: int | Literal["none", "all"] = "none"
-    """Clients evaluated on their own held-out samples: none, all, or a fixed random set of so many."""
+    clients: int | Literal["auto", "none", "all"] = "auto"
+    """Clients evaluated on their own held-out samples: none, all, or a fixed random set of so many; `auto` takes 100 at
+    most where there are such samples and no central test set, or where each client has a model of its own."""
     metric: Literal["auto", "accuracy", "loss"] = "auto"
     """What `best` and `target` refer to, on the central test set if there is one; `auto` takes accuracy, or the loss of
     a regression."""
@@ -93,5 +97,5 @@ class Evaluation:
             raise InputError(f"evaluate.metric must be 'auto', 'accuracy' or 'loss', not '{self.metric}'.")
         if isinstance(self.clients, int) and self.clients < 1:
             raise InputError(f"evaluate.clients must be 'none', 'all' or at least 1, not {self.clients}.")
-        if isinstance(self.clients, str) and self.clients not in ("none", "all"):
-            raise InputError(f"evaluate.clients must be 'none', 'all' or a number, not '{self.clients}'.")
+        if isinstance(self.clients, str) and self.clients not in ("auto", "none", "all"):
+            raise InputError(f"evaluate.clients must be 'auto', 'none', 'all' or a number, not '{self.clients}'.")

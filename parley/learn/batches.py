@@ -45,8 +45,8 @@ class Work:
         if (self.steps is None) == (self.epochs is None):
             raise InputError("say how much a client does: either steps or epochs, not both and not neither.")
         for name, value in (("steps", self.steps), ("epochs", self.epochs), ("batch", self.batch)):
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}.")
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} must be a whole number of at least 1, not {value}.")
 
     def count(self, samples: int) -> int:
         """The number of steps for a client with that many samples."""

@@ -26,10 +26,12 @@ class SoloGradient:
 
     def __init__(self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan) -> None:
         self.task, self.names, self.buffers = task, names, buffers
+        x, y = (data.x, data.y) if plan.indices is None else (data.x[plan.indices], data.y[plan.indices])
+        if x.ndim == 4 and any(value.ndim == 4 for value in task.network.parameters()):
+            x = x.contiguous(memory_format=torch.channels_last)  # as the weights of convolutions are laid out
         if plan.indices is None:
-            self.batches = [(data.x, data.y)] * plan.steps
+            self.batches = [(x, y)] * plan.steps
         else:
-            x, y = data.x[plan.indices], data.y[plan.indices]
             self.batches = list(zip(x.split(plan.lengths), y.split(plan.lengths), strict=True))
 
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:

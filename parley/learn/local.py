@@ -10,8 +10,9 @@ control variate) and with Theta, the weights with which gradients are summed (pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -24,11 +25,11 @@ from parley.data import ClientData
 from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
 from parley.learn.gradients import Gradient, SoloGradient, StackGradient
-from parley.learn.optimizers import Kept, LocalOptimizer
+from parley.learn.optimizers import Kept, LocalOptimizer, Stepper
 from parley.learn.randomness import forward_randomness
-from parley.learn.stack import ClientStack, KeyStack, stack_batches
+from parley.learn.stack import ClientStack, Data, Keys, KeyStack, Outside, Unstackable, outside, rows, stack_batches
 from parley.learn.task import Task
-from parley.learn.transforms import GradientTransform
+from parley.learn.transforms import Batch, GradientTransform, Stage
 
 Theta = Literal["all", "last"] | Sequence[float]
 """Theta_{1:K} (all gradients), Theta_K (the last one) or explicit weights theta_1 ... theta_K."""
@@ -36,23 +37,25 @@ Theta = Literal["all", "last"] | Sequence[float]
 CHUNK = 512
 """Samples of a full gradient taken at once."""
 
-Data = ClientData | ClientStack
-Keys = Key | KeyStack
-
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The outcome of local training; in a stack every tensor has a leading client axis."""
+    """The outcome of local training."""
 
     parameters: Tree
     buffers: Tree
     gradients: Tree
     """sum_k theta_k g_k, empty unless asked for."""
     loss: Tensor
-    """Mean training loss over the steps, [] or [S]."""
-    steps: int | tuple[int, ...]
+    """Mean training loss over the steps, [] in float64."""
+    moved: Callable[[], Tensor]
     optimizer: Kept = field(default_factory=Kept)
     """The local optimizer's state, empty unless asked for."""
+
+    @property
+    def step_sum(self) -> Tensor:
+        """lr ||a||_1, [] in float64: what divides the change of the model to give the mean gradient of SGD steps."""
+        return self.moved()
 
 
 def train(
@@ -67,50 +70,135 @@ def train(
     theta: Theta | None = None,
     buffers: Tree | None = None,
     kept: Kept | None = None,
+    clip: float | None = None,
 ) -> Trained:
     """Train locally from `parameters`, which are left as they are.
 
-    `kept` is an optimizer state to go on from (an empty one at first); without it the optimizer starts afresh.
+    `kept` is an optimizer state to go on from (an empty one at first); without it the optimizer starts afresh. `clip`:
+    the largest norm of a step's gradient. Without `buffers` those of the module are the starting point.
     """
     names = list(parameters)
-    own_buffers = {name: value.clone() for name, value in (buffers or {}).items()}
-    gradient, steps, x = _prepare(task, names, parameters, own_buffers, data, key, work)
-    most = max(steps) if isinstance(steps, tuple) else steps
-    total = [torch.zeros_like(value) for value in x] if theta is not None else None
-    stepper = optimizer.start(x, names if kept is not None else None, kept)
-    fused = isinstance(gradient, DenseGradient) and optimizer.plain and transform is None and total is None
-    losses = torch.zeros((len(steps),) if isinstance(steps, tuple) else (), dtype=torch.float64)
-    _check_theta(theta, most)
-    # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
-    random = task.traits.dense is None and isinstance(key, Key)
-    task.module.train()
-    with torch.no_grad(), forward_randomness(key.fold("forward") if isinstance(key, Key) else Key(), random):
-        for k in range(most):
-            active = _active(steps, k)
-            rows = x if active is None else [value[:active] for value in x]
-            if fused:
-                assert isinstance(gradient, DenseGradient)
-                loss = gradient.descend(rows, k, optimizer.lr)
-            else:
-                g, loss = gradient(rows, k)
-                if transform is not None:
-                    g = transform(g, rows, k)
-                if total is not None and theta is not None:
-                    _accumulate(total, g, theta, k, steps)
-                stepper.step(x, g, active)
-            (losses if active is None else losses[:active]).add_(loss)
-    return Trained(
-        parameters=dict(zip(names, [value.detach() for value in x], strict=True)),
-        buffers=own_buffers,
-        gradients=dict(zip(names, total, strict=True)) if total is not None else {},
-        loss=losses / torch.tensor(steps, dtype=torch.float64),
-        steps=steps,
-        optimizer=stepper.kept() if kept is not None else Kept(),
+    stages = transform.stages if transform is not None else ()
+    if isinstance(data, ClientData):
+        if not isinstance(key, Key):
+            raise InputError("one client's training needs one key.")
+        run = _Steps(task, names, optimizer, theta, clip, kept)
+        plan = work.plan(len(data), key.fold("batches"))
+        own = {name: value.clone() for name, value in (buffers or task.initial_buffers()).items()}
+        x = [_laid_out(value.detach()).clone() for value in parameters.values()]
+        carried = [[[tree[name] for name in names] for tree in stage.trees] for stage in stages]
+        gradient = SoloGradient(task, names, own, data, plan)
+        # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
+        with forward_randomness(key.fold("forward"), task.traits.dense is None):
+            return run(gradient, plan.steps, x, stages, carried, own)
+    return _train_stack(
+        task, names, parameters, data, key, work, _Steps(task, names, optimizer, theta, clip, kept), stages
     )
 
 
+def _train_stack(
+    task: Task, names: list[str], parameters: Tree, data: ClientStack, key: Keys, work: Work, run: _Steps,
+    stages: tuple[Stage, ...],
+) -> Trained:  # fmt: skip
+    assert isinstance(key, KeyStack)
+    count = len(data.clients)
+    if any(stage.sees_batch for stage in stages):
+        raise Unstackable("looks at the batches of local steps")
+    start = [rows(parameters[name].detach(), count) for name in names]
+    carried = [[[rows(tree[name].detach(), count) for name in names] for tree in stage.trees] for stage in stages]
+    if run.kept is not None:
+        slots = {name: rows(value.detach(), count) for name, value in run.kept.slots.items()}
+        run = replace(run, kept=Kept(slots, run.kept.counts))
+    with outside() as stack:
+        plans = [work.plan(n, k) for n, k in zip(data.sizes, key.fold("batches").keys, strict=True)]
+        batches = stack_batches(data, plans, start[0])
+        x = [value.clone(memory_format=torch.contiguous_format) for value in start]
+        dense = DenseGradient.applies(task, data.clients[0])
+        gradient = DenseGradient(task, names, batches) if dense else StackGradient(task, names, batches)
+        trained = run(gradient, batches.steps, x, stages, carried, {})
+    return _one_each(trained, stack)
+
+
+def _one_each(trained: Trained, stack: Outside) -> Trained:
+    """The outcome of a stack as one client's."""
+    return Trained(
+        stack.each(trained.parameters), {}, stack.each(trained.gradients), stack.one(trained.loss),
+        lambda: stack.one(trained.moved()), Kept(stack.each(trained.optimizer.slots), trained.optimizer.counts),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps themselves, over one client's tensors or the rows of a stack."""
+
+    task: Task
+    names: list[str]
+    optimizer: LocalOptimizer
+    theta: Theta | None
+    clip: float | None
+    kept: Kept | None
+
+    def __call__(
+        self, gradient: Gradient, steps: int | tuple[int, ...], x: list[Tensor], stages: tuple[Stage, ...],
+        carried: list[list[list[Tensor]]], buffers: Tree,
+    ) -> Trained:  # fmt: skip
+        most = max(steps) if isinstance(steps, tuple) else steps
+        theta, optimizer = self.theta, self.optimizer
+        _check_theta(theta, most)
+        total = [torch.zeros_like(value) for value in x] if theta is not None else None
+        stepper = optimizer.start(x, self.names if self.kept is not None else None, self.kept)
+        plain = optimizer.plain and not stages and total is None and self.clip is None
+        fused = plain and isinstance(gradient, DenseGradient)
+        shape = (len(steps),) if isinstance(steps, tuple) else ()
+        losses = torch.zeros(shape, dtype=torch.float64, device=x[0].device)
+        self.task.network.train()
+        with torch.no_grad():
+            for k in range(most):
+                active = _active(steps, k)
+                at = x if active is None else [value[:active] for value in x]
+                if fused:
+                    assert isinstance(gradient, DenseGradient)
+                    loss = gradient.descend(at, k, optimizer.lr)
+                else:
+                    g, loss = gradient(at, k)
+                    for stage, trees in zip(stages, carried, strict=True):
+                        g = self._staged(stage, trees, g, at, active, gradient, k)
+                    if self.clip is not None:
+                        g = _clipped(g, self.clip, isinstance(steps, tuple))
+                    if total is not None and theta is not None:
+                        _accumulate(total, g, theta, k, steps)
+                    stepper.step(x, g, active)
+                (losses if active is None else losses[:active]).add_(loss)
+        return self._outcome(x, buffers, total, losses, steps, stepper)
+
+    def _staged(
+        self, stage: Stage, trees: list[list[Tensor]], g: list[Tensor], x: list[Tensor], active: int | None,
+        gradient: Gradient, k: int,
+    ) -> list[Tensor]:  # fmt: skip
+        if stage.sees_batch:
+            assert isinstance(gradient, SoloGradient)
+            named = [dict(zip(self.names, values, strict=True)) for values in (g, x, *trees)]
+            changed: Tree = stage.function(*named[:2], Batch(*gradient.batches[k], k), *named[2:])  # type: ignore[assignment]
+            return [changed[name].detach() for name in self.names]
+        here = trees if active is None else [[value[:active] for value in values] for values in trees]
+        return stage.function(g, x, *here)
+
+    def _outcome(
+        self, x: list[Tensor], buffers: Tree, total: list[Tensor] | None, losses: Tensor,
+        steps: int | tuple[int, ...], stepper: Stepper,
+    ) -> Trained:  # fmt: skip
+        return Trained(
+            parameters=dict(zip(self.names, [value.detach() for value in x], strict=True)),
+            buffers=buffers,
+            gradients=dict(zip(self.names, total, strict=True)) if total is not None else {},
+            loss=losses / torch.tensor(steps, dtype=torch.float64, device=losses.device),
+            moved=partial(self.optimizer.step_sum, steps, self.kept is not None),
+            optimizer=stepper.kept() if self.kept is not None else Kept(),
+        )
+
+
 def full_gradient(task: Task, x: Tree, data: Data, key: Keys, buffers: Tree | None = None) -> Tree:
-    """The gradient of a client's loss at x over all its samples (of each client of a stack, with a leading axis)."""
+    """The gradient of a client's loss at x over all its samples."""
     work, theta = Work(steps=1), [1.0]
     if isinstance(data, ClientData) and len(data) > CHUNK:
         work = Work(epochs=1, batch=CHUNK)
@@ -119,29 +207,16 @@ def full_gradient(task: Task, x: Tree, data: Data, key: Keys, buffers: Tree | No
     return train(task, x, data, key, work=work, optimizer=still, theta=theta, buffers=buffers).gradients
 
 
-def _prepare(
-    task: Task, names: list[str], parameters: Tree, buffers: Tree, data: Data, key: Keys, work: Work
-) -> tuple[Gradient, int | tuple[int, ...], list[Tensor]]:
-    """The gradient function, the number of steps (one per client of a stack) and the parameters to train."""
-    if isinstance(data, ClientData) and isinstance(key, Key):
-        plan = work.plan(len(data), key.fold("batches"))
-        x = [value.detach().clone() for value in parameters.values()]
-        return SoloGradient(task, names, buffers, data, plan), plan.steps, x
-    assert isinstance(data, ClientStack)
-    assert isinstance(key, KeyStack)
-    plans = [work.plan(n, k) for n, k in zip(data.sizes, key.fold("batches").keys, strict=True)]
-    batches = stack_batches(data, plans, next(iter(parameters.values())).dtype)
-    shapes = {name: parameter.ndim for name, parameter in task.module.named_parameters()}
-    x = [_stacked(parameters[name], shapes[name], len(data)) for name in names]
-    dense = DenseGradient.applies(task, data.clients[0])
-    gradient = DenseGradient(task, names, batches) if dense else StackGradient(task, names, batches)
-    return gradient, batches.steps, x
+def _laid_out(value: Tensor) -> Tensor:
+    """Weights of convolutions in the layout in which they are fastest on a CPU."""
+    return value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value
 
 
-def _stacked(value: Tensor, ndim: int, size: int) -> Tensor:
-    """One row per client; a value shared by all clients is repeated."""
-    shared = value.ndim == ndim
-    return value.detach().expand(size, *value.shape).clone() if shared else value.detach().clone()
+def _clipped(g: list[Tensor], largest: float, stacked: bool) -> list[Tensor]:
+    """Scaled down to the norm `largest`, each client by itself."""
+    norms = [value.reshape(len(value), -1).norm(dim=1) if stacked else value.norm() for value in g]
+    factor = (largest / torch.stack(norms).norm(dim=0).clamp(min=largest)).to(g[0].dtype)
+    return [value * (factor.view(-1, *[1] * (value.ndim - 1)) if stacked else factor) for value in g]
 
 
 def _active(steps: int | tuple[int, ...], k: int) -> int | None:
@@ -167,8 +242,8 @@ def _accumulate(total: list[Tensor], g: list[Tensor], theta: Theta, k: int, step
         return
     weight = 1.0 if isinstance(theta, str) else float(theta[k])
     if weight:
-        rows = total if isinstance(steps, int) else [into[: len(own)] for into, own in zip(total, g, strict=True)]
-        torch._foreach_add_(rows, g, alpha=weight)
+        at = total if isinstance(steps, int) else [into[: len(own)] for into, own in zip(total, g, strict=True)]
+        torch._foreach_add_(at, g, alpha=weight)
 
 
 def _count(steps: tuple[int, ...], k: int) -> int:

@@ -17,12 +17,13 @@ from torch.func import grad, grad_and_value, vmap
 
 from parley.core.errors import UnsupportedError
 from parley.core.key import Key
-from parley.core.tree import Tree
+from parley.core.tree import Tree, detach
 from parley.data import ClientData
 from parley.learn.batches import Work
-from parley.learn.local import Data, Keys, Trained
+from parley.learn.local import Trained
+from parley.learn.optimizers import LocalOptimizer
 from parley.learn.randomness import forward_randomness
-from parley.learn.stack import ClientStack, KeyStack, stack_batches
+from parley.learn.stack import ClientStack, Data, Keys, KeyStack, outside, rows, stack_batches
 from parley.learn.task import Task
 
 
@@ -32,20 +33,46 @@ def meta_gradient(
     """The gradient of the adapted model's loss in the model before adaptation, on a batch of its own."""
     if task.traits.has_batchnorm:
         raise UnsupportedError("MAML differentiates through local steps and cannot do so through BatchNorm statistics.")
+    task.network.train()
+    moved = LocalOptimizer(lr=lr).step_sum
     if isinstance(data, ClientData):
-        stack, keys = ClientStack((data,)), KeyStack((key,)) if isinstance(key, Key) else key
-    else:
-        stack, keys = data, key if isinstance(key, KeyStack) else KeyStack((key,))
-    counts = [work.count(size) for size in stack.sizes]
-    if len(set(counts)) > 1:
-        return _by_steps(counts, lambda rows: meta_gradient(
-            task, parameters, ClientStack(stack.clients[rows]), KeyStack(keys.keys[rows]), work=work, lr=lr, alpha=alpha
-        ))  # fmt: skip
+        assert isinstance(key, Key)
+        steps, function, tensors = _adaptation(
+            task, ClientStack((data,)), KeyStack((key,)), work, lr, alpha, parameters
+        )
+        with forward_randomness(key.fold("forward"), task.traits.dense is None):
+            gradients, loss = function(parameters, parameters, *[t[0] for t in tensors])
+        return Trained(parameters, {}, detach(gradients), loss.detach().double(), lambda: moved(steps))
+    assert isinstance(key, KeyStack)
+    counts = [work.count(size) for size in data.sizes]
+    start = {name: rows(value.detach(), len(counts)) for name, value in parameters.items()}
+    with outside() as stack:
+        parts = []
+        for part in _runs(counts):  # clients that take equally many steps are neighbours
+            own = {name: value[part] for name, value in start.items()}
+            clients, keys = ClientStack(data.clients[part]), KeyStack(key.keys[part])
+            _, function, tensors = _adaptation(task, clients, keys, work, lr, alpha, own)
+            parts.append(vmap(function)(own, own, *tensors))
+        gradients = {name: torch.cat([own[name] for own, _ in parts]) for name in start}
+        loss = torch.cat([own for _, own in parts]).double()
+    return Trained(parameters, {}, stack.each(gradients), stack.one(loss), lambda: stack.one(moved(tuple(counts))))
+
+
+def _runs(values: Sequence[int]) -> list[slice]:
+    """Stretches of equal values."""
+    ends = [i + 1 for i in range(len(values)) if i + 1 == len(values) or values[i + 1] != values[i]]
+    return [slice(first, last) for first, last in zip([0, *ends], ends, strict=False)]
+
+
+def _adaptation(
+    task: Task, stack: ClientStack, keys: KeyStack, work: Work, lr: float, alpha: float, parameters: Tree
+) -> tuple[int, Callable[..., tuple[Tree, Tensor]], tuple[Tensor, ...]]:
+    """Steps, the function (start, centre, *batches of one client) -> gradient and loss, and the batches of all."""
     plans = [work.plan(n, k.fold("batches")) for n, k in zip(stack.sizes, keys.keys, strict=True)]
     query = replace(work, steps=1, epochs=None)
     queries = [query.plan(n, k.fold("query")) for n, k in zip(stack.sizes, keys.keys, strict=True)]
-    dtype = next(iter(parameters.values())).dtype
-    inner, outer = stack_batches(stack, plans, dtype), stack_batches(stack, queries, dtype)
+    like = next(iter(parameters.values()))
+    inner, outer = stack_batches(stack, plans, like), stack_batches(stack, queries, like)
     steps = plans[0].steps
 
     def objective(y: Tree, centre: Tree, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -64,21 +91,5 @@ def meta_gradient(
             model = {name: value - lr * step[name] for name, value in model.items()}
         return objective(model, centre, (query_batch[0][0], query_batch[1][0], query_batch[2][0]))
 
-    tensors = (*inner.all(), *outer.all())
     function: Callable[..., tuple[Tree, Tensor]] = grad_and_value(adapted)
-    task.module.train()
-    if isinstance(data, ClientData):
-        assert isinstance(key, Key)
-        with forward_randomness(key.fold("forward"), task.traits.dense is None):
-            gradients, loss = function(parameters, parameters, *[t[0] for t in tensors])
-        return Trained(parameters, {}, {n: g.detach() for n, g in gradients.items()}, loss.detach().double(), steps)
-    gradients, loss = vmap(function, in_dims=(None, None, *[0] * 6))(parameters, parameters, *tensors)
-    return Trained(parameters, {}, gradients, loss.double(), (steps,) * len(data))
-
-
-def _by_steps(counts: Sequence[int], part: Callable[[slice], Trained]) -> Trained:
-    """The rows of a stack in groups that take equally many steps; such rows are neighbours."""
-    ends = [row + 1 for row in range(len(counts)) if row + 1 == len(counts) or counts[row + 1] != counts[row]]
-    parts = [part(slice(first, last)) for first, last in zip([0, *ends], ends, strict=False)]
-    gradients = {name: torch.cat([own.gradients[name] for own in parts]) for name in parts[0].gradients}
-    return Trained(parts[0].parameters, {}, gradients, torch.cat([own.loss for own in parts]), tuple(counts))
+    return steps, function, (*inner.all(), *outer.all())

@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from parley.core.tree import Tree, subtract
-from parley.learn.local import Data, Keys, Trained, full_gradient
-from parley.learn.stack import ClientStack
+from parley.learn.local import Trained, full_gradient
+from parley.learn.stack import Data, Keys
 from parley.learn.task import Task
 
 
@@ -23,7 +23,8 @@ def observations(
     if "model" in task.observe:
         seen |= _named("model", local.parameters)
     if "drift" in task.observe:
-        seen |= _named("drift", _squares(subtract(x, local.parameters), data))
+        moved = subtract(x, local.parameters)
+        seen |= _named("drift", {name: value.double().square().sum() for name, value in moved.items()})
     if "gradient" in task.observe:
         seen |= _named("gradient", full_gradient(task, x, data, key, buffers))
     return seen
@@ -31,10 +32,3 @@ def observations(
 
 def _named(what: str, tree: Tree) -> Tree:
     return {f"{what}/{name}": value for name, value in tree.items()}
-
-
-def _squares(tree: Tree, data: Data) -> Tree:
-    """The squared norm of every tensor, [] or [S]."""
-    rows = (len(data), -1) if isinstance(data, ClientStack) else (1, -1)
-    squares = {name: value.double().square().reshape(rows).sum(1) for name, value in tree.items()}
-    return squares if isinstance(data, ClientStack) else {name: value[0] for name, value in squares.items()}

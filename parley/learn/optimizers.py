@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from parley.core.errors import InputError, UnsupportedError, nearest
-from parley.core.message import Memory, Scalar
+from parley.core.message import Memory, Part, Scalar
 from parley.core.tree import Tree
 from parley.learn.schedules import Constant, Schedule
 
+_GROUP = "optimizer"
 _TAKEN = "taken"
 """The count of steps that a schedule goes by, among the numbers kept."""
 
@@ -40,7 +41,8 @@ class LocalOptimizer:
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of that class, such as momentum or weight_decay."""
     schedule: Schedule = field(default_factory=Constant)
-    """How lr changes with the steps taken, over all rounds if the state is kept, else in each round anew."""
+    """How lr changes with the steps taken, over all rounds if the state is kept, else in each round anew; a schedule by
+    rounds has been applied to lr already."""
 
     def __post_init__(self) -> None:
         if self.name == "sgd" and not self.options and self.lr >= 0:
@@ -57,7 +59,7 @@ class LocalOptimizer:
     @property
     def plain(self) -> bool:
         """x <- x - lr g and nothing else."""
-        return self.name == "sgd" and not self.options and isinstance(self.schedule, Constant)
+        return self.name == "sgd" and not self.options and self.schedule.by == "round"
 
     def start(self, parameters: list[Tensor], names: list[str] | None = None, kept: Kept | None = None) -> Stepper:
         """Ready to step; with `names` the state can be taken out afterwards, and goes on from `kept`."""
@@ -65,28 +67,28 @@ class LocalOptimizer:
             return PlainSteps(self.lr)
         return TorchSteps(_classes()[self.name], self, parameters, names, kept)
 
-    def travel(self, steps: int) -> float:
-        """||a||_1: how far `steps` gradients of 1 move a parameter from a fresh start, in units of lr.
+    def step_sum(self, steps: int | tuple[int, ...], kept: bool = False) -> Tensor:
+        """lr ||a||_1: how far gradients of 1 move a parameter, of one client [] or of each of a stack [S], float64.
 
-        The step count itself without momentum. What SGD with momentum sends is lr sum_k a_k g_k, so this is what turns
-        the change of a model back into a mean gradient (FedNova, SCAFFOLD). Weight decay belongs to the gradients.
+        lr times the step count without momentum. The change of a model by SGD is lr sum_k a_k g_k, so this turns it
+        back into a mean gradient (FedNova, SCAFFOLD). `kept`: with momentum that runs through the rounds.
         """
+        if isinstance(steps, int):
+            moved = self.stride * steps if kept else self._moved(steps)
+            return torch.tensor(self.lr * moved, dtype=torch.float64)
+        once = {k: self.step_sum(k, kept) for k in set(steps)}
+        return torch.stack([once[k] for k in steps])
+
+    def _moved(self, steps: int) -> float:
+        """||a||_1 from a fresh start: the step count without momentum. Weight decay belongs to the gradients."""
         if self.plain:
             return float(steps)
         place = torch.zeros(1, dtype=torch.float64)
         options = {k: v for k, v in self.options.items() if k != "weight_decay"}
-        unit = LocalOptimizer(self.name, 1.0, options, self.schedule)
-        stepper = unit.start([place])
+        stepper = LocalOptimizer(self.name, 1.0, options, self.schedule).start([place])
         for _ in range(steps):
             stepper.step([place], [torch.ones_like(place)], None)
         return -float(place)
-
-    def travels(self, steps: int | tuple[int, ...], kept: bool = False) -> Tensor:
-        """The travel of one client [] or of each of a stack [S], float64; `kept`: with momentum that runs through."""
-        if isinstance(steps, int):
-            return torch.tensor(self.stride * steps if kept else self.travel(steps), dtype=torch.float64)
-        once = {k: self.travels(k, kept) for k in set(steps)}
-        return torch.stack([once[k] for k in steps])
 
     @property
     def stride(self) -> float:
@@ -99,22 +101,23 @@ class LocalOptimizer:
 
 @dataclass(frozen=True)
 class Kept:
-    """An optimizer's state between rounds; `memory` and `of` put it into a client's memory and take it out."""
+    """An optimizer's state between rounds, as it lies in a client's memory: the group `optimizer`."""
 
     slots: Tree = field(default_factory=dict)
     """`<slot>/<parameter>`, each of the parameter's shape, such as `momentum_buffer/0.weight`."""
     counts: dict[str, Scalar] = field(default_factory=dict)
     """Numbers that all parameters share, such as `step`."""
 
-    def memory(self) -> Memory:
-        counts = {f"optimizer/{name}": value for name, value in self.counts.items()}
-        return Memory({f"optimizer/{name}": value for name, value in self.slots.items()}, counts)
+    def parts(self) -> dict[str, Part]:
+        """For `Memory.of` and `replace`."""
+        parts: dict[str, Part] = {f"{_GROUP}-{name}": value for name, value in self.counts.items()}
+        return parts | {_GROUP: self.slots}
 
     @classmethod
     def of(cls, memory: Memory) -> Kept:
-        cut = len("optimizer/")
-        counts = {name[cut:]: value for name, value in memory.scalars.items() if name.startswith("optimizer/")}
-        return cls(memory["optimizer"], counts)
+        cut = len(_GROUP) + 1
+        counts = {name[cut:]: value for name, value in memory.scalars.items() if name.startswith(f"{_GROUP}-")}
+        return cls(memory.get(_GROUP), counts)
 
 
 class PlainSteps:
@@ -144,7 +147,8 @@ class TorchSteps:
             self._restore(parameters, names, kept)
 
     def step(self, parameters: list[Tensor], gradients: list[Tensor], active: int | None) -> None:
-        self.optimizer.param_groups[0]["lr"] = self.lr * self.schedule.factor(self.taken)
+        if self.schedule.by == "step":
+            self.optimizer.param_groups[0]["lr"] = self.lr * self.schedule.factor(self.taken)
         self.taken += 1
         if active is None:
             for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -166,7 +170,7 @@ class TorchSteps:
         slots = self._slots()
         first = self.optimizer.state[self._parameters[0]]
         counts: dict[str, Scalar] = {s: float(value) for s, value in first.items() if s not in self._shaped}
-        if not isinstance(self.schedule, Constant):
+        if self.schedule.by == "step":
             counts[_TAKEN] = self.taken
         if counts and self.uneven:
             raise UnsupportedError(

@@ -1,8 +1,10 @@
-"""How a client's step size changes over the steps it has taken."""
+"""How the local step size changes in the course of a run: by round, or by the steps that a client has taken."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from parley.core.errors import InputError
 from parley.core.registry import Registry
@@ -12,10 +14,14 @@ schedules: Registry[type[Schedule]] = Registry("schedule")
 
 @dataclass(frozen=True)
 class Schedule:
-    """The step size is lr times a factor that depends on the number of steps taken before."""
+    """The step size is lr times a factor."""
+
+    by: ClassVar[Literal["round", "step"]] = "round"
+    """What it goes by: the number of rounds before, or of steps this client took before, over all its rounds (which
+    the method must keep count of: keep = true)."""
 
     def factor(self, taken: int) -> float:
-        """What lr is multiplied by in the step after `taken` steps."""
+        """What lr is multiplied by after `taken` rounds or steps."""
         return 1.0
 
 
@@ -25,10 +31,48 @@ class Constant(Schedule):
     """The step size is lr throughout."""
 
 
+@schedules("exponential")
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """The step size is multiplied by `decay` every `every` rounds."""
+
+    decay: float = 0.99
+    """Factor in (0, 1]."""
+    every: int = 1
+    """Rounds between two changes."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1 or self.every < 1:
+            raise InputError(f"decay must lie in (0, 1] and every be at least 1, not {self.decay} and {self.every}.")
+
+    def factor(self, taken: int) -> float:
+        return float(self.decay ** (taken // self.every))
+
+
+@schedules("cosine")
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """Half a cosine from lr down to `floor` lr over `rounds` rounds, then `floor` lr."""
+
+    rounds: int = 100
+    """Rounds until the floor is reached."""
+    floor: float = 0.0
+    """Share of lr at the end, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or not 0 <= self.floor <= 1:
+            raise InputError(f"rounds must be at least 1 and floor lie in [0, 1], not {self.rounds} and {self.floor}.")
+
+    def factor(self, taken: int) -> float:
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(taken / self.rounds, 1.0))) / 2
+
+
 @schedules("inverse")
 @dataclass(frozen=True)
 class Inverse(Schedule):
-    """The step size is lr / (t / every + offset) after t steps, as paper 004 fine-tunes (Table 5)."""
+    """The step size is lr / (t / every + offset) after t steps of the client, as paper 004 fine-tunes (Table 5)."""
+
+    by: ClassVar[Literal["round", "step"]] = "step"
 
     every: float = 100.0
     """Steps after which the divisor has grown by one."""

@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.tree import Tree
 from parley.data import DataInfo
 from parley.learn.losses import Loss
 from parley.models.buffers import BufferPolicy, batch_statistics
 from parley.models.spec import Traits, traits
+
+CPU = torch.device("cpu")
 
 Predictor = Callable[[Tensor], Tensor]
 """Inputs [n, ...] -> outputs: logits of classes [n, classes] (or [n, classes, positions]), or values [n, ...]."""
@@ -22,9 +27,10 @@ Predictor = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """A module (its weights are the starting point and are never changed), a per-sample loss and the data's shape."""
+    """A module, a per-sample loss and the data's shape. The module's own weights and buffers are never changed."""
 
-    module: nn.Module
+    module: nn.Module | None
+    """Its weights are the starting point; None for methods that train no network (boosting, kernels)."""
     loss: Loss
     info: DataInfo
     population: int
@@ -34,39 +40,72 @@ class Task:
     client to itself, or refused."""
     observe: frozenset[str] = frozenset()
     """What listeners want to see of clients besides the loss (see `learn.observe`); empty costs nothing."""
+    public: Tensor | None = None
+    """Unlabelled inputs [m, ...] that everybody has: the server, and every recipient that computes with them."""
+    device: torch.device = CPU
+    """Where clients train and models are evaluated; messages, memories and states are on the CPU."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The module, for methods that cannot do without one."""
+        if self.module is None:
+            raise InputError("this method trains a network; name a model.")
+        return self.module
 
     @cached_property
     def traits(self) -> Traits:
-        return traits(self.module)
+        return traits(self.network)
+
+    @cached_property
+    def form(self) -> Form:
+        """The form of the trainable parameters."""
+        return Form.like({n: p for n, p in self.network.named_parameters() if p.requires_grad})
+
+    @cached_property
+    def buffer_form(self) -> Form:
+        """The form of the buffers that training updates; empty for models without them."""
+        return Form.like(dict(self.network.named_buffers()) if self.traits.has_batchnorm else {})
+
+    @property
+    def sent_buffers(self) -> Form:
+        """The form of the buffers that travel: those above, unless clients keep them to themselves."""
+        return self.buffer_form if self.buffers == "average" else Form()
 
     def initial(self) -> Tree:
         """The trainable parameters to start from."""
-        return {n: p.detach().clone() for n, p in self.module.named_parameters() if p.requires_grad}
+        return {n: p.detach().clone() for n, p in self.network.named_parameters() if p.requires_grad}
 
     def initial_buffers(self) -> Tree:
-        """Buffers that training updates; empty for models without them."""
+        """Buffers that training updates, as the module has them; empty for models without them."""
         if not self.traits.has_batchnorm:
             return {}
-        return {n: b.detach().clone() for n, b in self.module.named_buffers()}
+        return {n: b.detach().clone() for n, b in self.network.named_buffers()}
 
     def apply(self, parameters: Tree, buffers: Tree, x: Tensor) -> Tensor:
-        """The module with these weights. Buffers are updated in place if the module is in training mode."""
-        return cast(Tensor, functional_call(self.module, {**parameters, **buffers}, (x,)))
+        """The module with these weights. Buffers are updated in place if the module is in training mode, so all that
+        training updates must be given then."""
+        return cast(Tensor, functional_call(self.network, {**parameters, **buffers}, (x,)))
 
     def predictor(self, parameters: Tree, buffers: Tree | None = None) -> Predictor:
-        """The network in evaluation mode; without statistics of its own it normalises with those of the batch."""
-        own = buffers or {}
-        borrowed = self.traits.has_batchnorm and self.buffers == "local" and not own
+        """The network in evaluation mode; without statistics of its own it normalises with those of the batch.
+
+        `parameters` may hold the buffers too.
+        """
+        given = {**parameters, **(buffers or {})}
+        borrowed = self.buffers == "local" and bool(self.buffer_form) and not self.buffer_form.keys() & given.keys()
+        if self.buffer_form.keys() - given.keys():
+            given = {**self.initial_buffers(), **given}
 
         def predict(x: Tensor) -> Tensor:
-            training = self.module.training
-            self.module.eval()
+            module = self.network
+            training = module.training
+            module.eval()
             try:
                 if borrowed:
-                    with batch_statistics(self.module):
-                        return self.apply(parameters, {}, x)
-                return self.apply(parameters, own, x)
+                    with batch_statistics(module):
+                        return self.apply(given, {}, x)
+                return self.apply(given, {}, x)
             finally:
-                self.module.train(training)
+                module.train(training)
 
         return predict

@@ -1,8 +1,8 @@
-"""Gradient transforms: what a method adds to plain local SGD, elementwise, composed with `|`.
+"""Gradient transforms: what a method adds to plain local SGD, step by step, composed with `|`.
 
-A transform sees the gradients and the local parameters of one step as lists of tensors in the order of the model's
-parameters. In a stack of clients these have a leading client axis; trees a transform carries may have it (values of
-each client's own, such as control variates) or not (values shared by all, such as the server's model).
+pull(x, 0.1)                       + 0.1 (w - x), FedProx
+add(c) | add(c_i, -1.0)            + c - c_i, SCAFFOLD
+per_batch(contrast, previous)      any function of the gradient, the parameters and the batch (MOON)
 """
 
 from __future__ import annotations
@@ -15,47 +15,62 @@ from torch import Tensor
 
 from parley.core.tree import Tree
 
-Apply = Callable[[list[Tensor], list[Tensor], int], list[Tensor]]
+Tensors = list[Tensor]
+"""Of all parameters, in the model's order; in a stack of clients with a leading client axis."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step sees besides the gradient."""
+
+    x: Tensor
+    y: Tensor
+    step: int
+    """From 0."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One function of a transform and the trees that it carries."""
+
+    function: Callable[..., Tensors]
+    """(gradients, parameters, *carried) -> gradients, elementwise: it takes the rows of a stack at once."""
+    trees: tuple[Tree, ...] = ()
+    sees_batch: bool = False
+    """The function is (gradients, parameters, batch, *trees) -> gradients over trees, and works client by client."""
 
 
 @dataclass(frozen=True)
 class GradientTransform:
-    """(gradients, parameters, step number from 0) -> gradients."""
+    """Stages, each of which is given what the one before made of the gradients."""
 
-    apply: Apply
-
-    def __call__(self, gradients: list[Tensor], parameters: list[Tensor], step: int) -> list[Tensor]:
-        return self.apply(gradients, parameters, step)
+    stages: tuple[Stage, ...] = ()
 
     def __or__(self, other: GradientTransform) -> GradientTransform:
-        return GradientTransform(lambda g, x, k: other.apply(self.apply(g, x, k), x, k))
-
-
-def align(value: Tensor, parameter: Tensor) -> Tensor:
-    """`value` as it meets `parameter`: the rows of the clients still at work, or broadcast over them."""
-    if value.ndim == 0 or value.ndim < parameter.ndim:
-        return value
-    return value[: parameter.shape[0]]
+        return GradientTransform(self.stages + other.stages)
 
 
 def pull(centre: Tree, strength: float) -> GradientTransform:
-    """+ strength (x - centre): the gradient of the proximal term strength/2 ||x - centre||^2."""
-    values = list(centre.values())
+    """+ strength (w - centre): the gradient of the proximal term strength/2 ||w - centre||^2."""
 
-    def apply(g: list[Tensor], x: list[Tensor], step: int) -> list[Tensor]:
-        return [
-            torch.add(gradient, parameter - align(c, parameter), alpha=strength)
-            for gradient, parameter, c in zip(g, x, values, strict=True)
-        ]
+    def apply(g: Tensors, w: Tensors, c: Tensors) -> Tensors:
+        return list(torch._foreach_add(g, torch._foreach_sub(w, c), alpha=strength))
 
-    return GradientTransform(apply)
+    return GradientTransform((Stage(apply, (centre,)),))
 
 
 def add(tree: Tree, scale: float = 1.0) -> GradientTransform:
     """+ scale * tree, the same at every step (a control variate)."""
-    values = list(tree.values())
 
-    def apply(g: list[Tensor], x: list[Tensor], step: int) -> list[Tensor]:
-        return [torch.add(gradient, align(v, gradient), alpha=scale) for gradient, v in zip(g, values, strict=True)]
+    def apply(g: Tensors, w: Tensors, values: Tensors) -> Tensors:
+        return list(torch._foreach_add(g, values, alpha=scale))
 
-    return GradientTransform(apply)
+    return GradientTransform((Stage(apply, (tree,)),))
+
+
+def per_batch(function: Callable[..., Tree], *trees: Tree) -> GradientTransform:
+    """`function(gradients, parameters, batch, *trees)` -> gradients, all but the batch being trees.
+
+    It sees one client, so a method with it trains client by client.
+    """
+    return GradientTransform((Stage(function, trees, sees_batch=True),))  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ import numpy as np
 
 from parley.algorithms import algorithms
 from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.store.records import RoundRecord
@@ -85,4 +84,4 @@ def role(method: type) -> Role:
     """What a method is in a comparison."""
     if issubclass(method, LocalOnly):
         return "alone"
-    return "pooled" if issubclass(method, Method) and method.pooled else "federated"
+    return "pooled" if getattr(method, "pooled", False) else "federated"

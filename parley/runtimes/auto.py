@@ -23,6 +23,8 @@ def choose(job: Job, workers: int, deadline: float | None, samples: int) -> tupl
     """The runtime's name and the reason; `samples`: how often a sample is seen by local steps in the whole run."""
     if deadline is not None:
         return "pool", "clients with a deadline need processes of their own"
+    if job.task.module is None:
+        return "inline", "the method trains no network"
     reason = obstacle(job)
     if reason is None and job.task.traits.dense is not None:
         return "stacked", "the model is a chain of dense layers"

@@ -1,99 +1,201 @@
-"""What every runtime does for one client: run it, catch what it raises, and look at what it returns."""
+"""What every runtime does for one recipient: run it, catch what it raises, and look at what it returns."""
 
 from __future__ import annotations
 
 import math
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from parley.algorithms.protocol import Reply
-from parley.core.errors import InputError, ParleyError
+from parley.algorithms.base.protocol import Reply
+from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
-from parley.core.tree import aligned, detach, is_finite
+from parley.core.tree import Tree, aligned, detach, is_finite
+from parley.core.wire import check_payload
 from parley.data import ClientData
 from parley.learn.losses import IGNORE
-from parley.runtimes.protocol import Call, Check, Job, Outcome, Score
+from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score
+
+P = TypeVar("P", bound=Payload)
 
 
-def attempt(job: Job, call: Call) -> Outcome:
-    """The client's reply, or why there is none. Only bugs of ours and interrupts get past this."""
+def attempt(job: Job, call: Call) -> Answer:
+    """The recipient's reply, or why there is none. Only bugs of ours and interrupts get past this."""
     try:
-        data = _aligned(job.federation.client(call.client))
-        reply = job.algorithm.client(job.task, call.message, call.memory, data, call.key)
-    except Exception as error:  # a client may fail in any way; the round goes on without it
-        return Failure(call.client, describe(error))
-    return examine(call.client, reply)
+        answering = job.algorithm.answers(call.context.asked)
+        # Whatever a method or a layer draws from torch's own generator follows from the key.
+        torch.default_generator.manual_seed(call.context.key.seed)
+        message, memory = _placed(job, call.message), _placed(job, call.memory)
+        if call.party:
+            return finish(job, call, answering(job.task, message, memory, call.context))
+        data = client_data(job, call.recipient)
+        before = _versions(message.tensors.values(), (data.x, data.y))
+        try:
+            reply = answering(job.task, message, memory, data, call.context)
+        finally:
+            if _versions(message.tensors.values(), (data.x, data.y)) != before:
+                return _changed(job, call)  # noqa: B012 (whatever else happened, this must not go unnoticed)
+    except (Exception, SystemExit) as error:  # a client may fail in any way; the round goes on without it
+        return failed(call.recipient, error)
+    return finish(job, call, reply)
 
 
-def _aligned(data: ClientData) -> ClientData:
-    """Samples whose memory does not make matrix products round differently."""
-    x, y = aligned(data.x), aligned(data.y)
+def client_data(job: Job, client: str) -> ClientData:
+    """The client's samples, where it trains, in memory that does not make matrix products round differently."""
+    data = job.federation.client(client)
+    x, y = aligned(data.x.to(job.task.device)), aligned(data.y.to(job.task.device))
     return data if x is data.x and y is data.y else ClientData(x, y)
 
 
-def examine(client: str, reply: object) -> Outcome:
-    """The reply, without autograd's history, if it is one and all its numbers are finite."""
+def finish(job: Job, call: Call, reply: object) -> Answer:
+    """The reply as it is sent, if it is one: checked, without autograd's history, through the client's half of the
+    channels."""
     try:
-        reply = check_reply(reply)
-    except InputError as error:
-        return Failure(client, str(error))
-    if not finite(reply.message):
-        return Failure(client, "sent NaN or infinite numbers in its message.")
-    if reply.memory is not None and not finite(reply.memory):
-        return Failure(client, "made NaN or infinite numbers in its memory.")
-    return _without_history(reply)
+        checked = check_reply(reply)
+        if job.task.device.type != "cpu":
+            checked = _on_cpu(checked)
+        if not call.party and job.channels.up:
+            checked = job.channels.send(checked, call.memory, call.context)
+            check_payload(checked.message)
+    except (InputError, WireError) as error:
+        return Failure(call.recipient, f"gave a reply that cannot be used: {error}")
+    if not finite(checked.message):
+        return Failure(call.recipient, "sent NaN or infinite numbers in its message.")
+    if checked.memory is not None and not finite(checked.memory):
+        return Failure(call.recipient, "made NaN or infinite numbers in its memory.")
+    return checked
 
 
 def check_reply(reply: object) -> Reply:
-    """The reply if all its parts are what they should be; an InputError says which is not, as the end of a sentence."""
+    """The reply if all its parts are what they should be; an InputError or a WireError says which is not."""
     if not isinstance(reply, Reply):
-        raise InputError(f"returned {type(reply).__name__} where a Reply was expected.")
+        raise InputError(f"{type(reply).__name__} where a Reply was expected.")
+    observed = reply.observed
     for part, kind in ((reply.message, Message), (Memory() if reply.memory is None else reply.memory, Memory)):
         if not isinstance(part, kind):
-            raise InputError(f"returned {type(part).__name__} where a {kind.__name__} was expected.")
-    for tensors in (reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}, reply.observed):
-        for name, value in tensors.items():
-            if not isinstance(value, Tensor):
-                raise InputError(f"returned '{name}' as {type(value).__name__} where a tensor was expected.")
-    return reply
-
-
-def _without_history(reply: Reply) -> Reply:
-    """Tensors that remember how they were computed would keep the computations of all rounds alive."""
-    parts = [reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}, reply.observed]
+            raise InputError(f"{type(part).__name__} where a {kind.__name__} was expected.")
+        check_payload(part)
+    if not isinstance(observed, dict) or not all(isinstance(value, Tensor) for value in observed.values()):
+        raise InputError("what may be observed must be tensors by name.")
+    if "loss" in observed and observed["loss"].numel() != 1:
+        raise InputError(f"the observed loss has {observed['loss'].numel()} values.")
+    parts = [reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}, observed]
     if not any(value.requires_grad for part in parts for value in part.values()):
         return reply
-    message, memory, observed = (detach(part) for part in parts)
+    # Tensors that remember how they were computed would keep the computations of all rounds alive.
+    message, memory, seen = (detach(part) for part in parts)
     kept = None if reply.memory is None else Memory(memory, reply.memory.scalars)
-    return Reply(Message(message, reply.message.scalars), kept, observed)
+    return Reply(Message(message, reply.message.scalars), kept, seen)
 
 
 def finite(payload: Payload) -> bool:
-    if payload.scalars and not all(math.isfinite(v) for v in payload.scalars.values() if isinstance(v, float)):
-        return False
+    """Whether all numbers are; scalars have been checked with the payload's form."""
     return not payload.tensors or is_finite(payload.tensors)
+
+
+def failed(recipient: str, error: BaseException) -> Failure:
+    """What an exception says of a recipient."""
+    if isinstance(error, ParleyError):
+        return Failure(recipient, _text(error))
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(where[-1].filename).name}, line {where[-1].lineno})" if where else ""
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception:  # an exception whose own text cannot be made
+        trace = "".join(traceback.format_tb(error.__traceback__))
+    return Failure(recipient, f"{describe(error).rstrip('.')}{place}.", trace)
 
 
 def describe(error: BaseException) -> str:
     """An exception as the end of a sentence about a client."""
-    text = str(error).strip().split("\n")[0]
-    return text if isinstance(error, ParleyError) else f"raised {type(error).__name__}: {text}"
+    return _text(error) if isinstance(error, ParleyError) else f"raised {type(error).__name__}: {_text(error)}"
+
+
+def _text(error: BaseException) -> str:
+    """The first line of an exception's text, in characters that can be stored."""
+    try:
+        text = str(error)
+    except Exception:
+        return "(its text cannot be shown)"
+    return (text.strip().split("\n") or [""])[0].encode("utf-8", "replace").decode()
+
+
+def _changed(job: Job, call: Call) -> Failure:
+    return Failure(
+        call.recipient,
+        f"changed the message or its data in place, which others share; {job.algorithm.title} must make new tensors "
+        "(clone them first).",
+        fatal=True,
+    )
+
+
+def _versions(*groups: Iterable[Tensor]) -> int:
+    """A number that grows with every change in place."""
+    return sum([value._version for group in groups for value in group if not value.is_inference()])
+
+
+def _placed(job: Job, payload: P) -> P:
+    if job.task.device.type == "cpu":
+        return payload
+    return type(payload)(_moved(payload.tensors, job.task.device), payload.scalars)
+
+
+def _moved(tensors: Tree, device: torch.device) -> Tree:
+    return {name: value.to(device) for name, value in tensors.items()}
+
+
+def _on_cpu(reply: Reply) -> Reply:
+    cpu = torch.device("cpu")
+    memory = None if reply.memory is None else Memory(_moved(reply.memory.tensors, cpu), reply.memory.scalars)
+    message = Message(_moved(reply.message.tensors, cpu), reply.message.scalars)
+    return Reply(message, memory, _moved(reply.observed, cpu))
+
+
+def evaluate(job: Job, call: EvaluationCall) -> Score | Failure:
+    """The score, or why there is none."""
+    try:
+        return score(job, call)
+    except (Exception, SystemExit) as error:
+        return failed(call.client or "the central test set", error)
 
 
 @torch.no_grad()
-def score(job: Job, check: Check) -> Score:
-    """Evaluate the predictor of a state (and a client's memory) on some samples."""
-    federation = job.federation
-    data = federation.test if check.client is None else federation.client_test(check.client)
-    assert data is not None
-    stop = len(data) if check.stop is None else check.stop
-    x, y = aligned(data.x[check.start : stop]), data.y[check.start : stop]
-    outputs = job.algorithm.predictor(job.task, check.state, check.memory)(x)
-    losses = job.task.loss(outputs, y).double().sum()
-    if job.task.info.kind == "regression":
-        return Score(float(losses), math.nan, len(x), len(x))
-    counted = y != IGNORE
-    correct = (outputs.argmax(1) == y) & counted
-    return Score(float(losses), float(correct.sum()), len(x), int(counted.sum()))
+def score(job: Job, call: EvaluationCall) -> Score:
+    """Evaluate a model (with a client's memory, the client's own) on some samples, a batch at a time."""
+    federation, task, device = job.federation, job.task, job.task.device
+    data = federation.test if call.client is None else federation.client_test(call.client)
+    if data is None:
+        raise InputError("has no held-out samples to evaluate on.")
+    stop = len(data) if call.stop is None else call.stop
+    model = Message(_moved(call.model.tensors, device), call.model.scalars)
+    memory = None if call.memory is None else Memory(_moved(call.memory.tensors, device), call.memory.scalars)
+    everything = bool(job.scorers) and call.client is not None
+    loss, correct, positions, outputs = [], [], 0, []
+    for start in range(call.start, stop, call.batch):
+        rows = slice(start, min(start + call.batch, stop))
+        x, y = aligned(data.x[rows].to(device)), data.y[rows].to(device)
+        before = None if call.before is None else call.before[start - call.start :][: len(x)].to(device)
+        out = job.algorithm.outputs(task, model, memory, x, before)
+        loss.append(float(task.loss(out, y).double().sum()))
+        if task.info.kind != "regression":
+            counted = y != IGNORE
+            # The largest of numbers that are none says nothing.
+            right = (out.argmax(1) == y) & counted & torch.isfinite(out).all(1)
+            correct.append(float(right.sum()))
+            positions += int(counted.sum())
+        if call.keep or everything:
+            outputs.append(out.cpu())
+    kept = torch.cat(outputs) if outputs else None
+    values: dict[str, float] = {}
+    if everything and kept is not None:
+        values = {name: scorer(data.y[call.start : stop], kept) for name, scorer in job.scorers.items()}
+    regression = task.info.kind == "regression"
+    return Score(
+        math.fsum(loss), math.nan if regression else math.fsum(correct), stop - call.start,
+        stop - call.start if regression else positions, values, kept if call.keep else None,
+    )  # fmt: skip

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import torch
 
+from parley.core.failure import Failure
 from parley.runtimes.allocator import keep_freed_memory
-from parley.runtimes.execute import attempt, score
-from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
+from parley.runtimes.execute import attempt, evaluate
+from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 
 
 class Inline:
     """One thread, as in every other runtime, so that all give the same bits."""
 
     name = "inline"
+    holds_memories = False
     threads = 1
 
     def __init__(self, job: Job, workers: int = 1) -> None:
@@ -23,12 +25,13 @@ class Inline:
         torch.set_num_threads(self.threads)
         keep_freed_memory()
 
-    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
         # A client in this process cannot be interrupted; `open_runtime` refuses deadlines for it.
-        return [attempt(self.job, call) for call in calls]
+        with torch.random.fork_rng(devices=[]):
+            return [attempt(self.job, call) for call in calls]
 
-    def evaluate(self, checks: Sequence[Check]) -> list[Score]:
-        return [score(self.job, check) for check in checks]
+    def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
+        return [evaluate(self.job, call) for call in calls]
 
     def close(self) -> None:
         torch.set_num_threads(self._before)

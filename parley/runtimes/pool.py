@@ -20,18 +20,20 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.protocol import Reply
+from parley.algorithms.base.protocol import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Payload
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
-from parley.runtimes.protocol import Call, Check, Job, Outcome, Score, runtimes
+from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 
 _MAIN = "from parley.runtimes.worker import main; main()"
 _STARTS = 60.0
 """Seconds a worker may take to come up."""
+_FALSE_STARTS = 3
+"""Workers in a row that may die before they are up."""
 
 
 @dataclass
@@ -59,12 +61,14 @@ class Worker:
 
 class Pool:
     name = "pool"
+    holds_memories = False
 
     def __init__(self, job: Job, workers: int) -> None:
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
         self._data, self._down = Arena(), Arena()
         self._workers: list[Worker] = []
+        self._false_starts = 0
         try:
             self._job = _packed_job(job, self._data)
             self._workers.extend(self._start() for _ in range(workers))
@@ -88,23 +92,17 @@ class Pool:
         worker.line.send(self._job)
         return worker
 
-    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
         packed = _Packer(self._down)
-        items = [(c.client, packed(c.message), packed(c.memory), c.key) for c in calls]
-        answers = self._map(items, [call.client for call in calls], deadline)
+        items = [replace(c, message=packed(c.message), memory=packed(c.memory)) for c in calls]  # type: ignore[arg-type]
+        answers = self._map(items, [call.recipient for call in calls], deadline)
         return [answers[number] for number in range(len(calls))]
 
-    def evaluate(self, checks: Sequence[Check]) -> list[Score]:
+    def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
         packed = _Packer(self._down)
-        items = [
-            replace(c, state=packed(c.state), memory=None if c.memory is None else packed(c.memory))  # type: ignore[arg-type]
-            for c in checks
-        ]
-        answers = self._map(items, [check.client or "the central test set" for check in checks], None)
-        for answer in answers.values():
-            if isinstance(answer, Failure):
-                raise ParleyError(f"evaluation failed on {answer.client}: {answer.reason}")
-        return [answers[number] for number in range(len(checks))]
+        items = [_packed_call(call, packed, self._down) for call in calls]
+        answers = self._map(items, [call.client or "the central test set" for call in calls], None)
+        return [answers[number] for number in range(len(calls))]
 
     def _map(self, items: list[Any], names: list[str], deadline: float | None) -> dict[int, Any]:
         """Answers by number of the item, however many workers come and go meanwhile."""
@@ -121,7 +119,9 @@ class Pool:
                     self._receive(worker, answers)
                 except (EOFError, OSError):
                     number = self._replace(worker, waiting, grace=5.0)
-                    if number in tried:
+                    if not worker.ready:  # it never began with it
+                        waiting.appendleft(number)
+                    elif number in tried:
                         status = worker.process.returncode
                         answers[number] = Failure(names[number], f"its worker process died twice (exit code {status}).")
                     else:
@@ -157,6 +157,8 @@ class Pool:
             kept = None if memory is None else unpack(memory, worker.up[slot], copy=True)
             seen = unpack(observed, worker.up[slot], copy=True).tensors
             answer = Reply(unpack(message, worker.up[slot], copy=True), kept, seen)
+        elif isinstance(answer, Score) and answer.outputs is not None:
+            answer = replace(answer, outputs=worker.up[slot].get(answer.outputs).clone())  # type: ignore[arg-type]
         answers[number] = answer
 
     def _replace(self, worker: Worker, waiting: deque[int], grace: float = 0.0) -> int:
@@ -164,8 +166,9 @@ class Pool:
         number = worker.queue.popleft()
         waiting.extendleft(reversed(worker.queue))
         worker.end(grace)
-        if not worker.ready:
-            raise ParleyError(f"a worker process could not start (exit code {worker.process.returncode}).")
+        self._false_starts = 0 if worker.ready else self._false_starts + 1
+        if self._false_starts > _FALSE_STARTS:
+            raise ParleyError(f"worker processes cannot start (exit code {worker.process.returncode}).")
         self._workers[self._workers.index(worker)] = self._start()
         return number
 
@@ -201,6 +204,15 @@ def _packed_job(job: Job, arena: Arena) -> Ref:
         raise UnsupportedError(
             f'the algorithm, model or data cannot be sent to worker processes ({describe(error)}); use "inline".'
         ) from error
+
+
+def _packed_call(call: EvaluationCall, packed: _Packer, arena: Arena) -> EvaluationCall:
+    parts: dict[str, Any] = {"model": packed(call.model)}
+    if call.memory is not None:
+        parts["memory"] = packed(call.memory)
+    if call.before is not None:
+        parts["before"] = arena.put(call.before)
+    return replace(call, **parts)
 
 
 class _Packer:

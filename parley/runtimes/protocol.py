@@ -1,18 +1,24 @@
-"""Who executes clients: what a runtime is given and what it gives back."""
+"""Who executes recipients: what a runtime is given and what it gives back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from parley.algorithms.protocol import Algorithm, Reply
+from torch import Tensor
+
+from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.channels.base import Channels
+from parley.core.context import Context
 from parley.core.failure import Failure
-from parley.core.key import Key
-from parley.core.message import Memory, Message, State
+from parley.core.message import Memory, Message
 from parley.core.registry import Registry
 from parley.data import Federation
 from parley.learn.task import Task
+
+Scorer = Callable[[Tensor, Tensor], float]
+"""(targets, outputs) of one owner's samples -> a number."""
 
 
 @dataclass(frozen=True)
@@ -22,55 +28,89 @@ class Job:
     algorithm: Algorithm
     task: Task
     federation: Federation
+    channels: Channels = field(default_factory=Channels)
+    secrets: bytes = bytes(16)
+    """The root of all recipients' secrets in a simulation; a runtime hands each recipient its own."""
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """What is measured besides loss and accuracy, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the calls of one exchange have in common; with the version of memory it is their envelope."""
+
+    run: str
+    incarnation: int
+    """How often the run was started or resumed."""
+    round: int
+    exchange: int
+    durable: int
+    """The round up to which the server is durable: whoever keeps memories keeps all that are later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One client's work in one exchange."""
+    """One recipient's work in one exchange."""
 
-    client: str
+    recipient: str
+    """A client's id, or a party's name."""
     message: Message
     memory: Memory
-    key: Key
+    context: Context
+    version: int | None = None
+    """The round whose memory the message builds on; None for none."""
+    party: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class EvaluationCall:
     """Some samples on which a model is evaluated."""
 
-    state: State
+    model: Message
     memory: Memory | None
     client: str | None
     """The client whose own held-out samples are meant; None: the central test set."""
     start: int = 0
     stop: int | None = None
+    batch: int = 1000
+    """Samples that go through the model at once."""
+    before: Tensor | None = None
+    """The outputs of the model that this one continues (see `Algorithm.outputs`)."""
+    keep: bool = False
+    """Give the outputs back."""
+    version: int | None = None
+    """The round whose memory is meant, where a node holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Sums over the samples of a check, so that checks can be added up exactly."""
+    """Sums over samples, so that scores can be added up exactly, and what is measured on all of an owner's at once."""
 
     loss: float
     correct: float
     """Positions whose largest output is the target; NaN for regression."""
     samples: int
     positions: int
+    values: Mapping[str, float] = field(default_factory=dict)
+    outputs: Tensor | None = None
 
 
-Outcome = Reply | Failure
+Answer = Reply | Failure
 
 
 class Runtime(Protocol):
     """Executes calls; the order of the answers is the order of the calls, whoever is done first."""
 
     name: str
+    holds_memories: bool
+    """Recipients keep their memories themselves: calls come without them, replies say only that there is one."""
 
-    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]: ...
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]: ...
 
-    def evaluate(self, checks: Sequence[Check]) -> list[Score]: ...
+    def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]: ...
 
     def close(self) -> None: ...
 
 
-runtimes: Registry[Callable[[Job, int], Runtime]] = Registry("runtime")
+runtimes: Registry[Callable[[Job, int], Any]] = Registry("runtime")
 """Name -> function that opens the runtime for a job with so many workers."""

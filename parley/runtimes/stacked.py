@@ -1,32 +1,34 @@
 """Stacked: the clients of a round train together, one batched operation for all of them.
 
-Linear models and MLPs gain most. It takes algorithms that are the shared training core plus elementwise operations, and
-models without forward randomness or running statistics; it refuses the rest.
+Linear models and MLPs gain most. A method's `client` runs once for a whole stack, as `learn.stack` explains, so it
+takes every method that is the shared training core plus operations on tensors, and models without forward randomness or
+running statistics; it refuses the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
-from parley.algorithms.protocol import Method, Reply
+from parley.algorithms.base.protocol import Cohort, Question, Reply
+from parley.core.context import Context, Secrets
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
+from parley.core.key import Key
 from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
 from parley.learn.batches import Plan
 from parley.learn.dense import DenseGradient
 from parley.learn.gradients import StackGradient
-from parley.learn.stack import ClientStack, KeyStack, stack_batches
-from parley.runtimes.execute import attempt, check_reply, describe
+from parley.learn.stack import ClientStack, ContextStack, Unstackable, stack_batches, stack_tensors
+from parley.runtimes.execute import attempt, check_reply, client_data, describe, failed, finish
 from parley.runtimes.inline import Inline
-from parley.runtimes.protocol import Call, Job, Outcome, runtimes
-
-P = TypeVar("P", bound=Payload)
+from parley.runtimes.protocol import Answer, Call, Job, Stamp, runtimes
 
 _ROOM = 2**28
 """Bytes that one copy of a stack's parameters may take."""
@@ -36,29 +38,49 @@ _MOST = 256
 
 def obstacle(job: Job) -> str | None:
     """Why this job cannot be stacked, as the end of a sentence; None if it can."""
-    method, traits = job.algorithm, job.task.traits
-    if not (isinstance(method, Method) and method.stackable):
-        return f"the algorithm {type(method).__name__} works client by client"
+    if job.task.module is None:
+        return "there is no network to train"
+    traits = job.task.traits
     if traits.has_randomness:
         return "the model draws random numbers in training (dropout)"
     if traits.has_batchnorm:
         return "the model has running statistics (BatchNorm)"
     if traits.recurrent:
         return "the model is recurrent"
-    client = job.federation.client(job.federation.ids[0])
-    return None if DenseGradient.applies(job.task, client) else _trial(job, client)
+    data = client_data(job, job.federation.ids[0])
+    few = ClientData(data.x[:1], data.y[:1])
+    return (None if DenseGradient.applies(job.task, few) else _model_trial(job, few)) or _method_trial(job, few)
 
 
-def _trial(job: Job, client: ClientData) -> str | None:
+def _model_trial(job: Job, data: ClientData) -> str | None:
     """Ask torch.func itself, with a sample for each of two clients."""
-    data = ClientData(client.x[:1], client.y[:1])
     initial = job.task.initial()
-    batches = stack_batches(ClientStack((data, data)), [Plan(None, (1,))] * 2, next(iter(initial.values())).dtype)
-    job.task.module.train()
+    batches = stack_batches(ClientStack((data, data)), [Plan(None, (1,))] * 2, next(iter(initial.values())))
+    job.task.network.train()
     try:
         StackGradient(job.task, list(initial), batches)([v.expand(2, *v.shape) for v in initial.values()], 0)
     except (RuntimeError, ValueError, TypeError) as error:
         return f"torch.func cannot stack the model ({str(error).splitlines()[0]})"
+    return None
+
+
+def _method_trial(job: Job, data: ClientData) -> str | None:
+    """Ask the method itself: its first exchange with two clients of one sample each."""
+    ids = job.federation.ids
+    cohort = Cohort((ids[0],), (1.0,), everyone=(ids[0],))
+    try:
+        course = job.algorithm.round(job.task, job.algorithm.init(job.task, Key()), cohort, 1, Key())
+        question = next(course)
+        course.close()
+        asked, messages = (
+            (question.asked, question.messages) if isinstance(question, Question) else ("client", question)
+        )
+        context = Context(ids[0], 1, asked, 0, Key(), Secrets(b""))
+        call = Call(ids[0], messages[ids[0]], Memory(), context)
+        _together(job, [call, call], [data, data])
+    except Exception as error:
+        reason = str(error) if isinstance(error, Unstackable) else f"cannot take a stack of clients ({describe(error)})"
+        return f"the algorithm {job.algorithm.title} {reason}"
     return None
 
 
@@ -72,40 +94,78 @@ class Stacked(Inline):
         super().__init__(job, workers)
         self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
 
-    def run(self, calls: Sequence[Call], deadline: float | None = None) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
+        if any(call.party for call in calls):
+            return super().run(calls, stamp, deadline)
+        answers: dict[int, Answer] = {}
         data: dict[int, ClientData] = {}
         for place, call in enumerate(calls):
             try:
-                data[place] = self.job.federation.client(call.client)
+                data[place] = client_data(self.job, call.recipient)
             except Exception as error:
-                outcomes[place] = Failure(call.client, f"its data could not be read: {error}")
-        for places in _alike(calls, data):
+                answers[place] = failed(call.recipient, error)
+        for places in _groups(calls, data):
             for first in range(0, len(places), self.most):
                 chunk = places[first : first + self.most]
                 replies = self._stack([calls[p] for p in chunk], [data[p] for p in chunk])
-                outcomes.update(zip(chunk, replies, strict=True))
-        return [outcomes[place] for place in range(len(calls))]
+                answers.update(zip(chunk, replies, strict=True))
+        return [answers[place] for place in range(len(calls))]
 
-    def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Outcome]:
+    def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Answer]:
         try:
-            reply = self.job.algorithm.client(
-                self.job.task, _stack_payloads([call.message for call in calls]),
-                _stack_payloads([call.memory for call in calls], shared=False), ClientStack(tuple(data)),
-                KeyStack(tuple(call.key for call in calls)),
-            )  # fmt: skip
-            return _split(reply, [call.client for call in calls])
+            return _split(self.job, _together(self.job, calls, data), calls)
         except Exception as error:
             # One client can spoil a stack; alone, each shows whether it is the one.
-            alone = [attempt(self.job, call) for call in calls]
-            if any(isinstance(outcome, Failure) for outcome in alone):
+            with torch.random.fork_rng(devices=[]):
+                alone = [attempt(self.job, call) for call in calls]
+            if any(isinstance(answer, Failure) for answer in alone):
                 return alone
             raise UnsupportedError(
                 f'the runtime \'stacked\' cannot take this run ({describe(error)}); use "inline" or "pool".'
             ) from error
 
 
-def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]]:
+def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Reply:
+    """One reply whose tensors have a row per client."""
+    clients, contexts = ClientStack(tuple(data)), ContextStack(tuple(call.context for call in calls))
+    answering = job.algorithm.answers(calls[0].context.asked)
+    message, shared = _rows_of([call.message for call in calls])
+    memory, _ = _rows_of([call.memory for call in calls])
+    made: list[Reply] = []
+
+    def one(_: Tensor, received: Tree, remembered: Tree) -> tuple[Tree, Tree, Tree]:
+        reply = answering(
+            job.task, Message(received, calls[0].message.scalars), Memory(remembered, calls[0].memory.scalars),
+            clients, contexts,
+        )  # fmt: skip
+        made.append(reply)
+        return reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}, reply.observed
+
+    dims: Any = (0, {name: None if name in shared else 0 for name in message}, dict.fromkeys(memory, 0))
+    sent, kept, seen = vmap(one, in_dims=dims)(torch.empty(len(calls)), message, memory)
+    reply = made[0]
+    return Reply(
+        Message(sent, reply.message.scalars), None if reply.memory is None else Memory(kept, reply.memory.scalars), seen
+    )
+
+
+def _rows_of(payloads: Sequence[Payload]) -> tuple[Tree, set[str]]:
+    """A row per client of every tensor, and the names of those that all have in common, which stay as they are."""
+    first, *others = payloads
+    tensors: Tree = {}
+    shared: set[str] = set()
+    for name, value in first.tensors.items():
+        if all(other is first or other.tensors[name] is value for other in others):
+            shared.add(name)
+            tensors[name] = value
+        else:
+            tensors[name] = stack_tensors([payload.tensors[name] for payload in payloads])
+    if payloads and isinstance(first, Memory):  # what a client keeps is its own
+        return {n: v.expand(len(payloads), *v.shape) if n in shared else v for n, v in tensors.items()}, set()
+    return tensors, shared
+
+
+def _groups(calls: Sequence[Call], data: Mapping[int, ClientData]) -> list[list[int]]:
     """Groups of calls whose messages and memories have the same shapes and scalars, largest clients first.
 
     The order of names does not count: memories that come from disk have another than those still in RAM.
@@ -119,43 +179,31 @@ def _alike(calls: Sequence[Call], data: dict[int, ClientData]) -> list[list[int]
 
     groups: dict[Hashable, list[int]] = {}
     for place in sorted(data, key=lambda place: -len(data[place])):
-        groups.setdefault((kind(calls[place].message), kind(calls[place].memory)), []).append(place)
+        samples = data[place]
+        same = (samples.x.shape[1:], samples.x.dtype, samples.y.shape[1:], samples.y.dtype)
+        groups.setdefault((kind(calls[place].message), kind(calls[place].memory), same), []).append(place)
     return list(groups.values())
 
 
-def _stack_payloads(payloads: list[P], shared: bool = True) -> P:
-    """One payload with a row per client; if it may be `shared`, one that all have in common stays as it is."""
-    first = payloads[0]
-    if not first.tensors or (shared and all(payload is first for payload in payloads)):
-        return first
-    return type(first)({n: _column([p.tensors[n] for p in payloads]) for n in first.tensors}, dict(first.scalars))
-
-
-def _column(values: list[Tensor]) -> Tensor:
-    """One row per client, without a copy where all have the very same tensor."""
-    first = values[0]
-    if len(values) > 1 and all(value is first for value in values):
-        return first.expand(len(values), *first.shape)
-    return torch.stack(values)
-
-
-def _split(reply: Reply, clients: list[str]) -> list[Outcome]:
-    """Each client's rows of a stacked reply."""
-    check_reply(reply)
-    good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], len(clients))
-    messages = _rows(reply.message.tensors, len(clients))
-    memories = _own_rows(reply.memory.tensors, len(clients)) if reply.memory is not None else None
-    observed = _rows(reply.observed, len(clients))
-    outcomes: list[Outcome] = []
-    for row, client in enumerate(clients):
+def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
+    """Each client's rows of a stacked reply, through its half of the channels."""
+    count = len(calls)
+    check_reply(Reply(reply.message, reply.memory))
+    good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], count)
+    messages = _rows(reply.message.tensors, count)
+    memories = _own_rows(reply.memory.tensors, count) if reply.memory is not None else None
+    observed = _rows(reply.observed, count)
+    answers: list[Answer] = []
+    for row, call in enumerate(calls):
         if not good[row]:
-            outcomes.append(Failure(client, "sent NaN or infinite numbers in its message or memory."))
+            answers.append(Failure(call.recipient, "sent NaN or infinite numbers in its message or memory."))
             continue
         memory = None
         if memories is not None and reply.memory is not None:
             memory = Memory(memories[row], reply.memory.scalars)
-        outcomes.append(Reply(Message(messages[row], reply.message.scalars), memory, observed[row]))
-    return outcomes
+        own = Reply(Message(messages[row], reply.message.scalars), memory, observed[row])
+        answers.append(finish(job, call, own) if job.channels.up or job.task.device.type != "cpu" else own)
+    return answers
 
 
 def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
@@ -164,8 +212,8 @@ def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
     for column in [value for payload in payloads for value in payload.tensors.values() if value.is_floating_point()]:
         value = column[:1] if column.stride(0) == 0 else column  # all rows are the same
         rows = value.flatten(1) if value.ndim > 1 else value.unsqueeze(1)
-        sound = torch.isfinite(rows.sum(1))
-        fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1)
+        sound = torch.isfinite(rows.sum(1)).cpu()
+        fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1).cpu()
     return [bool(value) for value in fine]
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from itertools import cycle
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -16,13 +17,12 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.protocol import Reply
-from parley.core.failure import Failure
+from parley.algorithms.base.protocol import Reply
 from parley.core.message import Message, Payload
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, loads
-from parley.runtimes.execute import attempt, describe, score
-from parley.runtimes.protocol import Call, Check, Job
+from parley.runtimes.execute import attempt, evaluate
+from parley.runtimes.protocol import Call, EvaluationCall, Job, Score
 
 Packed = tuple[type[Payload], dict[str, Ref], dict[str, Any]]
 
@@ -64,16 +64,18 @@ def _watch(parent: int) -> None:
 
 
 def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:
-    if isinstance(item, Check):
-        state = unpack(item.state, down, copy=False)  # type: ignore[arg-type]
+    """Items come, and replies go, with their payloads packed."""
+    if isinstance(item, EvaluationCall):
+        model = unpack(item.model, down, copy=False)  # type: ignore[arg-type]
         memory = None if item.memory is None else unpack(item.memory, down, copy=False)  # type: ignore[arg-type]
-        try:
-            return score(job, Check(state, memory, item.client, item.start, item.stop))
-        except Exception as error:
-            return Failure(item.client or "central", describe(error))
-    client, message, memory, key = item
-    call = Call(client, unpack(message, down, copy=False), unpack(memory, down, copy=False), key)
-    outcome = attempt(job, call)
+        before = None if item.before is None else down.get(item.before)  # type: ignore[arg-type]
+        score = evaluate(job, replace(item, model=model, memory=memory, before=before))
+        if isinstance(score, Score) and score.outputs is not None:
+            return replace(score, outputs=up.put(score.outputs))  # type: ignore[arg-type]
+        return score
+    call: Call = item
+    message, memory = unpack(call.message, down, copy=False), unpack(call.memory, down, copy=False)  # type: ignore[arg-type]
+    outcome = attempt(job, replace(call, message=message, memory=memory))
     if isinstance(outcome, Reply):
         kept = None if outcome.memory is None else pack(outcome.memory, up)
         return pack(outcome.message, up), kept, pack(Message(outcome.observed), up)

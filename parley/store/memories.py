@@ -36,20 +36,38 @@ class Memories:
         self._bytes = 0
         self._unsaved: dict[str, int] = {}
         """Client -> round of a version that is not on disk yet."""
+        self._rounds: dict[str, int] = {}
+        """The rounds of those in RAM."""
+        self._lost: set[str] = set()
 
     def __getitem__(self, client: str) -> Memory:
         """The client's memory, empty if it has none. What is read from disk is not held on to."""
         if not self._live and not self._file.used:
+            return _EMPTY
+        if client in self._lost:
             return _EMPTY
         return self._live.get(client) or self._file.read(client) or _EMPTY
 
     def __contains__(self, client: str) -> bool:
         return client in self._live or client in self._file
 
+    def version(self, client: str) -> int | None:
+        """The round of the client's memory, None if it has none."""
+        if not self._live and not self._file.used:
+            return None
+        if client in self._lost:
+            return None
+        return self._rounds[client] if client in self._live else self._file.version(client)
+
+    def forget(self, client: str) -> None:
+        """The client no longer has its memory: from now on it counts as one without."""
+        self._lost.add(client)
+
     def accept(self, number: int, memories: Mapping[str, Memory]) -> None:
         """The memories of replies accepted in round `number`."""
         for client, memory in memories.items():
-            self._unsaved[client], self._live[client] = number, memory
+            self._unsaved[client], self._live[client], self._rounds[client] = number, memory, number
+            self._lost.discard(client)
             size = nbytes(memory.tensors)
             self._bytes += size - self._sizes.get(client, 0)
             self._sizes[client] = size
@@ -86,6 +104,7 @@ class Memories:
     def _forget(self) -> None:
         self._live.clear()
         self._sizes.clear()
+        self._rounds.clear()
         self._unsaved.clear()
         self._bytes = 0
 

@@ -79,13 +79,18 @@ class MemoryFile:
                 return decode(record[_HEAD:], Memory, limit=length)
         raise InputError(f"the run has gone on since the memory of client '{client}' was looked up; load it again.")
 
-    def __contains__(self, client: str) -> bool:
+    def version(self, client: str) -> int | None:
+        """The round of the client's newest version."""
         if not self.used:
-            return False
+            return None
         assert self._db is not None
-        query = "SELECT 1 FROM versions WHERE client = ? AND round <= ? LIMIT 1"
         with explained(self._index):
-            return self._db.execute(query, (client, self.until)).fetchone() is not None
+            query = "SELECT max(round) FROM versions WHERE client = ? AND round <= ?"
+            number: int | None = self._db.execute(query, (client, self.until)).fetchone()[0]
+            return number
+
+    def __contains__(self, client: str) -> bool:
+        return self.version(client) is not None
 
     def write(self, versions: Iterable[tuple[str, int, Memory]]) -> None:
         """Add versions (client, round, memory). They are safe on disk after `flush`."""

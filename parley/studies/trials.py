@@ -25,7 +25,7 @@ import torch
 
 import parley
 from parley.algorithms import algorithms
-from parley.algorithms.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import QuorumError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling, Weights

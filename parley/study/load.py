@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.algorithms.protocol import Method
 from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.models.export import FORMATS, Format, export_module
@@ -29,7 +28,7 @@ def load_run(store: RunStore, run: str) -> Run:
         raise InputError(f"run '{info.id}' has no checkpoint yet.")
     study = study_from_dict(info.config)
     federation = study.federation()
-    if isinstance(study.algorithm, Method) and study.algorithm.pooled:
+    if study.algorithm.pooled:
         federation = pool(federation)
     federation = prepared(study.algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)

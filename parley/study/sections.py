@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from parley.algorithms.server import ServerOptimizer, server_optimizers
+from parley.algorithms.base.server import ServerOptimizer, server_optimizers
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, settings_of, type_text
 from parley.core.registry import Registry

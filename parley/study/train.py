@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm, as_algorithm
+from parley.channels import Chain, Channel, Channels
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, Federation
@@ -56,6 +58,8 @@ def train(
     resume: str | None = None,
     checkpoint: float = 5.0,
     listeners: Sequence[Listener] = (),
+    channels: Channel | Chain | Sequence[Channel] = (),
+    secret: bytes | None = None,
     progress: bool = False,
     config: dict[str, Any] | None = None,
     fingerprint: str = "",
@@ -70,7 +74,10 @@ def train(
         raise InputError(f"rounds must be at least 1, not {rounds}.")
     sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
     faults = faults or Faults()
-    if isinstance(algorithm, Method) and algorithm.pooled:
+    algorithm = as_algorithm(algorithm)
+    if sampling.scheme == "auto":
+        sampling = replace(sampling, scheme=algorithm.scheme)
+    if algorithm.pooled:
         federation = pool(federation)
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
     federation = prepared(algorithm, federation, seed)
@@ -79,7 +86,7 @@ def train(
     if sampling.size is not None and sampling.size > len(federation):
         raise InputError(f"cohort.size is {sampling.size}, but the federation has only {len(federation)} clients.")
     key = Key(seed)
-    job = Job(algorithm, task, federation)
+    job = Job(algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16))
     with ExitStack() as stack:
         run = Run(algorithm, task, federation, algorithm.init(task, key.fold("init")), name=name)
         seen = rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
@@ -150,7 +157,7 @@ def make_task(
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
-    task = Task(module, chosen, info, len(federation), buffers)
+    task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
     _try_out(task, federation)
     return task
 
@@ -164,7 +171,7 @@ def pool(federation: Federation) -> Federation:
 
 def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
     """The federation as the method trains on it."""
-    return algorithm.prepare(federation, Key(seed).fold("prepare")) if isinstance(algorithm, Method) else federation
+    return algorithm.prepare(federation, Key(seed).fold("prepare"))
 
 
 @torch.no_grad()
@@ -177,7 +184,7 @@ def _try_out(task: Task, federation: Federation) -> None:
             predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
         except IndexError:
             raise InputError(
-                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.module).__name__} "
+                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
                 "knows; set its vocabulary, or give a model of next tokens data with such targets."
             ) from None
     try:
@@ -186,7 +193,7 @@ def _try_out(task: Task, federation: Federation) -> None:
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         text = str(error).splitlines()[0]
         raise InputError(
-            f"the model {type(task.module).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
+            f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
             f"and {client.x.dtype}: {text}"
         ) from None
     if value.shape != (len(client.x[:2]),):

@@ -13,6 +13,9 @@ import pytest
 import torch
 
 from parley.algorithms import local_update as module
+from parley.algorithms.base import local_sgd
+from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.algorithms.baselines import Centralised, LocalOnly, Lookahead, MinibatchSGD
 from parley.algorithms.local_update import (
     FOMAML,
@@ -28,14 +31,14 @@ from parley.algorithms.local_update import (
     MetaMinibatchProx,
     Reptile,
 )  # fmt: skip
-from parley.algorithms.protocol import Cohort
-from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
+from parley.core.context import Context
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.tree import scale
 from parley.engine.listeners import Listener
 from parley.engine.settings import Sampling
-from parley.learn.transforms import GradientTransform
+from parley.learn.optimizers import LocalOptimizer
+from parley.learn.transforms import GradientTransform, Stage
 from parley.study.train import make_task, train
 from parley.theory.surrogate import All, Explicit, Last, Quadratics
 
@@ -100,7 +103,7 @@ class Iterates(Listener):
 
     def round(self, record) -> None:
         if record.number:
-            weights = self.run.algorithm.weights(self.run.task, self.run.state)
+            weights = self.run.algorithm.weights(self.run.task, self.run.model())
             self.values.append(weights["weight"].numpy().ravel().copy())
 
 
@@ -198,8 +201,8 @@ def test_theorem_1_in_expectation_needs_independent_batches(quadratics):
     message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
     count = 1500
     updates = np.array([
-        algorithm.client(task, message, Memory(), data, Key(9).fold(i)).message["update"]["weight"].numpy().ravel()
-        for i in range(count)
+        algorithm.client(task, message, Memory(), data, context).message["update"]["weight"].numpy().ravel()
+        for context in [Context.alone(Key(9).fold(i)) for i in range(count)]
     ])  # fmt: skip
     alone = replace(problem, A=problem.A[:1], c=problem.c[:1], sizes=problem.sizes[:1])
     hessian, minimiser = alone.surrogate(GAMMA, ONES, 0.0, np.ones(1))
@@ -227,7 +230,9 @@ def test_clients_alone_reach_their_own_optima(quadratics):
     for client, own in zip(problem.federation.ids, problem.c, strict=True):
         memory = Memory()
         for number in range(10):
-            reply = algorithm.client(task, Message(), memory, problem.federation.client(client), Key(number))
+            reply = algorithm.client(
+                task, Message(), memory, problem.federation.client(client), Context.alone(Key(number))
+            )
             assert reply.memory is not None
             assert reply.message.tensors == {}
             memory = reply.memory
@@ -248,12 +253,12 @@ def unsquared_pull(patch: pytest.MonkeyPatch) -> None:
     """The gradient of alpha ||x - centre||: the direction alone."""
 
     def pull(centre, strength: float) -> GradientTransform:
-        def apply(g, x, step):
-            away = [a - c for a, c in zip(x, centre.values(), strict=True)]
+        def apply(g, w, c):
+            away = [a - b for a, b in zip(w, c, strict=True)]
             norm = torch.stack([a.square().sum() for a in away]).sum().sqrt().clamp(min=1e-12)
             return [a + strength * d / norm for a, d in zip(g, away, strict=True)]
 
-        return GradientTransform(apply)
+        return GradientTransform((Stage(apply, (centre,)),))
 
     patch.setattr(module, "pull", pull)
 
@@ -279,18 +284,18 @@ def sizes_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def theta_shifted(patch: pytest.MonkeyPatch) -> None:
-    core = module.train
+    core = local_sgd.train
 
     def shifted(*args, theta, **options):
         weights = {"all": ONES, "last": LAST}.get(theta, theta)
         return core(*args, theta=None if theta is None else (*weights[1:], 0.0), **options)
 
-    patch.setattr(module, "train", shifted)
+    patch.setattr(local_sgd, "train", shifted)
 
 
 def one_step_more(patch: pytest.MonkeyPatch) -> None:
-    core = module.train
-    patch.setattr(module, "train", lambda *a, work, **o: core(*a, work=replace(work, steps=work.steps + 1), **o))
+    core = local_sgd.train
+    patch.setattr(local_sgd, "train", lambda *a, work, **o: core(*a, work=replace(work, steps=work.steps + 1), **o))
 
 
 def server_step_times_gamma(patch: pytest.MonkeyPatch) -> None:
@@ -302,8 +307,8 @@ def first_order(patch: pytest.MonkeyPatch) -> None:
     """The gradient at the adapted model, not through the adaptation: Theta_{K+1}."""
 
     def gradient(task, x, data, key, *, work, lr, alpha):
-        return module.train(
-            task, x, data, key, work=replace(work, steps=K + 1), optimizer=module.LocalOptimizer(lr=lr), theta="last",
+        return local_sgd.train(
+            task, x, data, key, work=replace(work, steps=K + 1), optimizer=LocalOptimizer(lr=lr), theta="last",
             transform=module.pull(x, alpha) if alpha else None,
         )  # fmt: skip
 

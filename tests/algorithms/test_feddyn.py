@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from parley.algorithms import feddyn as module
+from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.base.server import HeavyBall
 from parley.algorithms.feddyn import FedDyn
-from parley.algorithms.protocol import Cohort
-from parley.algorithms.server import HeavyBall
 from parley.core.errors import InputError, QuorumError
 from parley.core.tree import weighted_sum
 from parley.engine.settings import Faults, Sampling
-from parley.learn.transforms import GradientTransform
+from parley.learn.transforms import GradientTransform, Stage
 from parley.store.memories import Memories
 from parley.studies.conformance.problem import flat, problem, weights_of
 
@@ -61,7 +61,7 @@ def test_the_servers_h_is_the_mean_of_all_clients(monkeypatch, cohort, faults):
     p = given.clients.p if cohort.weights == "size" else np.full(4, 0.25)
     for rounds in (1, 2, 6):
         run = given.run(METHOD, rounds, "inline", cohort, faults)
-        own = [(stores[-1][client]["h_i"], float(w)) for client, w in zip(run.federation.ids, p, strict=True)]
+        own = [(stores[-1][client].get("h_i"), float(w)) for client, w in zip(run.federation.ids, p, strict=True)]
         mean = weighted_sum([tree for tree, _ in own if tree], [w for tree, w in own if tree])
         np.testing.assert_allclose(flat(run.state["h"]), flat(mean), rtol=1e-12, atol=1e-13)
 
@@ -94,12 +94,12 @@ def sign_of_the_linear_term(patch) -> None:
 
 def unsquared_prox(patch) -> None:
     def pull(centre, strength):
-        def apply(g, x, step):
-            away = [a - c for a, c in zip(x, centre.values(), strict=True)]
+        def apply(g, w, c):
+            away = [a - b for a, b in zip(w, c, strict=True)]
             norm = torch.stack([a.square().sum() for a in away]).sum().sqrt().clamp(min=1e-12)
             return [a + strength * d / norm for a, d in zip(g, away, strict=True)]
 
-        return GradientTransform(apply)
+        return GradientTransform((Stage(apply, (centre,)),))
 
     patch.setattr(module.transforms, "pull", pull)
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import Replies
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Replies
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.data import ClientData, DataInfo, Federation
@@ -45,7 +45,7 @@ def test_counting_epochs_in_place_of_steps_would_be_noticed(monkeypatch):
     from parley.learn.optimizers import LocalOptimizer
 
     given = problem()
-    monkeypatch.setattr(LocalOptimizer, "travel", lambda self, steps: 1.0)
+    monkeypatch.setattr(LocalOptimizer, "_moved", lambda self, steps: 1.0)
     run = given.run(FedNova(lr=LR, epochs=1, batch=3), 1)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(weights_of(run), by_hand(given, 0.0), rtol=1e-3)

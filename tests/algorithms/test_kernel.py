@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from parley.algorithms import kernel as on_points
-from parley.algorithms import least_squares
+from parley.algorithms.base import least_squares
+from parley.algorithms.base.least_squares import LeastSquares
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
-from parley.algorithms.least_squares import LeastSquares
 from parley.core.errors import InputError, QuorumError, WireError
 from parley.core.message import Message
 from parley.core.wire import wire_size
@@ -278,7 +278,7 @@ def test_inputs_travel_once_and_nothing_but_coefficients_later():
     first, later, last = (record.metrics for record in run.records[1:])
     for client, x, y in zip(IDS, toy.x, toy.y, strict=False):
         points, column = Message.of(points=torch.from_numpy(x)), torch.from_numpy(y)
-        ask, values = Message.of(ask="points"), Message.of(values=column)
+        ask, values = Message(), Message.of(values=column)
         answer = wire_size(Message.of(coefficients=column))
         assert later["up/bytes"].clients[client] == last["up/bytes"].clients[client] == answer
         assert later["down/bytes"].clients[client] == wire_size(values)
@@ -319,7 +319,7 @@ def test_a_client_with_nan_is_left_out_and_named(form: str, where: str):
     run = toy.train(made(form, METHODS["fedprox"], theory.RBF(0.7)), 3)
     assert [f.client for f in run.records[-1].failures] == ["a"]
     assert "NaN or infinite value in row 2" in run.records[-1].failures[0].reason
-    assert "a" not in run.state["points"]
+    assert "a" not in run.state.get("points")
     rest = Toy([toy.x[0], toy.x[2]], [toy.y[0], toy.y[2]], toy.phi)
     alone = rest.train(made(form, METHODS["fedprox"], theory.RBF(0.7)), 3)
     at = torch.from_numpy(rest.points)
@@ -336,19 +336,19 @@ def test_replies_of_the_wrong_form_are_refused():
     toy = Toy.drawn(1, (4, 3))
     task, method = make_task(toy.federation, toy.model(), 0), EACH["kernel-fedavg"]
     values = Message.of(values=torch.zeros(4, 1, dtype=torch.float64))
-    method.inspect(task, values, Message.of(coefficients=torch.zeros(4, 1, dtype=torch.float64)))
-    method.inspect(task, Message.of(ask="points"), Message.of(points=torch.zeros(9, 2)))
-    for sent, reply in (
-        (values, Message.of(coefficients=torch.zeros(3, 1, dtype=torch.float64))),
-        (values, Message.of(coefficients=torch.zeros(4, 1))),
-        (values, Message.of(points=torch.zeros(4, 1))),
-        (values, Message.of(coefficients=torch.zeros(4, 1, dtype=torch.float64), more=torch.zeros(1))),
-        (Message.of(ask="points"), Message.of(points=torch.zeros(0, 2))),
-        (Message.of(ask="points"), Message.of(points=torch.zeros(4, 3))),
-        (Message.of(ask="points"), Message.of(points=torch.zeros(4))),
+    coefficients, points = method.reply_form(task, "client", values), method.reply_form(task, "points", Message())
+    coefficients.check({"coefficients": torch.zeros(4, 1, dtype=torch.float64)})
+    points.check({"points": torch.zeros(9, 2)})
+    for form, reply in (
+        (coefficients, {"coefficients": torch.zeros(3, 1, dtype=torch.float64)}),
+        (coefficients, {"coefficients": torch.zeros(4, 1)}),
+        (coefficients, {"points": torch.zeros(4, 1)}),
+        (coefficients, {"coefficients": torch.zeros(4, 1, dtype=torch.float64), "more": torch.zeros(1)}),
+        (points, {"points": torch.zeros(4, 3)}),
+        (points, {"points": torch.zeros(4)}),
     ):
         with pytest.raises(WireError):
-            method.inspect(task, sent, reply)
+            form.check(reply)
 
 
 def test_a_client_that_sends_a_wrong_form_is_left_out(monkeypatch: pytest.MonkeyPatch):
@@ -364,7 +364,7 @@ def test_a_client_that_sends_a_wrong_form_is_left_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(KernelFedAvg, "client", client)
     run = toy.train(EACH["kernel-fedavg"], 2)
     assert [f.client for f in run.records[-1].failures] == ["a"]
-    assert "expected [3, 1]" in run.records[-1].failures[0].reason
+    assert "expected torch.float64 [3, 1]" in run.records[-1].failures[0].reason
 
 
 def test_other_tasks_and_settings_are_refused():
@@ -432,7 +432,7 @@ def frozen_values(patch: pytest.MonkeyPatch) -> None:
 
 
 def unweighted(patch: pytest.MonkeyPatch) -> None:
-    from parley.algorithms.protocol import Cohort
+    from parley.algorithms.base.protocol import Cohort
 
     patch.setattr(Cohort, "shares", lambda self, answered: {i: 1 / len(answered) for i in answered})
 

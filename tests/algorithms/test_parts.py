@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from parley.algorithms.parts import by_function, by_layers, by_patterns, each_layer
-from parley.algorithms.periods import plan_periods
+from parley.algorithms.base.parts import by_function, by_layers, by_patterns, each_layer
+from parley.algorithms.base.periods import plan_periods
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.models import build_module, resnet20

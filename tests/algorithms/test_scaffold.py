@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from parley.algorithms import scaffold as module
+from parley.algorithms.base.local_sgd import Local
+from parley.algorithms.base.protocol import Cohort
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Cohort
 from parley.algorithms.scaffold import Scaffold
+from parley.core.context import Context
 from parley.core.errors import InputError, QuorumError
 from parley.core.key import Key
 from parley.core.message import Memory, State
@@ -49,7 +51,7 @@ def invariant(method: Scaffold, given: Problem, monkeypatch, cohort: Sampling, f
     p = given.clients.p if cohort.weights == "size" else np.full(4, 0.25)
     for rounds in (1, 2, 3, 7):
         run = given.run(method, rounds, "inline", cohort, faults)
-        own = [stores[-1][client]["c_i"] for client in run.federation.ids]
+        own = [stores[-1][client].get("c_i") for client in run.federation.ids]
         known = [(tree, share) for tree, share in zip(own, p, strict=True) if tree]
         mean = weighted_sum([tree for tree, _ in known], [float(share) for _, share in known])
         np.testing.assert_allclose(flat(run.state["c"]), flat(mean), rtol=1e-12, atol=1e-13)
@@ -106,9 +108,17 @@ def test_a_client_that_is_absent_keeps_its_variate(monkeypatch):
             assert torch.equal(stores[-1][client]["c_i"][name], value)
 
 
-def test_normalised_size_weights_with_few_clients_are_biased_as_documented(monkeypatch):
+def test_normalised_size_weights_with_few_clients_are_biased_and_not_the_default(monkeypatch):
     with pytest.raises(AssertionError):
-        invariant(PLAIN, problem(), monkeypatch, Sampling(size=2))
+        invariant(PLAIN, problem(), monkeypatch, Sampling(size=2, scheme="without-replacement"))
+    invariant(PLAIN, problem(), monkeypatch, Sampling(size=2))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_clients_of_unequal_sizes_settle_at_the_true_optimum(seed):
+    given = problem()
+    run = given.run(Scaffold(lr=0.1, steps=2, batch=None), 1500, "inline", Sampling(size=2), seed=seed)
+    np.testing.assert_allclose(weights_of(run), given.clients.empirical_minimiser, atol=1e-8)
 
 
 # -- momentum -------------------------------------------------------------------------------------------------------
@@ -122,7 +132,7 @@ def test_the_printed_scaling_diverges_with_momentum_and_the_corrected_one_conver
     start = np.linalg.norm(given.start - given.clients.empirical_minimiser)
     right = given.run(method, 15)
     assert np.linalg.norm(weights_of(right) - given.clients.empirical_minimiser) < 1e-2 * start
-    monkeypatch.setattr(LocalOptimizer, "travel", lambda self, steps: float(steps))
+    monkeypatch.setattr(LocalOptimizer, "_moved", lambda self, steps: float(steps))
     monkeypatch.setattr(LocalOptimizer, "stride", 1.0)
     printed = given.run(method, 15)
     assert np.linalg.norm(weights_of(printed) - given.clients.empirical_minimiser) > 1e3 * start
@@ -131,7 +141,7 @@ def test_the_printed_scaling_diverges_with_momentum_and_the_corrected_one_conver
 def test_without_momentum_both_scalings_are_one(monkeypatch):
     given = problem()
     a = weights_of(given.run(PLAIN, 5))
-    monkeypatch.setattr(LocalOptimizer, "travel", lambda self, steps: float(steps))
+    monkeypatch.setattr(LocalOptimizer, "_moved", lambda self, steps: float(steps))
     assert np.array_equal(a, weights_of(given.run(PLAIN, 5)))
 
 
@@ -151,7 +161,7 @@ def variates_have_no_buffers(method: Scaffold) -> None:
     trainable = [name for name, p in task.module.named_parameters() if p.requires_grad]
     state = method.init(task, Key(0))
     message = method.broadcast(task, state, 1)
-    reply = method.client(task, message, Memory(), federation.client("a"), Key(1))
+    reply = method.client(task, message, Memory(), federation.client("a"), Context.alone(Key(1)))
     assert reply.memory is not None
     for tree in (state["c"], message["c"], reply.message["c"], reply.memory["c_i"]):
         assert list(tree) == trainable
@@ -201,7 +211,7 @@ def variates_initialised_with_weights(patch: pytest.MonkeyPatch) -> None:
     client = Scaffold.client
 
     def wrong(self, task, message, memory, data, key):
-        start = memory if memory["c_i"] else Memory.of(c_i=clone(message["model"]))
+        start = memory if "c_i" in memory else Memory.of(c_i=clone(message["model"]))
         return client(self, task, message, start, data, key)
 
     patch.setattr(Scaffold, "client", wrong)
@@ -232,9 +242,9 @@ def variate_moves_as_if_all_took_part(patch: pytest.MonkeyPatch) -> None:
 
 
 def mean_gradient_doubled(patch: pytest.MonkeyPatch) -> None:
-    """Divided by half the steps."""
-    mean = Scaffold.mean_gradient
-    patch.setattr(Scaffold, "mean_gradient", lambda self, moved, local: scale(mean(self, moved, local), 2.5))
+    """Divided by too few steps."""
+    mean = Local.mean_gradient
+    patch.setattr(Local, "mean_gradient", lambda self, moved: scale(mean(self, moved), 2.5))
 
 
 def stale_memory_of_absent_clients(patch: pytest.MonkeyPatch) -> None:

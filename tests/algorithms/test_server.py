@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from parley.algorithms.local_update import FedAdam
-from parley.algorithms.server import (
+from parley.algorithms.base.server import (
     Adagrad,
     Adam,
     Descent,
@@ -16,6 +15,7 @@ from parley.algorithms.server import (
     Yogi,
     server_optimizers,
 )  # fmt: skip
+from parley.algorithms.local_update import FedAdam
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.tree import Tree, clone
@@ -117,7 +117,7 @@ def test_momentum_of_zero_is_descent():
 
 def test_slots_travel_in_the_state(quadratics):
     """A server that is restarted from its state goes on as if nothing had happened."""
-    from parley.algorithms.protocol import Replies
+    from parley.algorithms.base.protocol import Replies
     from parley.core.message import Message, State
     from parley.study.train import make_task
 

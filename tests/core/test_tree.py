@@ -87,7 +87,14 @@ def test_payloads_group_their_tensors_by_name():
     message = Message.of(model={"w": torch.ones(1), "layer/b": torch.zeros(1)}, c=torch.ones(2), samples=3, tag="x")
     assert list(message["model"]) == ["w", "layer/b"]
     assert list(message["model/layer"]) == ["b"]
-    assert message["mod"] == {}
+    assert message.get("mod") == {}
+    assert "mod" not in message
+    with pytest.raises(InputError, match="no tree 'mod': did you mean 'model'"):
+        message["mod"]
+    other = message.replace(model={"v": torch.ones(1)}, samples=4, tag="y")
+    assert (list(other["model"]), other.scalars) == (["v"], {"samples": 4, "tag": "y"})
+    assert list(message["model"]) == ["w", "layer/b"]
+    assert "model" not in message.replace(model={})
     assert message.tensor("c").shape == (2,)
     assert message.number("samples") == 3.0
     with pytest.raises(InputError, match="message has no tensor 'd'"):

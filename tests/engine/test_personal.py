@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import OneExchange, Reply
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import OneExchange, Reply
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State

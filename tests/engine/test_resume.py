@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from parley.algorithms.base.protocol import Reply
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FedAdam, FedAvg
-from parley.algorithms.protocol import Reply
 from parley.core.errors import InputError
 from parley.data import Federation
 from parley.engine.listeners import Listener

@@ -15,7 +15,7 @@ from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
 from parley.learn.local import Trained, train
 from parley.learn.optimizers import LocalOptimizer
-from parley.learn.stack import ClientStack, KeyStack
+from parley.learn.stack import ClientStack, KeyStack, Unstackable
 from parley.learn.task import Task
 from parley.learn.transforms import add, pull
 
@@ -88,7 +88,8 @@ def test_one_client_trains_like_a_loop_by_hand(task: Task, data, work: Work, nam
     wanted, _, loss = by_hand(task, data[0], work, KEY, make)
     close(got.parameters, wanted)
     assert float(got.loss) == pytest.approx(loss, rel=1e-12)
-    assert got.steps == work.count(len(data[0]))
+    if name == "sgd":
+        assert float(got.step_sum) == pytest.approx(0.3 * work.count(len(data[0])), rel=1e-14)
     close(start, task.initial())  # neither the start nor the module's own weights have changed
     assert got.gradients == {}
 
@@ -134,47 +135,57 @@ def agree(stacked: Trained, alone: list[Trained], tolerance: float = 1e-11) -> N
         close({n: v[row] for n, v in stacked.parameters.items()}, own.parameters, tolerance)
         close({n: v[row] for n, v in stacked.gradients.items()}, own.gradients, tolerance)
         torch.testing.assert_close(stacked.loss[row], own.loss, rtol=1e-11, atol=1e-11)
-        assert isinstance(stacked.steps, tuple)
-        assert stacked.steps[row] == own.steps
+        torch.testing.assert_close(stacked.step_sum[row], own.step_sum)
 
 
-def both_ways(task: Task, data, work: Work, **options) -> tuple[Trained, list[Trained]]:
+@pytest.fixture
+def both_ways(in_stack):
+    def train_both_ways(task: Task, data, work: Work, **options) -> tuple[Trained, list[Trained]]:
+        return _both_ways(in_stack, task, data, work, **options)
+
+    return train_both_ways
+
+
+def _both_ways(in_stack, task: Task, data, work: Work, **options) -> tuple[Trained, list[Trained]]:
     own = keys(len(data))
-    stacked = train(task, task.initial(), ClientStack(data), own, work=work, **options)
+    stacked = in_stack(lambda: train(task, task.initial(), ClientStack(data), own, work=work, **options), len(data))
     alone = [train(task, task.initial(), d, k, work=work, **options) for d, k in zip(data, own.keys, strict=True)]
     return stacked, alone
 
 
 @pytest.mark.parametrize("work", WORKS, ids=str)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_stack_of_ragged_clients_trains_like_each_alone(task: Task, data, work: Work, name: str):
+def test_a_stack_of_ragged_clients_trains_like_each_alone(both_ways, task: Task, data, work: Work, name: str):
     agree(*both_ways(task, data, work, optimizer=OPTIMIZERS[name][0]))
 
 
 @pytest.mark.parametrize("work", [Work(epochs=2, batch=5), Work(steps=4, batch=6)], ids=str)
 @pytest.mark.parametrize("theta", ["all", "last", (0.5, 0.0, 2.0, 1.0)])
-def test_theta_and_the_proximal_pull_in_a_stack(task: Task, data, work: Work, theta):
+def test_theta_and_the_proximal_pull_in_a_stack(in_stack, both_ways, task: Task, data, work: Work, theta):
     if work.steps is None and not isinstance(theta, str):
         theta = (0.5, 0.0, 2.0, 1.0, 1.0, 0.25, 1.0, 0.0, 3.0, 1.0)  # ten steps of the largest client
     options = {"optimizer": LocalOptimizer(lr=0.2), "transform": pull(task.initial(), 0.5), "theta": theta}
     if isinstance(theta, str) or work.steps is not None:
         agree(*both_ways(task, data, work, **options))
     else:  # the smaller clients use the first weights
-        stacked = train(task, task.initial(), ClientStack(data), keys(len(data)), work=work, **options)
+        stacked = in_stack(
+            lambda: train(task, task.initial(), ClientStack(data), keys(len(data)), work=work, **options), len(data)
+        )
         for row, (own, key) in enumerate(zip(data, keys(len(data)).keys, strict=True)):
             options["theta"] = theta[: work.count(len(own))]
             alone = train(task, task.initial(), own, key, work=work, **options)
             close({n: v[row] for n, v in stacked.gradients.items()}, alone.gradients, 1e-11)
 
 
-def test_a_stack_may_start_from_rows_of_its_own_and_carry_own_trees(task: Task, data):
+def test_a_stack_may_start_from_rows_of_its_own_and_carry_own_trees(in_stack, task: Task, data):
     own = keys(len(data))
     starts = [{n: v + 0.1 * row for n, v in task.initial().items()} for row in range(len(data))]
     together = {n: torch.stack([s[n] for s in starts]) for n in starts[0]}
     options = {"work": Work(epochs=1, batch=5), "optimizer": LocalOptimizer(lr=0.2), "theta": "all"}
-    stacked = train(
-        task, together, ClientStack(data), own, transform=pull(together, 0.3) | add(together, 0.1), **options
-    )
+    stacked = in_stack(
+        lambda x: train(task, x, ClientStack(data), own, transform=pull(x, 0.3) | add(x, 0.1), **options),
+        len(data), together,
+    )  # fmt: skip
     alone = [
         train(task, s, d, k, transform=pull(s, 0.3) | add(s, 0.1), **options)
         for s, d, k in zip(starts, data, own.keys, strict=True)
@@ -185,7 +196,7 @@ def test_a_stack_may_start_from_rows_of_its_own_and_carry_own_trees(task: Task, 
 @pytest.mark.parametrize(
     "optimizer", ["adam", "adamw", "adagrad", "adamax", "nadam", "radam", "rprop", "asgd", "adadelta"]
 )
-def test_every_optimizer_acts_on_a_stack_as_on_each_client(task: Task, data, optimizer: str):
+def test_every_optimizer_acts_on_a_stack_as_on_each_client(both_ways, task: Task, data, optimizer: str):
     agree(*both_ways(task, data[:3], Work(epochs=1, batch=6), optimizer=LocalOptimizer(optimizer, 0.01)), 1e-10)
 
 
@@ -213,7 +224,7 @@ ACTIVATIONS = [
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 @pytest.mark.parametrize("loss", ["cross-entropy", "half-squares", "mse"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_dense_gradients_are_autograd_s(seeded, task_of, clients, activation: nn.Module, loss: str, bias: bool):
+def test_dense_gradients_are_autograd_s(both_ways, seeded, task_of, clients, activation, loss: str, bias: bool):
     widths = (6, 5, 4, 3)
     layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b, bias=bias), activation)]
     task = task_of(seeded(lambda: nn.Sequential(nn.Flatten(), activation, *layers)), loss, (2, 3), 3)
@@ -226,7 +237,7 @@ def test_dense_gradients_are_autograd_s(seeded, task_of, clients, activation: nn
     close(fused.parameters, stacked.parameters)
 
 
-def test_one_output_and_flat_targets(seeded, task_of):
+def test_one_output_and_flat_targets(both_ways, seeded, task_of):
     task = task_of(seeded(lambda: nn.Linear(4, 1)), "half-squares", (4,), 1)
     x = torch.randn(9, 4, generator=Key(0).torch(), dtype=torch.float64)
     data = (ClientData(x, x.sum(1)), ClientData(x[:4], x[:4, 0]))
@@ -247,7 +258,7 @@ class Conv(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["sgd", "momentum"])
-def test_any_module_that_vmap_takes_can_be_stacked(seeded, task_of, clients, name: str):
+def test_any_module_that_vmap_takes_can_be_stacked(both_ways, seeded, task_of, clients, name: str):
     """A convolution with group normalisation, a parameter without dimensions and one that is never used."""
     task = task_of(seeded(Conv), "cross-entropy", (1, 6, 6), 3)
     data = clients((9, 7, 4), (1, 6, 6), 3, "cross-entropy")
@@ -258,7 +269,7 @@ def test_any_module_that_vmap_takes_can_be_stacked(seeded, task_of, clients, nam
     agree(*both_ways(task, data, Work(epochs=2, batch=4), **options), 1e-10)
 
 
-def test_frozen_parameters_stay_out(seeded, task_of, clients):
+def test_frozen_parameters_stay_out(both_ways, seeded, task_of, clients):
     module = seeded(mlp)
     module[1].requires_grad_(False)
     task = task_of(module, "cross-entropy", (6,), 3)
@@ -267,7 +278,7 @@ def test_frozen_parameters_stay_out(seeded, task_of, clients):
     agree(*both_ways(task, data, Work(epochs=2, batch=4), optimizer=LocalOptimizer(lr=0.2)))
 
 
-def test_linear_layers_on_sequences_are_not_flattened(seeded, task_of):
+def test_linear_layers_on_sequences_are_not_flattened(both_ways, seeded, task_of):
     """A chain without Flatten acts on the last dimension of its samples, in a stack too."""
     task = task_of(seeded(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))), "mse", (5, 3), 2)
     random = Key(1).torch()
@@ -283,10 +294,50 @@ def test_linear_layers_on_sequences_are_not_flattened(seeded, task_of):
 
 
 @pytest.mark.parametrize("block", [1, 700])
-def test_batches_gathered_step_by_step_are_the_same(task: Task, data, monkeypatch: pytest.MonkeyPatch, block: int):
+def test_batches_gathered_step_by_step_are_the_same(in_stack, task: Task, data, monkeypatch, block: int):
     """However little is gathered at once; clients leave the stack in the middle of blocks."""
     options = {"work": Work(epochs=3, batch=4), "optimizer": LocalOptimizer(lr=0.2), "theta": "all"}
-    whole = train(task, task.initial(), ClientStack(data), keys(len(data)), **options)
+
+    def gradients():
+        return in_stack(lambda: train(task, task.initial(), ClientStack(data), keys(len(data)), **options), len(data))
+
+    whole = gradients()
     monkeypatch.setattr("parley.learn.stack._BLOCK", block)
-    parts = train(task, task.initial(), ClientStack(data), keys(len(data)), **options)
+    parts = gradients()
     assert all(torch.equal(value, parts.gradients[name]) for name, value in whole.gradients.items())
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_step_s_gradient_is_clipped_to_its_norm_client_by_client(in_stack, task: Task, data, stacked: bool):
+    options = {"work": Work(steps=1), "optimizer": LocalOptimizer(lr=0.0), "theta": "all"}
+    whole = [train(task, task.initial(), d, KEY, **options).gradients for d in data]
+    norms = [float(torch.cat([g.flatten() for g in own.values()]).norm()) for own in whole]
+    bound = sorted(norms)[2]
+    assert norms[0] != norms[1]
+    if stacked:
+        both = KeyStack((KEY,) * len(data))
+        got = in_stack(lambda: train(task, task.initial(), ClientStack(data), both, clip=bound, **options), len(data))
+        clipped = [{n: v[row] for n, v in got.gradients.items()} for row in range(len(data))]
+    else:
+        clipped = [train(task, task.initial(), d, KEY, clip=bound, **options).gradients for d in data]
+    for own, full, norm in zip(clipped, whole, norms, strict=True):
+        close(own, {n: v * min(1.0, bound / norm) for n, v in full.items()}, 1e-12)
+
+
+def test_samples_of_another_width_are_never_gathered(in_stack, task: Task, data):
+    narrow = ClientData(torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(Unstackable, match="samples differ"):
+        in_stack(
+            lambda: train(
+                task, task.initial(), ClientStack((data[0], narrow)), keys(2), work=Work(steps=2),
+                optimizer=LocalOptimizer(),
+            ),
+            2,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("touch", ["x", "y", "__len__"])
+def test_a_stack_shows_no_samples(data, touch: str):
+    stack = ClientStack(data)
+    with pytest.raises(Unstackable):
+        len(stack) if touch == "__len__" else getattr(stack, touch)

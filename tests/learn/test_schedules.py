@@ -27,13 +27,6 @@ def task(seeded, task_of):
     return task_of(seeded(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))), "half-squares", (6,), 3)
 
 
-def run(task, data, optimizer, steps, start=None, kept=None, key=KEY):
-    return train(
-        task, task.initial() if start is None else start, data, key, work=Work(steps=steps),
-        optimizer=optimizer, kept=Kept() if kept is None else kept,
-    )  # fmt: skip
-
-
 @settings(deadline=None, max_examples=30)
 @given(taken=st.integers(0, 10**6), every=st.floats(0.1, 1e4), offset=st.floats(0.1, 100))
 def test_inverse_is_paper_004s_formula(taken, every, offset):
@@ -42,7 +35,7 @@ def test_inverse_is_paper_004s_formula(taken, every, offset):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_are_those_of_torchs_own_schedule(name, task, clients):
+def test_steps_are_those_of_torchs_own_schedule(run, name, task, clients):
     data = clients((8,), (6,), 3, "half-squares")[0]
     optimizer = LocalOptimizer(name, 0.3, OPTIMIZERS[name], Inverse(2, 1))
     local = run(task, data, optimizer, 6)
@@ -64,14 +57,14 @@ def test_steps_are_those_of_torchs_own_schedule(name, task, clients):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("stacked", [False, True])
-def test_the_count_goes_on_where_it_stood(name, stacked, task, clients):
+def test_the_count_goes_on_where_it_stood(run, name, stacked, task, clients):
     optimizer = LocalOptimizer(name, 0.1, OPTIMIZERS[name], Inverse(1, 1))
     members = clients((9, 7, 5), (6,), 3, "half-squares")
     data = ClientStack(members) if stacked else members[0]
     key = KeyStack((KEY,) * 3) if stacked else KEY
     whole = run(task, data, optimizer, 7, key=key)
     first = run(task, data, optimizer, 3, key=key)
-    back = Kept.of(decode(encode(first.optimizer.memory()), Memory))
+    back = Kept.of(decode(encode(Memory.of(**first.optimizer.parts())), Memory))
     second = run(task, data, optimizer, 4, first.parameters, back, key)
     assert second.optimizer.counts == whole.optimizer.counts
     assert whole.optimizer.counts["taken"] == 7
@@ -82,7 +75,7 @@ def test_the_count_goes_on_where_it_stood(name, stacked, task, clients):
     assert not torch.equal(other.parameters["0.weight"], whole.parameters["0.weight"])
 
 
-def test_a_stack_takes_each_clients_steps(task, clients):
+def test_a_stack_takes_each_clients_steps(in_stack, run, task, clients):
     members = clients((9, 7), (6,), 3, "half-squares")
     optimizer = LocalOptimizer("sgd", 0.1, {}, Inverse(1, 1))
     stack = run(task, ClientStack(members), optimizer, 4, key=KeyStack((KEY,) * 2))
@@ -91,16 +84,15 @@ def test_a_stack_takes_each_clients_steps(task, clients):
         for name, value in alone.parameters.items():
             torch.testing.assert_close(stack.parameters[name][row], value, rtol=1e-12, atol=1e-12)
     uneven = Work(epochs=1, batch=3)
+    stack = ClientStack(clients((9, 3), (6,), 3, "half-squares"))
+    options = {"work": uneven, "optimizer": optimizer, "kept": Kept()}
     with pytest.raises(UnsupportedError, match="different numbers of steps"):
-        train(
-            task, task.initial(), ClientStack(clients((9, 3), (6,), 3, "half-squares")), KeyStack((KEY,) * 2),
-            work=uneven, optimizer=optimizer, kept=Kept(),
-        )  # fmt: skip
+        in_stack(lambda: train(task, task.initial(), stack, KeyStack((KEY,) * 2), **options), 2)
 
 
-def test_travel_is_the_sum_of_the_factors():
+def test_the_step_sum_is_that_of_the_factors():
     optimizer = LocalOptimizer("sgd", 0.3, {}, Inverse(1, 1))
-    assert optimizer.travel(4) == pytest.approx(1 + 1 / 2 + 1 / 3 + 1 / 4, rel=1e-14)
+    assert float(optimizer.step_sum(4)) == pytest.approx(0.3 * (1 + 1 / 2 + 1 / 3 + 1 / 4), rel=1e-14)
     assert not optimizer.plain
     assert LocalOptimizer("sgd", 0.3, {}, Constant()).plain
 

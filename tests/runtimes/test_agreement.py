@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.server import Adam
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FOMAML, MAML, FedAdam, FedAvg, FedAvgM, FedProx
-from parley.algorithms.protocol import OneExchange, Reply
-from parley.algorithms.server import Adam
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import torch
 
+from parley.algorithms.base.protocol import Reply
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Reply
 from parley.core.errors import InputError, ParleyError, QuorumError
 from parley.core.message import Memory, Message
 from parley.data import ClientData, Federation

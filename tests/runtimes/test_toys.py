@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.protocol import Cohort, Exchange, Method, Reply
+from parley.algorithms.base.protocol import Cohort, Exchange, Method, Reply
 from parley.core.errors import InputError, QuorumError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State

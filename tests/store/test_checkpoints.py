@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parley.algorithms.protocol import Method, Reply
+from parley.algorithms.base.protocol import Method, Reply
 from parley.core.errors import InputError, WireError
 from parley.core.message import Message, State
 from parley.data import Federation

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from parley.algorithms.base.server import Descent, HeavyBall, Nesterov
 from parley.algorithms.local_update import MAML, LocalUpdate
-from parley.algorithms.server import Descent, HeavyBall, Nesterov
 from parley.core.key import Key
 from parley.studies.paper001.quadratics import path, random_setting
 from parley.theory.servers import SERVERS, transient, tune

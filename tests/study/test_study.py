@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.algorithms import algorithms
+from parley.algorithms.base.server import Adam, Descent, HeavyBall, server_optimizers
 from parley.algorithms.local_update import FedAdam, FedAvg
-from parley.algorithms.server import Adam, Descent, HeavyBall, server_optimizers
 from parley.core.errors import InputError
 from parley.core.fields import settings_of
 from parley.data import Dirichlet, datasets, partitioners

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import parley
+from parley.algorithms.base.protocol import Cohort, Contexts, Replies, Reply
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Cohort, Replies, Reply
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.loop import Loop
@@ -22,7 +22,7 @@ from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.batches import Plan
 from parley.learn.batches import Work as LocalWork
-from parley.learn.local import Data, Keys
+from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.runtimes import Job, open_runtime
 from parley.store.memories import Memories
@@ -60,14 +60,14 @@ class Raced(FedAvg):
 class Idle(FedAvg):
     """Clients that receive the model and do nothing: what is left is the engine."""
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, key: Keys) -> Reply:
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         return Reply(Message())
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         return state
 
-    def expected(self, task: Task) -> Schema:
-        return ()
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        return Form()
 
 
 class Opaque(nn.Sequential):
@@ -104,7 +104,7 @@ class Parley:
         orders = {}
         for number, (cohort, order) in enumerate(zip(self.work.cohorts, self.work.orders, strict=True)):
             for client, own in zip(cohort.tolist(), order, strict=True):
-                key = _KEY.fold("round", number).fold("client", str(client), 0).fold("batches")
+                key = _KEY.fold("round", number).fold("recipient", str(client)).fold("client", 0).fold("batches")
                 orders[key.digest] = own
         return Raced(lr=self.work.lr, epochs=self.work.epochs, batch=self.work.batch, orders=orders)
 

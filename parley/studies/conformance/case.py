@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.algorithms.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance.problem import QuadraticProblem, weights_of
 from parley.studies.harness import Check, at_most

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg, FedProx
-from parley.algorithms.protocol import Algorithm
 from parley.algorithms.scaffold import Scaffold
 from parley.studies.conformance.case import Case, equals
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem, weights_of

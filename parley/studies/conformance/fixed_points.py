@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from parley.algorithms.base.server import Adaptive
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.datashare import DataShare
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.scaffold import Scaffold
-from parley.algorithms.server import Adaptive
+from parley.core.message import Message
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import flat_weights, quadratic_problem
+from parley.studies.conformance.problem import QuadraticProblem, flat_weights, quadratic_problem
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
-from parley.study.train import prepared
 from parley.theory.surrogate import All, Quadratics
 from parley.theory.theta import Array
 
 LR, STEPS = 0.1, 3
+SHARING = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
 HALF_UNIFORM = Sampling(size=2, weights="uniform")
 UNBIASED = Sampling(size=2, scheme="unbiased")
 EVEN = Sampling(weights="uniform")
@@ -117,19 +119,40 @@ def parts() -> list[Case]:
 def shared() -> list[Case]:
     """DataShare: FedAvg's surrogate on the clients with the global set; and clients on their own."""
     given = quadratic_problem()
-    method = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
-    federation = prepared(method, given.federation(), 0)
-    data = [federation.client(i) for i in federation.ids]
-    features = [client.x.reshape(-1, client.x.shape[-1]).numpy() for client in data]
-    # f_i sums over a sample's d rows where least squares takes their mean.
-    mean = Quadratics.from_least_squares(
-        features, [client.y.reshape(-1).numpy() for client in data], [float(len(client)) for client in data]
-    )
-    goal = Quadratics(mean.A * given.clients.c.shape[1], mean.c, mean.p).minimiser(LR, All(STEPS))
+    goal = joined(given, SHARING).minimiser(LR, All(STEPS))
     return [
-        settles("datashare", "settles at FedAvg's point on the shared data", given, method, goal, 85),
+        replace(
+            settles("datashare", "settles at FedAvg's point on the shared data", given, SHARING, goal, 85),
+            stackable=False,
+        ),
         Case("local-only", "every client settles at its own optimum", local_optima),
     ]
+
+
+class _Shared(Listener):
+    """How many rows each client puts into the global set."""
+
+    def exchange(
+        self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
+    ) -> None:
+        if asked == "shared":
+            self.rows = {client: len(reply["rows"]["y"]) for client, reply in replies.items()}
+
+
+def joined(given: QuadraticProblem, method: DataShare) -> Quadratics:
+    """The clients' losses once the global set has joined them; their weights stay those of their own samples.
+
+    A client's samples are all alike, so what it has left and the global set follow from how many rows each has shared.
+    """
+    seen = _Shared()
+    given.run(method, 1, listeners=(seen,))
+    shared = np.array([seen.rows[str(i)] for i in range(len(given.sizes))], dtype=np.float64)
+    assert shared.sum() > 0
+    counts = np.diag(np.array(given.sizes) - shared) + shared  # [client, whose samples]
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    A = np.einsum("ij,jkl->ikl", shares, given.clients.A)
+    Ac = np.einsum("ij,jkl,jl->ik", shares, given.clients.A, given.clients.c)
+    return Quadratics(A, np.linalg.solve(A, Ac[..., None])[..., 0], np.array(given.sizes, dtype=np.float64))
 
 
 class _Models(Listener):

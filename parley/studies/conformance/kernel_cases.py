@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Sampling
 from parley.models.feature_model import FeatureModel
@@ -50,12 +51,12 @@ class Points:
 
     def run(
         self, algorithm: Algorithm, rounds: int, runtime: str, cohort: Sampling | None = None,
-        federation: Federation | None = None,
+        federation: Federation | None = None, listeners: tuple[Listener, ...] = (),
     ) -> Run:  # fmt: skip
         """Train with the engine itself, from zero, on these clients or on some of them."""
         return train(
             algorithm, federation or self.data(), model=FeatureModel(self.phi, (1,), 1), rounds=rounds,
-            loss="half-squares", runtime=runtime, cohort=cohort,
+            loss="half-squares", runtime=runtime, cohort=cohort, listeners=listeners,
         )  # fmt: skip
 
     def learned(self, run: Run) -> Array:

@@ -7,31 +7,32 @@ drawn, their weights p_k scaled to sum to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from parley.algorithms.datashare import DataShare
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
-from parley.algorithms.local_update import FedAvg
-from parley.algorithms.protocol import Algorithm
 from parley.algorithms.scaffold import Scaffold
+from parley.core.message import Message
 from parley.data import Federation
 from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Sampling
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.fixed_points import local_optima
+from parley.studies.conformance.fixed_points import SHARING, joined, local_optima
 from parley.studies.conformance.kernel_cases import ETA, Points
 from parley.studies.conformance.problem import quadratic_problem, weights_of
+from parley.studies.conformance.reference import heavy_ball
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
-from parley.study.train import prepared
 from parley.theory import kernel as theory
 from parley.theory.theta import Array
 
@@ -40,7 +41,17 @@ HALF = Sampling(size=2)
 """The default scheme and weights: without replacement, by size."""
 SETTLES = "settles at the true optimum, 2 of 4 clients by default sampling"
 MOVES = "2 of 4 clients: never settles, each round is that of the two drawn"
-Runner = Callable[[Algorithm, Federation, Sampling | None, str], Run]
+Runner = Callable[[Algorithm, Federation, Sampling | None, str, tuple[Listener, ...]], Run]
+
+
+class _Drawn(Listener):
+    """The clients that trained in the last round."""
+
+    def exchange(
+        self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
+    ) -> None:
+        if asked == "client":
+            self.ids = tuple(replies)
 
 
 def partial() -> list[Case]:
@@ -79,8 +90,10 @@ def _moving() -> list[Case]:
     given = quadratic_problem()
     federation = given.federation()
 
-    def run(algorithm: Algorithm, on: Federation, cohort: Sampling | None, runtime: str) -> Run:
-        return given.run(algorithm, 1, runtime, cohort, federation=on)
+    def run(
+        algorithm: Algorithm, on: Federation, cohort: Sampling | None, runtime: str, listeners: tuple[Listener, ...]
+    ) -> Run:
+        return given.run(algorithm, 1, runtime, cohort, listeners=listeners, federation=on)
 
     setting = QuadraticSetting(given.clients, given.sizes, given.start)
     family = {
@@ -91,22 +104,30 @@ def _moving() -> list[Case]:
         "fednova": FedNova(lr=LR, epochs=1, batch=3),
         "fedals": FedALS(lr=LR, steps=2, batch=None, alpha=1, layers=1),
     }
-    shared = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
-    return [
-        *(_drawn(name, run, weights_of, federation, method) for name, method in methods.items()),
-        _drawn(
-            "datashare", run, weights_of, federation, shared, FedAvg(lr=LR, steps=STEPS, batch=None),
-            prepared(shared, federation, 0),
-        ),
-    ]  # fmt: skip
+    drawn = [_drawn(name, run, weights_of, federation, method) for name, method in methods.items()]
+    return [*drawn, Case("datashare", MOVES, _shared_round, stackable=False)]
+
+
+def _shared_round(runtime: str) -> float:
+    """The clients drawn share their rows with everybody, so a federation of these two alone is another one."""
+    given, drawn = quadratic_problem(), _Drawn()
+    clients = joined(given, SHARING)
+    found = weights_of(given.run(SHARING, 1, runtime, HALF, listeners=(drawn,)))
+    chosen = [int(client) for client in drawn.ids]
+    assert len(chosen) == HALF.size
+    still = np.zeros_like(given.start)
+    ends = [heavy_ball(clients.A[i], clients.c[i], given.start, still, LR, STEPS, 0.0)[0] for i in chosen]
+    return float(np.linalg.norm(found - np.average(ends, axis=0, weights=clients.p[chosen])))
 
 
 def _kernels() -> list[Case]:
     given = Points.drawn()
     features = theory.FeatureKernel(given.phi)
 
-    def run(algorithm: Algorithm, on: Federation, cohort: Sampling | None, runtime: str) -> Run:
-        return given.run(algorithm, 1, runtime, cohort, on)
+    def run(
+        algorithm: Algorithm, on: Federation, cohort: Sampling | None, runtime: str, listeners: tuple[Listener, ...]
+    ) -> Run:
+        return given.run(algorithm, 1, runtime, cohort, on, listeners)
 
     methods: dict[str, Algorithm] = {
         "kernel-fedavg": KernelFedAvg(ETA, kernel=features, steps=3),
@@ -121,20 +142,14 @@ def _kernels() -> list[Case]:
     ]
 
 
-def _drawn(
-    name: str, run: Runner, read: Callable[[Run], Array], federation: Federation, method: Algorithm,
-    alone: Algorithm | None = None, on: Federation | None = None,
-) -> Case:  # fmt: skip
-    """A round with two clients drawn against the round of a federation that has only these two.
-
-    `alone` and `on`: the method and the federation to restrict, where they are not the same.
-    """
+def _drawn(name: str, run: Runner, read: Callable[[Run], Array], federation: Federation, method: Algorithm) -> Case:
+    """A round with two clients drawn against the round of a federation that has only these two."""
 
     def measure(runtime: str) -> float:
-        sampled = run(method, federation, HALF, runtime)
-        ids = tuple(sorted(sampled.records[-1].metrics["up/bytes"].clients, key=federation.ids.index))
-        assert len(ids) == HALF.size
-        other = run(alone or method, _restricted(on or federation, ids), None, runtime)
+        drawn = _Drawn()
+        sampled = run(method, federation, HALF, runtime, (drawn,))
+        assert len(drawn.ids) == HALF.size
+        other = run(method, _restricted(federation, drawn.ids), None, runtime, ())
         return float(np.abs(read(sampled) - read(other)).max())
 
     return Case(name, MOVES, measure)

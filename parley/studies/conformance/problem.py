@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -68,12 +68,13 @@ class QuadraticProblem:
 
     def run(
         self, algorithm: Algorithm, rounds: int, runtime: str = "inline", cohort: Sampling | None = None,
-        faults: Faults | None = None, listeners: tuple[Listener, ...] = (), federation: Federation | None = None,
+        faults: Faults | None = None, listeners: tuple[Listener, ...] = (), seed: int = 0,
+        federation: Federation | None = None,
     ) -> Run:  # fmt: skip
         """Train with the engine itself, on all clients' data or on another federation of the same shape."""
         return train(
             algorithm, federation or self.federation(), model=TwoParts(self.start, self.phi), rounds=rounds,
-            loss="half-squares", cohort=cohort, runtime=runtime, faults=faults, listeners=listeners,
+            loss="half-squares", cohort=cohort, runtime=runtime, faults=faults, listeners=listeners, seed=seed,
         )  # fmt: skip
 
     def alone(self, client: int = 0) -> QuadraticProblem:
@@ -89,8 +90,7 @@ class QuadraticProblem:
 
 def weights_of(run: Run) -> Array:
     """The reported model as one vector, [d]."""
-    assert isinstance(run.algorithm, Method)
-    weights = run.algorithm.weights(run.task, run.state)
+    weights = run.algorithm.weights(run.task, run.model())
     assert weights is not None
     return flat_weights(weights)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from parley.algorithms import baselines
 from parley.algorithms import local_update as family
+from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.algorithms.local_update import LocalUpdate
-from parley.algorithms.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory.servers import SERVERS, error_factors, tune
 from parley.theory.surrogate import All, Last, Quadratics, Theta

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from parley.algorithms.protocol import Algorithm, Method
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -85,8 +85,7 @@ class _Path(Listener):
 
     def _note(self) -> None:
         method = self._run.algorithm
-        assert isinstance(method, Method)
-        weights = method.weights(self._run.task, self._run.state)
+        weights = method.weights(self._run.task, self._run.model())
         assert weights is not None
         self.points.append(np.concatenate([value.numpy().ravel() for value in weights.values()]))
 

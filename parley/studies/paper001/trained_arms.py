@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from parley.algorithms.base.server import Descent, HeavyBall, Nesterov
 from parley.algorithms.local_update import LocalUpdate
-from parley.algorithms.server import Descent, HeavyBall, Nesterov
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial
 from parley.theory.theta import Array

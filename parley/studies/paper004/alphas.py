@@ -89,7 +89,7 @@ def _rise_and_fall(name: str, means: Mapping[int, SeedMean]) -> list[Check]:
 def parameter_counts(scale: Scale, name: str) -> tuple[int, int]:
     """Trainable parameters of the last layer and of all others."""
     problem = Recipe(five_client_images, (scale, name, False, False))()
-    module = make_task(problem.federation, problem.model, seed=0).module
+    module = make_task(problem.federation, problem.model, seed=0).network
     sizes = [parameter.numel() for parameter in module.parameters()]
     head = sum(sizes[-2:])
     return head, sum(sizes) - head

@@ -25,7 +25,7 @@ def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     arm = image_arm("FedAvg", scale, data_sets(scale, "cifar10")[0], tau=tau)
     trials = compared([arm], context)[arm.name]
     problem = arm.problem()
-    layers = list(layer_groups(make_task(problem.federation, problem.model, seed=0).module))
+    layers = list(layer_groups(make_task(problem.federation, problem.model, seed=0).network))
     # [seed, layer, round]; the beginning, where every layer still moves fast, is left out of the means.
     distances = np.array([[trial.metrics[f"consensus/{layer}"] for layer in layers] for trial in trials])
     late_rounds = distances[:, :, distances.shape[2] // 2 :].mean(axis=2)

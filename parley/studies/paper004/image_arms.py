@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from parley.algorithms.fedals import FedALSScaffold
-from parley.algorithms.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.scaffold import Scaffold
 from parley.engine.listeners import Listener
 from parley.engine.observers import ConsensusDistance
 from parley.report.seed_means import SeedMean
 from parley.studies.harness import Scale, StudyContext
 from parley.studies.paper004.image_problem import five_client_images
-from parley.studies.paper004.sent_entries import CountedFedALS, SentEntries
+from parley.studies.paper004.sent_entries import SentEntries
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, tuned_and_trained
 from parley.theory.theta import Array
@@ -85,14 +85,13 @@ def image_arm(
     if method == "scaffold":
         algorithm = Scaffold(keep=True, **common)
     else:
-        kind = FedALSScaffold if method == "fedals-scaffold" else CountedFedALS
+        kind = FedALSScaffold if method == "fedals-scaffold" else FedALS
         algorithm = kind(alpha=alpha, layers=layers, **common)
-    listeners: list[type[Listener]] = [ConsensusDistance] if tau != TAU else []
-    listeners += [SentEntries] if isinstance(algorithm, CountedFedALS) else []
+    listeners: tuple[type[Listener], ...] = (SentEntries, ConsensusDistance) if tau != TAU else (SentEntries,)
     rounds = size.iid if iid else size.rounds
     return Arm(
         name, problem, algorithm, max(rounds * TAU // tau, 1), max(size.every * TAU // tau, 1),
-        runtime="inline" if scale == "paper" or norm else "stacked", listeners=tuple(listeners),
+        runtime="inline" if scale == "paper" or norm else "stacked", listeners=listeners,
         metrics=("consensus/", "entries/"),
     )  # fmt: skip
 

@@ -1,56 +1,42 @@
-"""Counting the numbers that FedALS sends, from its messages: Table 2's traffic."""
+"""Counting the numbers that a method sends, from its messages: Table 2's traffic."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.protocol import Cohort, Exchange
-from parley.core.key import Key
-from parley.core.message import Message, State
+from parley.core.message import Message
 from parley.engine.listeners import Listener
-from parley.engine.run import Run
-from parley.learn.task import Task
 from parley.store.records import Metric
 
-
-@dataclass(frozen=True)
-class CountedFedALS(FedALS):
-    """FedALS that counts the entries of its messages: `down`, `up`, and the statistics of normalisations apart."""
-
-    entries: Counter[str] = field(default_factory=Counter, compare=False, init=False)
-
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
-        course = super().round(task, state, cohort, number, key)
-        messages = next(course)
-        self._count("down", "model", messages)
-        replies = yield messages
-        self._count("up", "update", replies)
-        try:
-            course.send(replies)
-        except StopIteration as end:
-            new: State = end.value
-            return new
-        raise AssertionError("FedALS has one exchange a round")
-
-    def _count(self, way: str, group: str, messages: Mapping[str, Message]) -> None:
-        for message in messages.values():
-            self.entries[way] += sum(value.numel() for value in message[group].values())
-            self.entries["buffers"] += sum(value.numel() for value in message["buffers"].values())
+_GROUPS = {"down": "model", "up": "update"}
 
 
 class SentEntries(Listener):
-    """Metrics `entries/down`, `entries/up` and `entries/buffers`: numbers sent in a round by all clients together."""
+    """Metrics `entries/down`, `entries/up` and `entries/buffers`: numbers sent in a round by all clients together.
 
-    def start(self, run: Run, rounds: int) -> None:
-        assert isinstance(run.algorithm, CountedFedALS)
-        self._entries = run.algorithm.entries
+    Down and up are entries of trainable weights; the statistics of normalisations are counted apart.
+    """
+
+    def __init__(self) -> None:
+        self._entries: Counter[str] = Counter()
+
+    def exchange(
+        self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
+    ) -> None:
+        for way, messages in (("down", sent), ("up", replies)):
+            for message in messages.values():
+                self._entries[way] += _entries(message, _GROUPS[way])
+                self._entries["buffers"] += _entries(message, "buffers")
 
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Metric]:
-        counted = {f"entries/{way}": Metric(self._entries[way]) for way in ("down", "up", "buffers")}
+        counted = {f"entries/{way}": Metric(self._entries[way]) for way in (*_GROUPS, "buffers")}
         self._entries.clear()
         return counted
+
+
+def _entries(message: Message, group: str) -> int:
+    return sum(value.numel() for value in message.get(group).values())

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Literal, TypeVar
 
 from torch import nn
 
 from parley.core.errors import InputError
+from parley.core.message import Message
+from parley.core.tree import Tree
 from parley.models.layers import Layer, layers
+
+T = TypeVar("T")
+
+NEVER = 0
+"""The period of a part that is never averaged."""
+Period = int | Literal["never"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Parameters and buffers that are averaged together, every `period` rounds."""
+    """Parameters and buffers that are averaged together, every `period` rounds (or NEVER)."""
 
     label: str
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
     period: int
+
+
+@lru_cache(maxsize=16)
+def chosen_parts(
+    module: nn.Module, periods: tuple[tuple[str, Period], ...], split: Callable[[str], int] | None, each: bool,
+    count: int | None, alpha: Period,
+) -> tuple[Part, ...]:  # fmt: skip
+    """By patterns, by a function, every layer, or by layers: the first that is given."""
+    if periods:
+        return by_patterns(module, {pattern: _number(period) for pattern, period in periods})
+    if split is not None:
+        return by_function(module, split)
+    return each_layer(module) if each else by_layers(module, count, _number(alpha))
+
+
+def _number(period: Period) -> int:
+    return NEVER if isinstance(period, str) else period
 
 
 def by_layers(module: nn.Module, count: int | None, period: int) -> tuple[Part, ...]:
@@ -83,3 +110,28 @@ def _grouped(module: nn.Module, found: Sequence[Layer], choose: Callable[[str], 
         own = tuple(name for name in names if chosen[name] == key)
         parts.append(Part(key[0], own, tuple(b for b, where in home.items() if where == key), key[1]))
     return tuple(parts)
+
+
+def parameters_of(tree: dict[str, T], parts: Sequence[Part]) -> dict[str, T]:
+    return {name: tree[name] for part in parts for name in part.parameters if name in tree}
+
+
+def buffers_of(tree: dict[str, T], parts: Sequence[Part]) -> dict[str, T]:
+    return {name: tree[name] for part in parts for name in part.buffers if name in tree}
+
+
+def merged(names: Iterable[str], memory: Tree, received: Tree) -> Tree:
+    """What was received over what is remembered, in the order of the model's parameters."""
+    tree = memory | received
+    missing = next((name for name in names if name not in tree), None)
+    if missing is not None:
+        raise InputError(f"this client has lost its part of the model with '{missing}'; it can go on after an average.")
+    return {name: tree[name] for name in names}
+
+
+def listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def numbers(message: Message, name: str) -> list[int]:
+    return [int(number) for number in str(message.scalars[name]).split(",") if number]

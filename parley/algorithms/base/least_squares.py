@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
-from parley.algorithms import protocol
+from parley.algorithms.base import protocol
 from parley.core.errors import InputError
 from parley.learn.losses import half_squares, mse
 from parley.learn.task import Task
@@ -33,7 +33,7 @@ from parley.theory.theta import Array
 
 
 @dataclass(frozen=True)
-class LeastSquares(protocol.Method):
+class LeastSquares(protocol.Algorithm):
     """What the methods of paper 000 have in common."""
 
     lr: float = 0.5

@@ -1,0 +1,1 @@
+"""What methods share: the protocol, local SGD, server optimizers, parts of models, least squares."""

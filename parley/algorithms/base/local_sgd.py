@@ -1,0 +1,155 @@
+"""Local SGD, once for all methods: how much a client does, with which optimizer, what it keeps and what may be seen.
+
+A method adds a gradient transform, what it sends and how the server folds it:
+
+    local = self.train(task, x, message, memory, data, context, transform=...)
+    return self.reply(task, local, send={"update": subtract(x, local.parameters)}, keep={...})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from parley.algorithms.base.protocol import Algorithm, Contexts, Replies, Reply
+from parley.core.errors import InputError
+from parley.core.form import Form
+from parley.core.message import Memory, Message, Part, State
+from parley.core.tree import Tree, scale
+from parley.learn.batches import Order, Work
+from parley.learn.local import Theta, Trained, full_gradient, train
+from parley.learn.observe import observations
+from parley.learn.optimizers import Kept, LocalOptimizer
+from parley.learn.schedules import Constant, Schedule
+from parley.learn.stack import Data
+from parley.learn.task import Task
+from parley.learn.transforms import GradientTransform
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a client's local training led to."""
+
+    parameters: Tree
+    buffers: Tree
+    gradients: Tree
+    """sum_k theta_k g_k, empty unless asked for."""
+    observed: dict[str, Tensor]
+    trained: Trained
+
+    def mean_gradient(self, moved: Tree) -> Tree:
+        """The mean of the (transformed) gradients whose SGD steps moved the parameters by -`moved`."""
+        return scale(moved, 1 / self.trained.step_sum)
+
+    @property
+    def step_sum(self) -> Tensor:
+        """lr ||a||_1, [] in float64: lr times the number of steps, without momentum."""
+        return self.trained.step_sum
+
+
+@dataclass(frozen=True)
+class LocalSGD(Algorithm):
+    """What every method with local SGD can be told."""
+
+    compressible: ClassVar[tuple[str, ...]] = ("update",)
+    usual_steps: ClassVar[int | None] = None
+    """Local steps if neither steps nor epochs are given; None: one epoch."""
+
+    lr: float = 0.1
+    """Local step size."""
+    steps: int | None = None
+    """Local steps per round; without steps and epochs, one epoch."""
+    epochs: int | None = None
+    """Local passes over the client's data per round, in place of steps."""
+    batch: int | None = 32
+    """Samples per step; 0 takes all of a client's samples (its exact gradient)."""
+    order: Order = "shuffle"
+    """Batches from shuffled passes, or drawn independently for each step."""
+    optimizer: str = "sgd"
+    """Local optimizer: sgd or any elementwise one of torch.optim."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the local optimizer, such as momentum."""
+    schedule: Schedule = field(default_factory=Constant)
+    """How the step size changes: constant, exponential or cosine by round, or inverse by the client's own steps (needs
+    keep)."""
+    clip: float | None = None
+    """Largest norm of a local step's gradient; longer ones are scaled down to it."""
+    keep: bool = False
+    """The optimizer's state runs through the rounds, kept by each client, instead of starting afresh."""
+
+    def __post_init__(self) -> None:
+        if self.batch == 0:
+            object.__setattr__(self, "batch", None)
+        if self.steps is None and self.epochs is None:
+            object.__setattr__(self, *(("steps", self.usual_steps) if self.usual_steps else ("epochs", 1)))
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"clip must be above 0, not {self.clip}.")
+        if self.schedule.by == "step" and not self.keep:
+            raise InputError("this schedule goes by a client's steps of all rounds; set keep = true.")
+        self.work()
+        self.local_optimizer()
+
+    def work(self) -> Work:
+        """How much a client does in a round."""
+        return Work(self.steps, self.epochs, self.batch, self.order)
+
+    def local_optimizer(self, number: int = 1) -> LocalOptimizer:
+        """The optimizer of the local steps in a round."""
+        factor = self.schedule.factor(number - 1) if self.schedule.by == "round" else 1.0
+        return LocalOptimizer(self.optimizer, self.lr * factor, self.options, self.schedule)
+
+    def train(
+        self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts, *,
+        transform: GradientTransform | None = None, theta: Theta | None = None,
+    ) -> Local:  # fmt: skip
+        """The client's steps from x, with the buffers and the optimizer state that are this client's."""
+        buffers = self.buffers(task, message, memory)
+        trained = train(
+            task, x, data, context.key, buffers=buffers, work=self.work(), clip=self.clip, theta=theta,
+            optimizer=self.local_optimizer(context.round), transform=transform,
+            kept=Kept.of(memory) if self.keep else None,
+        )  # fmt: skip
+        return self.local(task, x, trained, data, context, buffers)
+
+    def local(self, task: Task, x: Tree, trained: Trained, data: Data, context: Contexts, buffers: Tree) -> Local:
+        """With what listeners may see."""
+        observed = observations(task, x, trained, data, context.key, buffers)
+        return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained)
+
+    def buffers(self, task: Task, message: Message, memory: Memory) -> Tree:
+        """The statistics to start from: the client's own, else the server's, else the module's."""
+        if not task.buffer_form:
+            return {}
+        return {**task.initial_buffers(), **message.get("buffers"), **memory.get("buffers")}
+
+    def full_gradient(
+        self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts
+    ) -> Tree:
+        """The gradient of the client's loss at x over all its samples."""
+        key = context.key.fold("full gradient")
+        return full_gradient(task, x, data, key, self.buffers(task, message, memory))
+
+    def reply(
+        self, task: Task, local: Local, send: Mapping[str, Part], keep: Mapping[str, Part] | None = None
+    ) -> Reply:
+        """Sends and keeps; statistics go where the task's policy says, the optimizer's state is kept if it runs on."""
+        sent, kept = dict(send), dict(keep or {})
+        if local.buffers:
+            (sent if task.buffers == "average" else kept)["buffers"] = local.buffers
+        if self.keep:
+            kept |= local.trained.optimizer.parts()
+        return Reply(Message.of(**sent), Memory.of(**kept) if kept else None, local.observed)
+
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+        return Form.of(**self.sends(task), buffers=task.sent_buffers) if asked == "client" else None
+
+    def sends(self, task: Task) -> dict[str, Any]:
+        """The form of what `client` sends besides buffers."""
+        return {"update": task.form}
+
+    def folded_buffers(self, task: Task, state: State, replies: Replies) -> Tree:
+        """The server's statistics after a round."""
+        return replies.average("buffers") if task.sent_buffers else state.get("buffers")

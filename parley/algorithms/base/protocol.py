@@ -1,0 +1,284 @@
+"""What an algorithm is: functions over messages, states and memories (the one loop everything runs in).
+
+The server sends messages; each recipient turns (message, its memory, its data) into a reply; the server folds the
+replies into its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from parley.core.context import Context
+from parley.core.errors import InputError, UnsupportedError
+from parley.core.form import Form
+from parley.core.key import Key
+from parley.core.message import Memory, Message, State
+from parley.core.registry import Registry
+from parley.core.tree import Tree, weighted_sum
+from parley.data import Federation
+from parley.learn.stack import ContextStack, Data
+from parley.learn.task import Predictor, Task
+
+algorithms: Registry[type[Algorithm]] = Registry("algorithm")
+algorithm = algorithms
+
+Scheme = Literal["without-replacement", "with-replacement", "unbiased"]
+Contexts = Context | ContextStack
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A recipient that is not a client: a key server, a shuffler. It has a memory and secrets, but no data."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"party '{self.name}'"
+
+
+Recipient = str | Party
+"""A client's id, or a party."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a recipient gives back."""
+
+    message: Message
+    """Sent to the server; its bytes are counted."""
+    memory: Memory | None = None
+    """What it keeps from now on; None leaves its memory as it was."""
+    observed: dict[str, Tensor] = field(default_factory=dict)
+    """Values for listeners, in simulation only; never counted as traffic and never seen by the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Messages by recipient, and the function that answers them."""
+
+    asked: str
+    messages: Mapping[Any, Message]
+
+    @classmethod
+    def of(cls, yielded: Question | Mapping[Any, Message]) -> Question:
+        """What a round yields: messages alone ask `client`."""
+        return yielded if isinstance(yielded, Question) else cls("client", yielded)
+
+
+def ask(function: str, messages: Mapping[Any, Message]) -> Question:
+    """`replies = yield ask("losses", messages)`: the algorithm's function of that name answers.
+
+    Its signature is (task, message, memory, data, context), without the data where the recipients are parties.
+    """
+    return Question(function, messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort(Sequence[str]):
+    """The clients of a round, in folding order, with the weight each reply has in the average."""
+
+    ids: tuple[str, ...]
+    weights: tuple[float, ...]
+    normalise: bool = True
+    """Weights are shares: those of the clients that answered are scaled to sum to one. Otherwise (an unbiased
+    estimate of the population's mean) they are scaled by the number of clients asked over the number that answered."""
+    since: Mapping[str, int | None] = field(default_factory=dict)
+    """Client -> the round whose memory it holds, None if it holds none: with it a server sends what a client lacks."""
+    everyone: Sequence[str] = ()
+    """All clients that have enrolled, in the federation's order; they can be asked too."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.ids[index]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def shares(self, answered: Sequence[str]) -> dict[str, float]:
+        """The weight of each client that answered."""
+        if len(answered) == len(self.ids):
+            own = dict(zip(self.ids, self.weights, strict=True))
+        else:
+            present = set(answered)
+            own = {i: w for i, w in zip(self.ids, self.weights, strict=True) if i in present}
+        total = sum(own.values()) if self.normalise else len(answered) / max(len(self.ids), 1)
+        if not total > 0:
+            return own
+        return {i: w / total for i, w in own.items()}
+
+
+class Replies(Mapping[Any, Message]):
+    """The replies of one exchange by sender, in folding order, with the weights of the cohort's clients."""
+
+    __slots__ = ("messages", "weights")
+
+    def __init__(self, messages: dict[Any, Message], weights: dict[str, float]) -> None:
+        self.messages, self.weights = messages, weights
+
+    def __getitem__(self, sender: Any) -> Message:
+        return self.messages[sender]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def average(self, group: str) -> Tree:
+        """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order."""
+        trees = {client: self.messages[client].get(group) for client in self.weights}
+        names = next(iter(trees.values())).keys() if trees else set()
+        for client, tree in trees.items():
+            if tree.keys() != names:
+                raise InputError(
+                    f"client '{client}' sent other tensors in '{group}' than the first client that answered."
+                )
+        return weighted_sum(trees.values(), list(self.weights.values()))
+
+    def reweighted(self, factors: Mapping[str, float]) -> Replies:
+        """The same replies, each client's weight times its factor."""
+        return Replies(self.messages, {i: w * factors[i] for i, w in self.weights.items()})
+
+
+Outcome = State | tuple[State, Mapping[str, float]]
+"""The state after a round; numbers beside it are metrics of the server's own."""
+Exchange = Generator[Question | Mapping[Any, Message], Replies, Outcome]
+"""A round under way: each yield sends messages by recipient and receives the replies that came back."""
+
+
+class Algorithm:
+    """A federated method. Everything else (runtimes, resume, byte counts, deployment) works on these functions.
+
+    `init`, `round` and `client` must be there; the rest has defaults for methods whose state has a tree `model`.
+    """
+
+    pooled: ClassVar[bool] = False
+    """Trains on the pooled data of all clients: a baseline, not a federated method."""
+    scheme: ClassVar[Scheme] = "without-replacement"
+    """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
+    compressible: ClassVar[tuple[str, ...]] = ()
+    """Trees of its replies that channels may compress."""
+    incremental: ClassVar[bool] = False
+    """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
+
+    @property
+    def personal(self) -> bool:
+        """Each client has a model of its own (in its memory); there is no server model to evaluate."""
+        return False
+
+    @property
+    def title(self) -> str:
+        """What it is called in sentences."""
+        return type(self).__name__
+
+    # --- training ---
+
+    def init(self, task: Task, key: Key) -> State:
+        """The server's first state."""
+        raise NotImplementedError(f"{self.title} has no init")
+
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+        """A generator: each yield sends messages and receives replies; it returns the new state."""
+        raise NotImplementedError(f"{self.title} has no round")
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """What a client answers."""
+        raise NotImplementedError(f"{self.title} has no client")
+
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+        """The form of a client's reply to this message; None leaves it to the majority of the replies."""
+        return None
+
+    def prepare(self, federation: Federation, key: Key) -> Federation:
+        """The federation as this method trains on it; most take it as it is."""
+        return federation
+
+    # --- the model ---
+
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        """What a client needs to predict; of an incremental method, what has come since the round `since`."""
+        if "model" not in state:
+            return Message(state.tensors, state.scalars)
+        return Message.of(model=state["model"], buffers=state.get("buffers"))
+
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree | None:
+        """The model as one tree of parameters and buffers, a client's own with its memory; None if it is no network."""
+        if "model" not in model:
+            return None
+        local = memory.get("buffers") if memory is not None and task.buffers == "local" else {}
+        return {**model["model"], **(local or ({} if task.buffers == "local" else model.get("buffers")))}
+
+    def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
+        """Inputs -> outputs of the model; with a client's memory, of the client's own."""
+        weights = self.weights(task, model, memory)
+        if weights is None:
+            raise UnsupportedError(f"{self.title} says neither how to predict (predictor) nor what its weights are.")
+        return task.predictor(weights)
+
+    def outputs(
+        self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None
+    ) -> Tensor:
+        """The model's outputs at x. Of an incremental method: given those at the round that `model` begins from."""
+        return self.predictor(task, model, memory)(x)
+
+    def answers(self, asked: str) -> Callable[..., Reply]:
+        """The function that answers an exchange."""
+        found = getattr(self, asked, None)
+        if asked.startswith("_") or not callable(found):
+            raise InputError(f"{self.title} has no function '{asked}' to answer an exchange with.")
+        answering: Callable[..., Reply] = found
+        return answering
+
+
+class OneExchange(Algorithm):
+    """Methods with one exchange a round: write `broadcast` and `aggregate`."""
+
+    def broadcast(self, task: Task, state: State, number: int) -> Message:
+        """The message every client of the cohort receives."""
+        return Message(state.tensors)
+
+    def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> Outcome:
+        """The state after the round."""
+        return state
+
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+        message = self.broadcast(task, state, number)
+        replies = yield dict.fromkeys(cohort.ids, message)
+        return self.aggregate(task, state, replies, number, key)
+
+
+_PARTS = frozenset(name for name in vars(Algorithm) if not name.startswith("_")) - {"title", "answers"}
+
+
+class Foreign(Algorithm):
+    """An object with the functions of an algorithm that is no `Algorithm`; what it lacks has the defaults."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _PARTS and hasattr(thing := object.__getattribute__(self, "thing"), name):
+            return getattr(thing, name)
+        return object.__getattribute__(self, name)
+
+    @property
+    def title(self) -> str:
+        return type(self.thing).__name__
+
+    def answers(self, asked: str) -> Callable[..., Reply]:
+        found: Callable[..., Reply] | None = getattr(self.thing, asked, None)
+        return found if callable(found) else super().answers(asked)
+
+
+def as_algorithm(thing: Any) -> Algorithm:
+    """The method itself, or an object with its functions wrapped as one; the only door into the engine."""
+    if isinstance(thing, Algorithm):
+        return thing
+    missing = [name for name in ("init", "round", "client") if not callable(getattr(thing, name, None))]
+    if missing or isinstance(thing, type):
+        what = "is a class; make an instance of it" if isinstance(thing, type) else f"has no {missing[0]}"
+        raise InputError(f"{thing!r} is not an algorithm: it {what}.")
+    return Foreign(thing)

@@ -1,0 +1,68 @@
+"""Where a recipient stands when it is asked: who it is, which round it is, its random numbers and its secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import shake_256
+
+from parley.core.key import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Randomness of a recipient's own, which no key that the server knows leads to.
+
+    Its root is drawn from the operating system: when a run begins, and then stored apart from the run's seed, or by a
+    node itself at its start. It is never part of a message. The same place gives the same bytes.
+    """
+
+    root: bytes
+    place: tuple[str | int, ...] = ()
+    owner: str | None = None
+    """In a simulation: whose, `root` being that of all recipients."""
+
+    def at(self, *place: str | int) -> Secrets:
+        """The secrets at a place below."""
+        return Secrets(self.root, self.place + place, self.owner)
+
+    def bytes(self, label: str, count: int) -> bytes:
+        """So many bytes for one purpose, such as a private key."""
+        own = self.root if self.owner is None else own_root(self.root, self.owner)
+        return shake_256(Key(digest=own).fold(*self.place, label).digest).digest(count)
+
+    def key(self, label: str) -> Key:
+        """A key for random numbers that only this recipient can repeat."""
+        return Key(digest=self.bytes(label, 16))
+
+
+def own_root(root: bytes, recipient: str) -> bytes:
+    """The root that a recipient of a simulation has, and that a node is given at its start."""
+    return Key(digest=root).fold("recipient", recipient).digest
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a recipient knows besides the message, its memory and its data."""
+
+    id: str
+    """The client's id, or the party's name."""
+    round: int
+    """The number of the round, from 1."""
+    asked: str
+    """The function that is to answer."""
+    exchange: int
+    """The number of the exchange in its round, from 0."""
+    round_key: Key
+    """The same in all exchanges of a round, for a subsample that two questions share."""
+    secrets: Secrets
+    """The recipient's own randomness, at this place in the run."""
+
+    @classmethod
+    def alone(cls, key: Key, id: str = "client", round: int = 1) -> Context:
+        """For calling a client's function by hand."""
+        return cls(id, round, "client", 0, key, Secrets(bytes(16), (), id))
+
+    @property
+    def key(self) -> Key:
+        """For random numbers: another one for every recipient, round, function and exchange."""
+        return self.round_key.fold(self.asked, self.exchange)
