@@ -87,7 +87,9 @@ class Evaluator:
         """Refuse a headline, not one of evaluation's, that the first round does not have."""
         name = "" if self.headline is None else self.headline.name
         if name and not name.startswith(("central/", "clients/")) and name not in metrics:
-            raise InputError(f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}")
+            raise InputError(
+                f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}"
+            )
 
     def due(self, number: int, last: bool) -> bool:
         return (self.central or bool(self.clients)) and (last or number % self.settings.every == 0)

@@ -86,7 +86,9 @@ def _try_out(task: Task, federation: Federation) -> None:
         _check_outputs(task, outputs, len(client.x[:2]))
         value = task.loss(outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        hint = "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
+        hint = (
+            "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
+        )
         raise InputError(
             f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
             f"and {client.x.dtype}: {_line(error)}{hint}."

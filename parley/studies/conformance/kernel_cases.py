@@ -14,7 +14,9 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
 from parley.engine.run import Run
+from parley.engine.settings import Sampling
 from parley.models.feature_model import FeatureModel
 from parley.studies.conformance.case import Case
 from parley.study.train import train
@@ -42,12 +44,20 @@ class Points:
         y = [np.sin(4 * p[:, 0]) + 0.3 * i + 0.2 * rng.standard_normal(len(p)) for i, p in enumerate(x)]
         return cls(x, y, theory.random_fourier(1, 6, rng, 0.15))
 
-    def run(self, algorithm: Algorithm, rounds: int, runtime: str) -> Run:
-        """Train with the engine itself, from zero."""
+    def data(self) -> Federation:
+        """The clients as the engine has them."""
         data = tuple(ClientData(torch.from_numpy(x), torch.from_numpy(y)) for x, y in zip(self.x, self.y, strict=True))
-        federation = Federation(DataInfo("points", (1,), 1, "regression"), ("a", "b", "c", "d"), InMemory(data))
-        model = FeatureModel(self.phi, (1,), 1)
-        return train(algorithm, federation, model=model, rounds=rounds, loss="half-squares", runtime=runtime)
+        return Federation(DataInfo("points", (1,), 1, "regression"), ("a", "b", "c", "d"), InMemory(data))
+
+    def run(
+        self, algorithm: Algorithm, rounds: int, runtime: str, cohort: Sampling | None = None,
+        federation: Federation | None = None, listeners: tuple[Listener, ...] = (),
+    ) -> Run:  # fmt: skip
+        """Train with the engine itself, from zero, on these clients or on some of them."""
+        return train(
+            algorithm, federation or self.data(), model=FeatureModel(self.phi, (1,), 1), rounds=rounds,
+            loss="half-squares", runtime=runtime, cohort=cohort, listeners=listeners,
+        )  # fmt: skip
 
     def learned(self, run: Run) -> Array:
         """f at all samples, [N]."""

@@ -1,4 +1,4 @@
-"""The pictures of paper 000's studies: one panel per question, one line per method."""
+"""Panels of lines, as in paper 000's figures: one panel per question, one line per method."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from parley.report.style import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, headline, new_figure, panel
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _DASHES = {
 
 
 @dataclass(frozen=True)
-class Panel:
+class LinePanel:
     """Curves over x, by method."""
 
     name: str
@@ -39,13 +39,10 @@ class Panel:
     """Whether the vertical axis starts at zero."""
 
 
-def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
+def line_panels(title: str, panels: Sequence[LinePanel], share: bool = False) -> Figure:
     """The panels side by side, one legend under them; `share` gives panels in one row the same vertical axis."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     rows = 1 if len(panels) < 4 else 2
-    figure = Figure(figsize=(12, 4.9 * rows), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    figure = new_figure(12, 4.9 * rows, 0.12, 0.08)
     grid = figure.subplots(rows, len(panels) // rows, squeeze=False, sharey=share or rows > 1)
     for axes, shown in zip(grid.ravel(), panels, strict=True):
         for (name, values), colour in zip(shown.curves.items(), PALETTE, strict=False):
@@ -72,7 +69,7 @@ def draw(title: str, panels: Sequence[Panel], share: bool = False) -> Figure:
             )  # fmt: skip
     handles, labels = grid.ravel()[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=11, labelcolor=INK)
-    figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=14, fontweight="bold")
+    headline(figure, title)
     return figure
 
 

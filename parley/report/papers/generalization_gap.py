@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from parley.report.style import INK, PALETTE, clean, panel
+from parley.report.style import PALETTE, clean, headline, legend, new_figure, panel, y_label
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Look = Literal["truth", "bound", "false"]
-_LOOKS: dict[Look, dict[str, Any]] = {
+GapKind = Literal["truth", "bound", "false"]
+_MARKS: dict[GapKind, dict[str, Any]] = {
     "truth": {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgecolor": "white", "zorder": 4},
     "bound": {"linewidth": 2.2, "solid_capstyle": "round", "zorder": 3},
     "false": {"linewidth": 1.8, "linestyle": (0, (3, 2)), "zorder": 2},
@@ -23,13 +23,13 @@ _LOOKS: dict[Look, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class GapCurve:
     """Values over x; `errors` are standard errors, drawn two to each side."""
 
     name: str
     x: Array
     y: Array
-    look: Look
+    kind: GapKind
     colour: int = 0
     errors: Array | None = None
     exact: Array | None = None
@@ -37,20 +37,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Panel:
+class GapPanel:
     """One question."""
 
     name: str
     across: str
-    curves: Sequence[Curve]
+    curves: Sequence[GapCurve]
 
 
-def draw(panels: Sequence[Panel]) -> Figure:
+def gap_figure(panels: Sequence[GapPanel]) -> Figure:
     """Two by two, logarithmic, each panel with its legend."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(12, 9.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12), facecolor="white")
+    figure = new_figure(12, 9.6, 0.12, 0.12)
     for axes, shown in zip(figure.subplots(2, 2).ravel(), panels, strict=True):
         for curve in shown.curves:
             colour = PALETTE[curve.colour]
@@ -58,7 +55,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
                 axes.plot(curve.x, curve.exact, color=colour, linewidth=1, zorder=2)
             spread = None if curve.errors is None else 2 * curve.errors
             axes.errorbar(
-                curve.x, curve.y, spread, color=colour, label=curve.name, elinewidth=1.2, **_LOOKS[curve.look]
+                curve.x, curve.y, spread, color=colour, label=curve.name, elinewidth=1.2, **_MARKS[curve.kind]
             )
         positive = min(float(x[x > 0].min()) for x in (np.asarray(curve.x) for curve in shown.curves))
         zero = any((np.asarray(curve.x) == 0).any() for curve in shown.curves)
@@ -68,10 +65,9 @@ def draw(panels: Sequence[Panel]) -> Figure:
         clean(axes, "both")
         axes.minorticks_off()
         panel(axes, shown.name, shown.across)
-        axes.set_ylabel("generalisation gap", color=INK, fontsize=10.5)
-        axes.legend(frameon=False, fontsize=9.5, labelcolor=INK, loc="best")
-    figure.suptitle(
-        "Dots: the true gap. Solid lines: Theorems 4.1 and C.1, which hold. Dashed: what does not bound it",
-        x=0.012, ha="left", color=INK, fontsize=14, fontweight="bold",
-    )  # fmt: skip
+        y_label(axes, "generalisation gap")
+        legend(axes, 9.5, loc="best")
+    headline(
+        figure, "Dots: the true gap. Solid lines: Theorems 4.1 and C.1, which hold. Dashed: what does not bound it"
+    )
     return figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parley.report.style import INK, clean, panel
-from parley.studies.paper001.quadratics import Array
+from parley.report.style import clean, headline, new_figure, panel
+from parley.theory.theta import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +29,7 @@ class Trade:
 
 def trade_off(trades: list[Trade]) -> Figure:
     """Two panels over rounds: every method gets to its own goal; few get near the optimum, and those slowly."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(12, 5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06), facecolor="white")
+    figure = new_figure(12, 5, 0.12, 0.06)
     left, right = figure.subplots(1, 2)
     for trade, shade in zip(trades, _SHADES, strict=True):
         end = next((t for t, distance in enumerate(trade.to_goal) if distance < _FLOOR), len(trade.to_goal))
@@ -47,9 +44,7 @@ def trade_off(trades: list[Trade]) -> Figure:
         clean(axes)
         axes.minorticks_off()
         panel(axes, f"distance {name}", "round")
-    figure.suptitle(
-        "More local steps: faster, to the wrong place", x=0.012, ha="left", color=INK, fontsize=14, fontweight="bold"
-    )
+    headline(figure, "More local steps: faster, to the wrong place")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The picture and the numbers of a partition."""
+"""The figure of a partition: drawn for few and many clients, labels and sizes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from parley.data import ClientData, DataInfo, Dataset, Dirichlet, Federation, describe, digits, partition_figure
+from parley.data import ClientData, DataInfo, Dataset, Dirichlet, Federation, digits
+from parley.report import partition_figure
 
 
 def labels(*clients: list[int]) -> Federation:
     return Federation.from_arrays({str(i): (np.zeros((len(y), 1)), y) for i, y in enumerate(clients)})
-
-
-def test_numbers_of_a_known_partition():
-    facts = describe(labels([0, 0], [1, 1], [0, 1]))
-    assert (facts["clients"], facts["samples"], facts["min"], facts["median"], facts["max"]) == (3, 6, 2, 2.0, 2)
-    assert facts["pooled_label_entropy"] == pytest.approx(1.0)
-    assert facts["mean_label_entropy"] == pytest.approx(1 / 3)
-    assert facts["total_variation"] == pytest.approx((0.5 + 0.5 + 0) / 3)
-
-
-def test_equal_clients_have_distance_zero():
-    assert describe(labels([0, 1, 2], [0, 1, 2]))["total_variation"] == pytest.approx(0)
-
-
-def test_pooled_and_loaded_clients_are_counted_alike():
-    federation = digits().split(Dirichlet(0.2), 7)
-    arrays = Federation.from_arrays({id: federation.client(id) for id in federation.ids}, info=federation.info)
-    first, second = describe(federation), describe(arrays)
-    assert {k: v for k, v in first.items() if k != "test_samples"} == {
-        k: v for k, v in second.items() if k != "test_samples"
-    }
 
 
 def make(i: int) -> ClientData:
@@ -63,3 +43,11 @@ def test_every_kind_of_federation_can_be_drawn(name):
     figure.savefig(stream, format="png", dpi=40)
     assert stream.getvalue().startswith(b"\x89PNG")
     assert name != "million" or "1,000,000 clients, 3,000,000 samples" in figure.get_suptitle()
+
+
+def test_names_of_clients_are_drawn_as_they_are():
+    federation = Federation.from_arrays({"$\\frac$": make(0), "\x1b[2J": make(1)})
+    stream = io.BytesIO()
+    figure = partition_figure(federation)
+    figure.savefig(stream, format="png", dpi=40)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["\\$\\frac\\$", "\\x1b[2J"]

@@ -9,19 +9,17 @@ while. Study `004/batchnorm` trains it with.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from torch import nn
 
 from parley.data import Dataset, cifar10, digits, load
 from parley.models import ResNet20
 from parley.studies.harness import Scale
-from parley.studies.problem import Problem, halved, official_test, rows
+from parley.studies.training_problem import TrainingProblem, between, halved, official_test
 from parley.study.train import Model
 
 CLIENTS = 5
 WIDTHS = (8, 16, 16, 32, 32, 64)
-"""Channels of the small network's convolutions; every second one, from the first, halves the picture."""
+"""Channels of the small network's convolutions; every second one, from the first, halves the image."""
 
 
 def data_sets(scale: Scale, *paper: str) -> tuple[str, ...]:
@@ -29,23 +27,21 @@ def data_sets(scale: Scale, *paper: str) -> tuple[str, ...]:
     return {"smoke": ("digits",), "cpu": ("cifar10",), "paper": paper}[scale]
 
 
-@lru_cache(maxsize=2)
-def pictures(scale: Scale, name: str, iid: bool, norm: bool = False) -> Problem:
-    """A data set dealt to five clients; settings are chosen on test samples that no result is told on.
+def five_client_images(scale: Scale, name: str, iid: bool, norm: bool = False) -> TrainingProblem:
+    """A data set dealt to five clients; settings are chosen on test samples that no result uses.
 
     `norm`: batch normalisation in the small network; ResNet-20 has it anyway.
     """
-    data, model, choose, told, batch, about = _ingredients(scale, name, norm)
+    data, model, first, last, batch, about = _ingredients(scale, name, norm)
     test = official_test(data)
-    return Problem(
-        data.split("iid" if iid else "sorted", CLIENTS, seed=0), model, rows(test, 0, choose),
-        rows(test, choose, told), CLIENTS, batch, f"{about}, {'iid' if iid else 'sorted by label'}",
+    return TrainingProblem(
+        data.split("iid" if iid else "sorted", CLIENTS, seed=0), model, between(test, 0, first),
+        between(test, first, last), CLIENTS, batch, f"{about}, {'iid' if iid else 'sorted by label'}",
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1)
 def _ingredients(scale: Scale, name: str, norm: bool) -> tuple[Dataset, Model, int, int | None, int, str]:
-    """Data, network, where the samples to choose by end, where those to tell on end, batch size, words."""
+    """Data, network, where the validation samples end, where the test samples end, batch size, words."""
     if scale == "smoke":
         words = "scikit-learn's digits, three convolutions"
         return digits(), small_network(1, 10, (4, 8, 8), norm), 100, None, 16, words

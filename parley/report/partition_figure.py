@@ -1,83 +1,28 @@
-"""How a federation's data are spread: a figure and a few numbers."""
+"""A federation's partition as a figure: who has which labels, and how much."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from parley.data.federation import Federation
-from parley.data.sources import Pooled
+from parley.data.label_spread import describe, label_counts
+from parley.report.style import FAINT, INK, clean, headline, new_figure, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, FAINT, MARK = "#22313f", "#8a97a3", "#2a6f97"
-MOST = 2000
-"""Larger federations whose clients must be loaded one by one are measured on this many evenly spaced ones."""
+MARK = "#2a6f97"
 COLUMNS = 600
-
-
-def describe(federation: Federation) -> dict[str, Any]:
-    """Numbers about the spread: sizes, label entropy (bits) and distance between clients' and pooled labels.
-
-    `total_variation` is the mean over clients of half the L1 distance between the client's label shares and the pooled
-    ones: 0 is iid, near 1 means that no client looks like the whole. Regression targets count by decile.
-    """
-    numbers, counts = label_counts(federation)
-    sizes = federation.source.sizes(numbers.tolist())
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    pooled = counts.sum(axis=0) / counts.sum()
-    measured = len(numbers)
-    return {
-        "name": federation.info.name,
-        "kind": federation.info.kind,
-        "shape": federation.info.shape,
-        "outputs": federation.info.outputs,
-        "clients": len(federation),
-        "clients_measured": measured,
-        "samples": int(sizes.sum()) if measured == len(federation) else round(sizes.mean() * len(federation)),
-        "min": int(sizes.min()),
-        "median": float(np.median(sizes)),
-        "max": int(sizes.max()),
-        "test_samples": 0 if federation.test is None else len(federation.test),
-        "pooled_label_entropy": float(_entropy(pooled)),
-        "mean_label_entropy": float(_entropy(shares).mean()),
-        "total_variation": float(np.abs(shares - pooled).sum(axis=1).mean() / 2),
-    }
-
-
-def label_counts(federation: Federation, most: int = MOST) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(client numbers [m], counts [m, labels]); m is at most `most` where clients have to be loaded one by one."""
-    clients, source = len(federation), federation.source
-    numbers = np.arange(clients)
-    if isinstance(source, Pooled):
-        flat, sizes = source.y[source.index], source.sizes(range(clients))
-    else:
-        if clients > most:
-            numbers = np.linspace(0, clients - 1, most).astype(np.int64)
-        parts = [source.load(int(i)).y for i in numbers]
-        flat, sizes = torch.cat(parts), np.array([len(y) for y in parts])
-    labels = flat.reshape(len(flat), -1)[:, 0].numpy()
-    if federation.info.kind == "regression":
-        bins = 10
-        labels = np.searchsorted(np.quantile(labels, np.arange(0.1, 0.95, 0.1)), labels)
-    else:
-        bins = max(federation.info.outputs, int(labels.max()) + 1)
-    owner = np.repeat(np.arange(len(numbers)), sizes)
-    counts = np.bincount(owner * bins + labels, minlength=len(numbers) * bins)
-    return numbers, counts.reshape(len(numbers), bins)
 
 
 def partition_figure(federation: Federation) -> Figure:
     """Who has what (clients across, labels up) and how much (sizes)."""
-    from matplotlib.figure import Figure
-
     numbers, counts = label_counts(federation)
-    figure = Figure(figsize=(11, 4.6), layout="constrained", facecolor="white")
+    figure = new_figure(11, 4.6)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.5, 1))
     labels, sizes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])
     if len(numbers) <= 40 and counts.shape[1] <= 30:
@@ -87,14 +32,11 @@ def partition_figure(federation: Federation) -> Figure:
     _label_axis(labels, federation, counts.shape[1])
     _sizes(sizes, counts.sum(axis=1))
     facts = describe(federation)
-    figure.suptitle(
+    headline(
+        figure,
         f"{facts['name']}: {facts['clients']:,} clients, {facts['samples']:,} samples, "
         f"mean label distance {facts['total_variation']:.2f}",
-        x=0.012,
-        ha="left",
-        color=INK,
-        fontsize=13,
-        fontweight="bold",
+        size=13,
     )
     return figure
 
@@ -109,12 +51,10 @@ def _bubbles(axes: Axes, federation: Federation, numbers: NDArray[np.int64], cou
     axes.set_ylim(-0.6, counts.shape[1] - 0.4)
     axes.set_xlabel(f"client (largest bubble: {values.max():,} samples)", color=INK)
     names = [federation.ids[int(i)] for i in numbers]
-    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    short = [shortened(name, 14) for name in names]
     long = max(map(len, short)) > 3
     axes.set_xticks(range(len(short)), short, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8)
-    axes.grid(color="#eef1f4", linewidth=0.8)
-    axes.set_axisbelow(True)
-    _clean(axes)
+    clean(axes, "both", labels=8)
 
 
 def _heatmap(figure: Figure, axes: Axes, counts: NDArray[np.int64]) -> None:
@@ -137,7 +77,7 @@ def _heatmap(figure: Figure, axes: Axes, counts: NDArray[np.int64]) -> None:
     bar.ax.tick_params(length=0, labelsize=8, colors=FAINT)
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     bar.outline.set_visible(False)
-    _clean(axes)
+    clean(axes, None, labels=8)
 
 
 def _label_axis(axes: Axes, federation: Federation, bins: int) -> None:
@@ -178,16 +118,4 @@ def _sizes(axes: Axes, sizes: NDArray[np.int64]) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("samples per client", color=INK)
     axes.set_ylabel("clients", color=INK)
-    _clean(axes)
-
-
-def _clean(axes: Axes) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#c8d0d8")
-    axes.tick_params(colors=FAINT, length=0, labelsize=8, labelcolor=INK)
-
-
-def _entropy(shares: NDArray[np.float64]) -> Any:
-    """Entropy in bits along the last axis."""
-    return -(shares * np.log2(np.where(shares > 0, shares, 1.0))).sum(axis=-1)
+    clean(axes, None, labels=8)
