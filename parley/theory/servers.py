@@ -111,11 +111,12 @@ def advance(server: str, setting: ServerSetting, hessian: Array, minimiser: Arra
     return np.asarray(minimiser + vectors @ (factors * (vectors.T @ (start - minimiser))), dtype=np.float64)
 
 
-def spectral_radius(server: str, eta: float, momentum: float, eigenvalues: Array) -> float:
-    """The asymptotic rate of a server setting on a quadratic with these Hessian eigenvalues."""
+def spectral_radius(server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, eigenvalues: Array) -> Array:
+    """The asymptotic rate [...] of server settings [...] on quadratics with Hessian eigenvalues [..., d]."""
     check_server(server)
-    left = 1 - eta * np.asarray(eigenvalues)
-    trace = left * (1 + momentum) if server == "nesterov" else left + momentum
-    product = left * momentum if server == "nesterov" else np.full_like(left, momentum)
+    beta = np.asarray(momentum, dtype=np.float64)[..., None]
+    left = 1 - np.asarray(eta, dtype=np.float64)[..., None] * np.asarray(eigenvalues)
+    trace = left * (1 + beta) if server == "nesterov" else left + beta
+    product = left * beta if server == "nesterov" else beta
     root = np.sqrt((trace / 2) ** 2 - product + 0j)
-    return float(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max())
+    return np.asarray(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max(axis=-1), dtype=np.float64)
