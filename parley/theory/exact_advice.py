@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 
 from parley.theory.advice import LEAST_STEP, check_request
 from parley.theory.quadratics import Quadratics
-from parley.theory.rounds import Descent, Rounds
+from parley.theory.rounds import Rounds, SurrogateDescent
 from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
 from parley.theory.theta import Array
 
@@ -185,16 +185,16 @@ class _Search:
         return self.choice(*clients[row], K, float(eta[row, column]), float(beta[column]))
 
     @staticmethod
-    def descent_step(descent: Descent) -> Array:
+    def descent_step(descent: SurrogateDescent) -> Array:
         """The best server step without momentum for many rounds."""
         return np.asarray(2 / (descent.eigenvalues[..., 0] + descent.eigenvalues[..., -1]), dtype=np.float64)
 
-    def distance(self, descent: Descent, eta: npt.ArrayLike, beta: npt.ArrayLike) -> Array:
+    def distance(self, descent: SurrogateDescent, eta: npt.ArrayLike, beta: npt.ArrayLike) -> Array:
         """||x_T - x*||; infinite where the server would diverge."""
         stable = spectral_radius(self.server, MARGIN * np.asarray(eta), beta, descent.eigenvalues) < 1
         return np.where(stable, descent.distance(self.server, eta, beta, self.rounds), np.inf)
 
-    def rounding(self, descent: Descent, gamma: npt.ArrayLike, K: int) -> Array:
+    def rounding(self, descent: SurrogateDescent, gamma: npt.ArrayLike, K: int) -> Array:
         """About the error of T rounds from rounding the model once, and the message once per step, in every round.
 
         A gradient is off by a part of L |x|, a difference of models by a part of |x|. Errors gather until the server

@@ -17,7 +17,7 @@ from parley.theory.theta import Array, log_mean_all
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class SurrogateDescent:
     """Surrogates in their eigenbases: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*, each [..., d]."""
 
     eigenvalues: Array
@@ -61,7 +61,7 @@ class Rounds:
         """||x_0 - x*||."""
         return float(np.linalg.norm(self._offset))
 
-    def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> Descent:
+    def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> SurrogateDescent:
         """The surrogate of Theta_{1:K} as seen from x_0; arrays of settings broadcast to [...]."""
         check_step(gamma, alpha, self.clients.L)
         step, count, strength = (np.asarray(value, dtype=np.float64)[..., None] for value in (gamma, K, alpha))
@@ -70,4 +70,4 @@ class Rounds:
         eigenvalues, basis = np.linalg.eigh(weighted @ self._vectors.T)
         pull = (without_common_part(logs, axis=-1) * self._curvatures * self._residuals) @ self._vectors.T
         drift = np.einsum("...ij,...i->...j", basis, pull) / eigenvalues
-        return Descent(count * eigenvalues, np.einsum("...ij,i->...j", basis, self._offset) - drift, drift)
+        return SurrogateDescent(count * eigenvalues, np.einsum("...ij,i->...j", basis, self._offset) - drift, drift)

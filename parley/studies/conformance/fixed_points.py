@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from parley.advise.objective import flat
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.datashare import DataShare
 from parley.algorithms.fedals import FedALS, FedALSScaffold
@@ -19,7 +20,7 @@ from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import flat, problem
+from parley.studies.conformance.problem import problem
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import Setting
 from parley.study.train import prepared

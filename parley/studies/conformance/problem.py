@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from parley.advise.objective import flat
 from parley.algorithms.protocol import Algorithm, Method
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
@@ -95,10 +96,6 @@ def weights_of(run: Run) -> Array:
     weights = run.algorithm.weights(run.task, run.state)
     assert weights is not None
     return flat(weights)
-
-
-def flat(tree: dict[str, Tensor]) -> Array:
-    return np.asarray(torch.cat([value.reshape(-1) for value in tree.values()]).numpy(), dtype=np.float64)
 
 
 def problem(seed: int = 0, *, coupled: bool = True) -> Problem:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from parley.core.errors import InputError
 from parley.theory.generalization.bounds import coefficients, two_terms
 from parley.theory.generalization.inputs import check_start
-from parley.theory.generalization.problems import Problem
+from parley.theory.generalization.problems import LearningProblem
 from parley.theory.generalization.rules import Minimise, Rule
 from parley.theory.theta import Array
 
@@ -41,7 +41,7 @@ class Estimate:
 class Trials:
     """What T independent trials of one round gave."""
 
-    problem: Problem
+    problem: LearningProblem
     exact: bool
     """Whether clients minimised exactly: then Theorem 4.1 applies, else C.1."""
     gaps: Array
@@ -105,7 +105,7 @@ class Trials:
 
 
 def simulate(
-    problem: Problem,
+    problem: LearningProblem,
     rule: Rule | None = None,
     *,
     trials: int,
@@ -124,7 +124,7 @@ def simulate(
 
 
 def simulate_rounds(
-    problem: Problem,
+    problem: LearningProblem,
     rule: Rule,
     *,
     rounds: int,
@@ -145,7 +145,7 @@ def simulate_rounds(
     return found
 
 
-def _block(problem: Problem, rule: Rule, start: Array, rng: np.random.Generator) -> tuple[Array, ...]:
+def _block(problem: LearningProblem, rule: Rule, start: Array, rng: np.random.Generator) -> tuple[Array, ...]:
     """gaps, start_gaps, local_gaps, noniidness, suboptimalities and models, in the order of `Trials`."""
     clients = range(len(problem.p))
     drawn = [problem.draw(k, len(start), rule.groups, rng) for k in clients]

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from parley.core.errors import InputError
 from parley.theory.kernel.decay import as_rounds, kept
 from parley.theory.kernel.feature_space import FeatureSpace
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.points import check_sizes
 from parley.theory.theta import Array
 
@@ -30,7 +30,7 @@ def theorem12_distance(space: FeatureSpace, delta: float) -> float:
 
 
 def corollary13(
-    method: Method, gamma: float, t: npt.ArrayLike, start: float, sigma: float, d: int, N: int, alpha: float
+    method: KernelStep, gamma: float, t: npt.ArrayLike, start: float, sigma: float, d: int, N: int, alpha: float
 ) -> Array:
     """(28) with its missing alpha: Theorem 12 where rho_N >= alpha / 2; second moments between alpha I and beta I.
 

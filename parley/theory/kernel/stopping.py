@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 from parley.core.errors import InputError
 from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.federation import KernelFederation
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.points import as_numbers
 from parley.theory.theta import Array
 
@@ -53,7 +53,7 @@ class Stop:
         return 1 / self.time
 
 
-def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: Method, sigma: float, norm: float = 1.0) -> Stop:
+def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: KernelStep, sigma: float, norm: float = 1.0) -> Stop:
     """T = max { t : R(1/sqrt(eta t s)) <= norm / (sqrt(2e) sigma eta t s) }, eq. (23) for norm = 1."""
     values = as_spectrum(eigenvalues, N)
     if not values.any():

@@ -4,13 +4,13 @@ The predictive gain of client j is the mean squared error, on new data of client
 the federated model. Unlike `parley.theory.gain` it needs no truth, and it includes the noise that no model can predict:
 it is nearer to 1 than FG_j, but above 1 for the same models.
 
-    found = estimate_gains(clients, targets, feature_federated(Identity(), FedAvg(eta=0.1, s=5), rounds=200),
+    found = estimate_gains(clients, targets, feature_federated(Identity(), GradientSteps(eta=0.1, s=5), rounds=200),
                            feature_local(Identity()), rng=np.random.default_rng(0))
     found[3].gain, found[3].low, found[3].high, decide(found)[3]
 
 Both models are cross-fitted: every sample is predicted by models that have not seen it. Local models get more folds
 (leave-one-out up to 40 samples), because a small client's own model suffers most from the samples held out. Networks
-are cross-fitted by `parley.advise.gain`; the intervals are made by `gain_interval` for both.
+are cross-fitted by `parley.advise.gain`; the intervals are made by `interval` for both.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.core.threads import single_threaded
-from parley.theory.gain_interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
+from parley.theory.gain.interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
 from parley.theory.kernel.points import as_points, check_finite
 from parley.theory.theta import Array
 

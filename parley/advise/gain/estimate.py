@@ -18,12 +18,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from parley.advise.gain_closed import Found, Options, kernel_found, linear_found
-from parley.advise.gain_federated import federated_losses
-from parley.advise.gain_folds import Deal, Setup, Tell, looked_at, make_measure
-from parley.advise.gain_local import OwnModel, local_losses, stages
-from parley.advise.gain_result import ClientGain, Decision, Gains
-from parley.advise.gain_stop import by_curves
+from parley.advise.gain.closed import Found, Options, kernel_found, linear_found
+from parley.advise.gain.federated import federated_losses
+from parley.advise.gain.folds import Deal, Setup, Tell, looked_at, make_measure
+from parley.advise.gain.local import OwnModel, local_losses, stages
+from parley.advise.gain.result import ClientGain, Decision, Gains
+from parley.advise.gain.stop import by_curves
 from parley.algorithms import Algorithm, algorithms
 from parley.algorithms.protocol import Method
 from parley.core.errors import InputError, nearest
@@ -34,7 +34,7 @@ from parley.learn.losses import Loss, cross_entropy, half_squares, mse
 from parley.models.buffers import BufferPolicy
 from parley.study.study import Study
 from parley.study.train import Model, make_task
-from parley.theory.gain_interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
+from parley.theory.gain.interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
 
 __all__ = ["ClientGain", "Gains", "from_study", "gain"]
 

@@ -3,7 +3,7 @@
     estimate = gain_from_losses([HeldOut(local, federated, groups, without)], level=0.9)
     verdicts = decide(estimates, level=0.9)
 
-The losses may come from any models that were trained without the samples they are judged on: `gain_estimate` makes them
+The losses may come from any models that were trained without the samples they are judged on: `estimate` makes them
 with NumPy models, `parley.advise.gain` with networks.
 """
 

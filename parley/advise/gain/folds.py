@@ -18,7 +18,7 @@ from parley.data.sources import Cached, Index, Source
 from parley.engine.settings import Faults, Sampling
 from parley.learn.losses import IGNORE
 from parley.learn.task import Task
-from parley.theory.gain_interval import FEWEST, Groups
+from parley.theory.gain.interval import FEWEST, Groups
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[str, int, int], None]

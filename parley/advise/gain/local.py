@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, rows, score
+from parley.advise.gain.folds import Array, Deal, Measure, Setup, Tell, rows, score
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.protocol import Reply
 from parley.core.key import Key
@@ -27,7 +27,7 @@ from parley.data.sources import InMemory
 from parley.learn.local import Data, Keys
 from parley.learn.task import Task
 from parley.runtimes import Call, Job, open_runtime
-from parley.theory.gain_interval import Groups
+from parley.theory.gain.interval import Groups
 
 AT_ONCE = 512
 """Models trained at once, about."""

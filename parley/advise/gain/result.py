@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
-from parley.advise.gain_stop import StopAdvice
+from parley.advise.gain.stop import StopAdvice
 
 Decision = Literal["join", "stay alone", "undecided", "too few samples"]
 

@@ -3,10 +3,10 @@
 The gain of client j is the error of its best local model over the error of the federated one, both as distances to
 theta_j*: above 1 it should join. Definition 15 squares the distances (`squared`); Figures 4 and 5 do not (`ratio`).
 
-    gains = expected_gains(designs, truths, sigma=0.5, method=FedAvg(eta=0.1, s=5))
+    gains = expected_gains(designs, truths, sigma=0.5, method=GradientSteps(eta=0.1, s=5))
     gains[3].squared, gains[3].ratio
 
-For data without known truths see `parley.theory.gain_estimate`.
+For data without known truths see `parley.theory.gain.estimate`.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from parley.core.errors import InputError
 from parley.theory.kernel.feature_space import FeatureSpace
 from parley.theory.kernel.features import Identity
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.points import as_points
 from parley.theory.theta import Array
 
@@ -63,7 +63,7 @@ def expected_gains(
     designs: Sequence[npt.ArrayLike],
     truths: Sequence[npt.ArrayLike],
     sigma: float,
-    method: Method,
+    method: KernelStep,
     rounds: Sequence[int] | None = None,
 ) -> list[Gain]:
     """Every client's gain in expectation over the noise, for designs X_j [n_j, d] and truths theta_j* [d].
@@ -90,7 +90,7 @@ def drawn_gains(
     designs: Sequence[npt.ArrayLike],
     truths: Sequence[npt.ArrayLike],
     targets: Sequence[npt.ArrayLike],
-    method: Method,
+    method: KernelStep,
     rounds: int | None = None,
 ) -> list[Gain]:
     """Every client's gain in one draw of the noise, at round `rounds` (default: the limit); the paper plots these."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from parley.core.errors import InputError
-from parley.theory.gain_interval import GainEstimate, HeldOut, _freedom, check_level, decide, gain_from_losses
+from parley.theory.gain.interval import GainEstimate, HeldOut, _freedom, check_level, decide, gain_from_losses
 
 
 def held(local: np.ndarray, federated: np.ndarray, groups: np.ndarray) -> HeldOut:

@@ -12,19 +12,18 @@ import torch
 from torch import nn
 
 import parley as pl
-from parley.advise import gain as module
-from parley.advise import gain_federated, gain_local
-from parley.advise.gain import gain
-from parley.advise.gain_closed import exact_method, linear_problem, make_kernel, moved_per_round
-from parley.advise.gain_folds import Deal, Setup, looked_at, make_measure, score
-from parley.advise.gain_stop import by_curves, linear_rule
+from parley.advise.gain import estimate as module
+from parley.advise.gain import federated, gain, local
+from parley.advise.gain.closed import exact_method, linear_problem, make_kernel, moved_per_round
+from parley.advise.gain.folds import Deal, Setup, looked_at, make_measure, score
+from parley.advise.gain.stop import by_curves, linear_rule
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.models.dense import Linear, Mlp
 from parley.study.train import make_task
 from parley.theory import kernel
-from parley.theory.gain_models import feature_path
+from parley.theory.gain.models import feature_path
 
 FEDAVG = pl.FedAvg(lr=0.1, steps=5, batch=None)
 QUICK = {"folds": 3, "local_rounds": 5, "local_rates": [0.1]}
@@ -53,7 +52,7 @@ def classes(sizes: dict[str, int], seed: int = 0):
 def test_no_model_is_judged_on_what_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     own = federation({"a": 20, "b": 7, "c": 4, "tiny": 2})
     runs: list[tuple[set[float], list[float]]] = []
-    train, train_local = gain_federated.train, gain_local._train
+    train, train_local = federated.train, local._train
 
     def spy(algorithm, trained, *, listeners, **options):
         seen = {float(v) for id in trained.ids for v in trained.client(id).x[:, 0]}
@@ -67,8 +66,8 @@ def test_no_model_is_judged_on_what_it_was_trained_on(monkeypatch: pytest.Monkey
             assert part.judged.any()
         return train_local(setup, parts, *rest)
 
-    monkeypatch.setattr(gain_federated, "train", spy)
-    monkeypatch.setattr(gain_local, "_train", spy_local)
+    monkeypatch.setattr(federated, "train", spy)
+    monkeypatch.setattr(local, "_train", spy_local)
     gain(pl.FedAvg(lr=0.05, epochs=1), own, model=Mlp((3,)), rounds=2, **(QUICK | {"folds": 4}))
     assert len(runs) == 8
     for seen, judged in runs:
@@ -139,9 +138,9 @@ def test_a_model_that_diverges_is_not_chosen() -> None:
 
 def test_a_sample_of_clients_is_judged_and_all_train(monkeypatch: pytest.MonkeyPatch) -> None:
     own, trained = classes({str(i): 8 for i in range(6)}), []
-    train = gain_federated.train
+    train = federated.train
     monkeypatch.setattr(
-        gain_federated, "train", lambda method, fed, **rest: trained.append(len(fed)) or train(method, fed, **rest)
+        federated, "train", lambda method, fed, **rest: trained.append(len(fed)) or train(method, fed, **rest)
     )
     found = gain(pl.FedAvg(), own, model=Mlp((2,)), rounds=1, clients=2, **QUICK)
     assert len(found.clients) == 2
@@ -201,7 +200,7 @@ def test_closed_form_and_training_say_the_same(monkeypatch: pytest.MonkeyPatch) 
     own = federation({"a": 60, "b": 60, "against": 60}, ("against",))
     closed = gain(FEDAVG, own, model=Linear(), rounds=10)
     assert closed.how.startswith("Closed form")
-    monkeypatch.setattr("parley.advise.gain_closed.exact_method", lambda *_: None)
+    monkeypatch.setattr("parley.advise.gain.closed.exact_method", lambda *_: None)
     trained = gain(FEDAVG, own, model=Linear(), rounds=10, folds=4)
     assert trained.how.startswith("Trained")
     for one, other in zip(closed.clients, trained.clients, strict=True):
@@ -302,7 +301,7 @@ def test_rounds_looked_at() -> None:
         assert found[0] == 0
         assert found[-1] == rounds
         assert len(found) <= 72
-        stages = gain_local.stages(rounds)
+        stages = local.stages(rounds)
         assert stages[0] == 0
         assert stages[-1] == rounds
         assert all(after - before <= max(1, before // 3) for before, after in pairwise(stages))
