@@ -12,6 +12,7 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
 from parley.advise.gain.folds import Array, Setup, Tell, looked_at
+from parley.advise.gain.measures import SQUARED
 from parley.advise.gain.stop import StopAdvice, by_rule, linear_rule
 from parley.advise.linear import LinearProblem, least_squares
 from parley.advise.objective import flat
@@ -69,6 +70,8 @@ class Found:
     stop: StopAdvice | None
     how: str
     notes: Sequence[str] = ()
+    measure: str = SQUARED
+    """What an error is; closed forms give squared errors, whatever multiple of them the study's loss is."""
 
 
 def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> Found | None:
@@ -166,7 +169,7 @@ def linear_gains(
 
 
 def linear_stop(setup: Setup, problem: LinearProblem, options: Options) -> StopAdvice | None:
-    """Rule (23); None where the algorithm's steps are not gradient steps of a known size."""
+    """The stopping rule; None where the algorithm's steps are not gradient steps of a known size."""
     moved = moved_per_round(setup, problem.scale, [len(Z) for Z in problem.designs])
     if moved is None:
         return None

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from parley.advise.gain.folds import Array, Deal, Measure, Setup, Tell, rows, score
+from parley.advise.gain.folds import Array, Deal, Setup, Tell, rows
+from parley.advise.gain.measures import Measure, score
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.protocol import Reply
 from parley.core.key import Key

@@ -39,9 +39,9 @@ def by_rule(
         return StopAdvice(None, f"no round can be recommended: {str(error).rstrip('.')} (--sigma).")
     stop = stopping_round(eigenvalues, N, GradientSteps(moved), noise, norm)
     reason = (
-        f"rule (23) of paper 000 with sigma = {noise:.3g} ({'given' if told else 'estimated; or give --sigma'}). "
-        f"The rule assumes that the start is ||f_0 - f*||_H = {norm:g} from the truth, which nobody knows for real "
-        f"data; --norm changes it: twice the norm counts like half the noise."
+        f"where further rounds would fit more noise than signal; the noise has a standard deviation of {noise:.3g} "
+        f"({'given' if told else 'estimated; or give --sigma'}). That takes the start to be {norm:g} away from the "
+        f"truth (--norm), which nobody knows for real data: twice the distance counts like half the noise."
     )
     if rounds < stop.T:
         reason += f" The study's {rounds} rounds stop earlier than that."

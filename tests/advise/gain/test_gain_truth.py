@@ -10,7 +10,8 @@ from torch import nn
 import parley as pl
 from parley.advise.gain import estimate as module
 from parley.advise.gain import local as own_models
-from parley.advise.gain.folds import Setup, make_measure
+from parley.advise.gain.folds import Setup
+from parley.advise.gain.measures import make_measure
 from parley.data import ClientData
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.study.train import make_task
