@@ -16,9 +16,10 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize_scalar
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes, check_whole
 from parley.theory.condition import curvature_bound, log_distortion_spread
 from parley.theory.distance import drift_bound
-from parley.theory.region import check_curvature, check_step, check_whole
+from parley.theory.region import check_curvature, check_step
 from parley.theory.servers import ServerSetting, check_server, rate, transient, tune
 from parley.theory.theta import Array
 
@@ -114,8 +115,9 @@ def bound_terms(
     log_spread: npt.ArrayLike, kappa0: float, rounds: int, start_distance: float, C: float, server: str
 ) -> tuple[Array, Array]:
     """(convergence, drift) terms of the corrected bound at log(kappa_0 / kappa), elementwise."""
-    rho = rate(np.maximum(np.log(kappa0) - np.asarray(log_spread), 0.0), server)
     drift = drift_bound(log_spread, kappa0, C)
+    check_sizes(start_distance=start_distance)
+    rho = rate(np.maximum(np.log(kappa0) - np.asarray(log_spread), 0.0), server)
     return transient(rho, rounds, server) * rho**rounds * (start_distance + drift), drift
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
+from parley.core.errors import InputError
 from parley.theory.advice import LEAST_STEP, check_request
 from parley.theory.quadratics import Quadratics
 from parley.theory.rounds import Rounds, SurrogateDescent
@@ -101,6 +102,8 @@ def best_exact_setting(
     """
     search = _Search(clients, start, rounds, server, max_gamma, form, unit)
     check_request(rounds, 0.0, max_steps, max_gamma)
+    if not 0 <= unit < 1:
+        raise InputError(f"the relative precision of training must satisfy 0 <= unit < 1, not {unit:g}.")
     enough = int(np.ceil(45 / -np.log1p(-0.5 * clients.mu / clients.L))) + 1
     found: list[ExactChoice] = []
     for K in _counts(enough if max_steps is None else min(max_steps, enough)):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.theory.quadratics import Quadratics, without_common_part
-from parley.theory.region import check_step
+from parley.theory.region import check_counts, check_step
 from parley.theory.servers import error_factors
 from parley.theory.theta import Array, log_mean_all
 
@@ -64,6 +64,7 @@ class Rounds:
     def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> SurrogateDescent:
         """The surrogate of Theta_{1:K} as seen from x_0; arrays of settings broadcast to [...]."""
         check_step(gamma, alpha, self.clients.L)
+        check_counts(K)
         step, count, strength = (np.asarray(value, dtype=np.float64)[..., None] for value in (gamma, K, alpha))
         logs = log_mean_all(step * (self.clients.eigenvalues.ravel() + strength), count)
         weighted = self._vectors * (np.exp(logs) * self._curvatures)[..., None, :]

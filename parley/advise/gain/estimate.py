@@ -271,8 +271,8 @@ def _rare(setup: Setup, judged: Sequence[int], measure: str) -> list[str]:
         return []
     return [
         f"{few} of {len(judged)} clients have classes with fewer than {RARE} samples. Cross-entropy punishes a model "
-        "that has not seen a class without limit, so on data with exactly today's class shares own models are better than "
-        "they look here, and gains smaller; --measure brier or error-rate is not led by such classes."
+        "that has not seen a class without limit, so on data with exactly today's class shares own models are better "
+        "than they look here, and gains smaller; --measure brier or error-rate is not led by such classes."
     ]
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.core.threads import single_threaded
+from parley.theory.arguments import check_whole
 from parley.theory.gain.interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
 from parley.theory.kernel.points import as_points, check_finite
 from parley.theory.theta import Array
@@ -134,8 +135,9 @@ def _check(
         if y.shape != x.shape[:1]:
             raise InputError(f"client {number} has {len(x)} samples but targets of shape {y.shape}.")
         check_finite(y, f"client {number}'s targets")
-    if min(folds, local_folds) < 2 or repeats < 1:
-        raise InputError("estimating gains needs folds >= 2 and repeats >= 1.")
+    check_whole("the number of folds", folds, 2)
+    check_whole("the number of folds of own models", local_folds, 2)
+    check_whole("the number of repeats", repeats)
     check_level(level)
 
 

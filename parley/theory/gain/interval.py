@@ -112,6 +112,9 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
     (Storey, Taylor and Siegmund, 2004); for the sign see Benjamini and Yekutieli (2005). Whoever is decided here has
     an interval that excludes 1, but not the other way round; for one client the two are the same.
     """
+    check_level(level)
+    if not estimates:
+        return []
     chances = np.array([one.p for one in estimates])
     idle = min(len(chances), 2 * (1 + int((chances > 0.5).sum())))
     ordered = np.sort(chances)

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes
 from parley.theory.kernel.blocks import psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered, kept
 from parley.theory.kernel.features import FeatureMap
 from parley.theory.kernel.methods import KernelStep
-from parley.theory.kernel.points import as_numbers, as_points, check_finite, check_sizes
+from parley.theory.kernel.points import as_numbers, as_points, check_finite
 from parley.theory.kernel.spectrum import Spectrum
 from parley.theory.theta import Array
 
