@@ -45,7 +45,9 @@ from parley.learn.task import Predictor, Task
 from parley.models.feature_model import points_of
 from parley.theory.kernel.gram import Gram, cross_product
 from parley.theory.kernel.kernels import RBF, Kernel
-from parley.theory.kernel.methods import FedAvg, FedProx, Method
+from parley.theory.kernel.methods import GradientSteps as FedAvg
+from parley.theory.kernel.methods import KernelStep as Method
+from parley.theory.kernel.methods import ProximalStep as FedProx
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 

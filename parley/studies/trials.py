@@ -197,7 +197,8 @@ def _perform(job: _Job) -> Trial:
         store = stack.enter_context(RunStore(job.store)) if job.store is not None else None
         fingerprint = job.fingerprint()
         if store is not None:
-            done = next((i for i in store.runs() if (i.fingerprint, i.status) == (fingerprint, "finished")), None)
+            runs = (info for info in store.runs() if info.config.get("revision") == fingerprint)
+            done = next((info for info in runs if info.status == "finished"), None)
             if done is not None:
                 return _trial(job, store.records(done.id), done.id)
         try:
@@ -205,12 +206,18 @@ def _perform(job: _Job) -> Trial:
                 arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
                 cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
                 workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
-                listeners=[kind() for kind in arm.listeners], store=store, name=arm.name, config=job.config(),
-                fingerprint=fingerprint, resume=store.unfinished(fingerprint) if store is not None else None,
+                listeners=[kind() for kind in arm.listeners], store=store, name=arm.name, revision=fingerprint,
+                resume=_begun(store, fingerprint),
             )  # fmt: skip
         except QuorumError:  # most clients sent NaN: the setting diverges
             return _trial(job, [], "")
         return _trial(job, run.records, run.id or "")
+
+
+def _begun(store: RunStore | None, revision: str) -> str | None:
+    """The run of this job that did not reach its end."""
+    runs = store.runs() if store is not None else []
+    return next((i.id for i in runs if i.config.get("revision") == revision and i.status != "running"), None)
 
 
 def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:

@@ -68,6 +68,7 @@ def train(
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
+    revision: str = "",
     logging: Logging = ...,
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,

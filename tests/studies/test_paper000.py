@@ -6,7 +6,7 @@ import pytest
 from parley.studies import run_study
 from parley.studies.paper000 import model_shift, polynomials, stationary, stopping, stopping_models
 from parley.theory.gain import drawn_gains
-from parley.theory.kernel import FedAvg, KernelFederation, Precomputed, exact_basis
+from parley.theory.kernel import GradientSteps, KernelFederation, Precomputed, exact_basis
 
 
 @pytest.mark.parametrize("figure", ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6"])
@@ -41,7 +41,7 @@ def test_the_two_models_of_the_stopping_study_agree_where_they_should() -> None:
     features = stopping_models.cosines((np.arange(N) + 0.5) / N, 2.0)
     truth = np.zeros((1, stopping_models.TERMS))
     truth[0, :3] = [0.6, 0.0, -0.8]
-    method = FedAvg(0.1)
+    method = GradientSteps(0.1)
     federation = KernelFederation.of(Precomputed(features @ features.T), [np.arange(N)], method)
     eigenvalues = np.linalg.eigvalsh(federation.gram.dense).clip(0)
     even = stopping_models.Intervals(federation, features, eigenvalues, exact_basis(federation))
@@ -100,5 +100,5 @@ def test_linearity_in_gamma_is_the_gain_of_the_moved_truths(monkeypatch: pytest.
     place = 40
     truths = [theta if i == 1 else theta + model_shift.GAMMAS[place] * u / np.linalg.norm(u) for i in range(12)]
     targets = [X @ m + e for X, m, e in zip(designs, truths, xi, strict=True)]
-    expected = drawn_gains(designs, truths, targets, FedAvg(0.1, 5))[1].ratio
+    expected = drawn_gains(designs, truths, targets, GradientSteps(0.1, 5))[1].ratio
     assert curves["rich"]["FedAvg, s = 5"][place] == pytest.approx(expected, rel=1e-9)

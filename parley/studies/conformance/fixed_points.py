@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from parley.advise.objective import flat
 from parley.algorithms.base.server import Adaptive
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.datashare import DataShare
@@ -21,7 +22,7 @@ from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import QuadraticProblem, flat_weights, quadratic_problem
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory.surrogate import All, Quadratics
@@ -165,7 +166,7 @@ class _Models(Listener):
 
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
         self.models |= {
-            client: flat_weights({name: value for name, value in seen.items() if name.startswith("model/")})
+            client: flat({name: value for name, value in seen.items() if name.startswith("model/")})
             for client, seen in observed.items()
         }
 

@@ -64,7 +64,7 @@ class Points:
         with torch.no_grad():
             return np.asarray(run.predictor()(torch.from_numpy(np.concatenate(self.x))).numpy()[:, 0])
 
-    def federation(self, kernel: theory.Kernel, method: theory.Method) -> theory.KernelFederation:
+    def federation(self, kernel: theory.Kernel, method: theory.KernelStep) -> theory.KernelFederation:
         return theory.KernelFederation.of(kernel, self.x, method)
 
 
@@ -72,8 +72,8 @@ def regression() -> list[Case]:
     """All four methods."""
     given, rbf = Points.drawn(), theory.RBF(0.5)
     features = theory.FeatureKernel(given.phi)
-    prox = theory.FedProx(5.0)
-    one, many, all_steps = (theory.FedAvg(ETA, s) for s in (1, 3, 400))
+    prox = theory.ProximalStep(5.0)
+    one, many, all_steps = (theory.GradientSteps(ETA, s) for s in (1, 3, 400))
     line = theory.Linear()
     kernel_avg, kernel_prox = KernelFedAvg(ETA, kernel=features, steps=3), KernelFedProx(ETA, kernel=features)
     feature_avg, feature_prox = FeatureFedAvg(ETA, steps=3), FeatureFedProx(ETA)
@@ -87,11 +87,11 @@ def regression() -> list[Case]:
         _rounds("feature-fedprox", given, replace(feature_prox, lr=5.0), features, prox),
         _limit("kernel-fedavg", given, replace(kernel_avg, kernel=line), line, many, 50),
         _limit("kernel-fedprox", given, replace(kernel_prox, lr=5.0, kernel=line), line, prox, 60),
-        _limit("feature-fedavg", given, replace(feature_avg, steps=200), features, theory.FedAvg(ETA, 200), 150),
-        _limit("feature-fedprox", given, replace(feature_prox, lr=500.0), features, theory.FedProx(500.0), 150),
-        _batches("kernel-fedavg", given, replace(kernel_avg, batch=3, steps=2), theory.FedAvg(ETA, 2)),
+        _limit("feature-fedavg", given, replace(feature_avg, steps=200), features, theory.GradientSteps(ETA, 200), 150),
+        _limit("feature-fedprox", given, replace(feature_prox, lr=500.0), features, theory.ProximalStep(500.0), 150),
+        _batches("kernel-fedavg", given, replace(kernel_avg, batch=3, steps=2), theory.GradientSteps(ETA, 2)),
         _batches("kernel-fedprox", given, replace(kernel_prox, batch=3, lr=5.0), prox),
-        _batches("feature-fedavg", given, replace(feature_avg, batch=3, steps=2), theory.FedAvg(ETA, 2)),
+        _batches("feature-fedavg", given, replace(feature_avg, batch=3, steps=2), theory.GradientSteps(ETA, 2)),
         _batches("feature-fedprox", given, replace(feature_prox, batch=3, lr=5.0), prox),
         _same("feature-fedavg", "is FedAvg with full gradients", given, feature_avg, FedAvg(ETA, 3, batch=None)),
         _same("kernel-fedavg", "with k = <phi, phi> is feature-fedavg", given, kernel_avg, feature_avg),
@@ -99,7 +99,7 @@ def regression() -> list[Case]:
     ]
 
 
-def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.Method) -> Case:
+def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.KernelStep) -> Case:
     """f after some rounds against the recursion, applied as often."""
 
     def measure(runtime: str) -> float:
@@ -107,12 +107,12 @@ def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kerne
         wanted = [f for _, f in zip(range(ROUNDS + 1), iterates, strict=False)][-1]
         return _apart(given.learned(given.run(algorithm, ROUNDS, runtime)), wanted)
 
-    s = f", s = {method.s}" if isinstance(method, theory.FedAvg) else ""
+    s = f", s = {method.s}" if isinstance(method, theory.GradientSteps) else ""
     return Case(name, f"Proposition 3: f <- f + eta K P (y - f){s}", measure, stackable=False)
 
 
 def _limit(
-    name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.Method, rounds: int
+    name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.KernelStep, rounds: int
 ) -> Case:
     def measure(runtime: str) -> float:
         wanted = theory.trajectory(given.federation(kernel, method), np.concatenate(given.y)).limit()
@@ -121,7 +121,7 @@ def _limit(
     return Case(name, "settles at the limit in closed form", measure, stackable=False)
 
 
-def _batches(name: str, given: Points, algorithm: Algorithm, method: theory.Method) -> Case:
+def _batches(name: str, given: Points, algorithm: Algorithm, method: theory.KernelStep) -> Case:
     """Batches of three, in order, as an affine map of theta (Section 7.1)."""
 
     def measure(runtime: str) -> float:

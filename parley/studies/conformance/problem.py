@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parley.advise.objective import flat
 from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
@@ -92,11 +93,7 @@ def weights_of(run: Run) -> Array:
     """The reported model as one vector, [d]."""
     weights = run.algorithm.weights(run.task, run.model())
     assert weights is not None
-    return flat_weights(weights)
-
-
-def flat_weights(tree: dict[str, Tensor]) -> Array:
-    return np.asarray(torch.cat([value.reshape(-1) for value in tree.values()]).numpy(), dtype=np.float64)
+    return flat(weights)
 
 
 def quadratic_problem(seed: int = 0, *, coupled: bool = True) -> QuadraticProblem:

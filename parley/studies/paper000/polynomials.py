@@ -9,7 +9,7 @@ from parley.core.threads import single_threaded
 from parley.report.papers.line_panels import LinePanel, line_panels
 from parley.studies.harness import Scale, StudyContext, StudyResult, at_least, at_most, holds, near, study
 from parley.studies.paper000.setting import SIGMA, methods
-from parley.theory.kernel import FeatureSpace, Method, Monomials
+from parley.theory.kernel import FeatureSpace, KernelStep, Monomials
 from parley.theory.theta import Array
 
 CLIENTS = 20
@@ -27,7 +27,7 @@ def grids(n: int) -> list[Array]:
     return [-1 + 2 * (i + np.arange(n) / n) / CLIENTS for i in range(CLIENTS)]
 
 
-def squared_errors(n: int, method: Method, trials: int) -> tuple[Array, float]:
+def squared_errors(n: int, method: KernelStep, trials: int) -> tuple[Array, float]:
     """The integrated squared error of the limit, [trials], and its exact expectation."""
     rng = Key(0).fold("000/fig6").fold(n).numpy()
     phi = Monomials(5)

@@ -19,7 +19,7 @@ from parley.studies.paper000.setting import SIGMA
 from parley.theory.kernel import (
     RBF,
     FeatureSpace,
-    FedAvg,
+    GradientSteps,
     KernelFederation,
     basis_spectrum,
     exact_basis,
@@ -33,7 +33,7 @@ from parley.theory.theta import Array
 
 T = TypeVar("T")
 CLIENTS, COLUMNS, LENGTHSCALE = 50, 5, 0.5
-METHOD = FedAvg(0.5, 5)
+METHOD = GradientSteps(0.5, 5)
 LEADING, TOLERANCE, ROUNDS = 50, 1e-10, 1000
 CLIENT_SAMPLES = 2500
 """Of each client in feature space."""

@@ -19,7 +19,7 @@ from parley.theory.advice import best_setting
 from parley.theory.condition import curvature_bound, log_phi
 from parley.theory.exact_advice import best_exact_setting
 from parley.theory.rounds import Rounds
-from parley.theory.servers import SERVERS, tune
+from parley.theory.servers import SERVERS, spectral_radius, tune
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
@@ -132,13 +132,13 @@ def exact_problem(seed: int) -> tuple[Quadratics, Array, int]:
 
 def exact_regret(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
     """The exact mode's distance over that of the best grid point."""
-    best = best_exact_setting(clients, start, rounds, server).best.distance
+    best = best_exact_setting(clients, start, rounds, server, unit=2.0**-53).best.distance
     rounding = 1e-13 * (float(np.linalg.norm(start)) + clients.C)
     return (best + rounding) / (best_of_grid(clients, start, rounds, server) + rounding)
 
 
 def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
-    """Client settings times servers tuned to the true and to the worst-case spectrum, and off-tune by many factors."""
+    """Client settings times stable servers, tuned to the true and the worst-case spectrum and off by many factors."""
     model, L, mu = Rounds(clients, start), clients.L, clients.mu
     least = np.inf
     for K in (1, 2, 4, 10, 30, 100, 1000, 10_000):
@@ -150,5 +150,8 @@ def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) ->
                 eta = np.outer([tuned.eta, worst.eta], [0.5, 0.7, 0.9, 1.0, 1.1, 1.3]).ravel()
                 momenta = [tuned.momentum, worst.momentum, 0.1, 0.3, 0.5, 0.7, 0.9] if server != "none" else [0.0]
                 steps, betas = np.meshgrid(eta, momenta)
-                least = min(least, float(descent.distance(server, steps, betas, rounds).min()))
+                stable = spectral_radius(server, steps, betas, descent.eigenvalues) < 1
+                least = min(
+                    least, float(descent.distance(server, steps, betas, rounds).min(where=stable, initial=np.inf))
+                )
     return least

@@ -17,11 +17,11 @@ from parley.report.papers.generalization_gap import GapCurve, GapPanel, gap_figu
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.theory.generalization import (
     Descend,
+    LearningProblem,
     MeanEstimation,
     Minimise,
     OnePass,
     Participation,
-    Problem,
     RidgeRegression,
     Rule,
     Trials,
@@ -84,7 +84,7 @@ def _directions(K: int, d: int) -> Array:
     return np.asarray(unit * np.where(np.arange(K) % 2, -1.0, 1.0)[:, None], dtype=np.float64)
 
 
-def _questions(clients: Sequence[int]) -> list[tuple[str, Problem, Rule]]:
+def _questions(clients: Sequence[int]) -> list[tuple[str, LearningProblem, Rule]]:
     """All that is measured: what it belongs to, the problem and the clients' rule."""
     exact = Minimise()
     return [

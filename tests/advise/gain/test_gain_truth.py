@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import parley as pl
-from parley.advise import gain as module
-from parley.advise import gain_local
-from parley.advise.gain_folds import Setup, make_measure
+from parley.advise.gain import estimate as module
+from parley.advise.gain import local as own_models
+from parley.advise.gain.folds import Setup
+from parley.advise.gain.measures import make_measure
 from parley.data import ClientData
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.study.train import make_task
@@ -46,10 +47,10 @@ def simulated(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, flo
         x = rng.standard_normal((n, WIDTH))
         clients[str(j)] = (x.astype(np.float32), (truths[j](x) + NOISE * rng.standard_normal(n)).astype(np.float32))
     federation, method = pl.Federation.from_arrays(clients), pl.FedAvg(lr=0.1, epochs=2, batch=16)
-    chosen: dict[int, gain_local.OwnLosses] = {}
+    chosen: dict[int, own_models.OwnLosses] = {}
 
     def kept(*arguments):
-        chosen.update(gain_local.local_losses(*arguments))
+        chosen.update(own_models.local_losses(*arguments))
         return chosen
 
     monkeypatch.setattr(module, "local_losses", kept)
@@ -61,7 +62,7 @@ def simulated(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, flo
         data = federation.client(str(j))
         answers = torch.from_numpy(truths[j](new[j]).astype(np.float32))
         both = ClientData(torch.cat([data.x, torch.from_numpy(new[j])]), torch.cat([data.y, answers]))
-        parts.append(gain_local._Part(both, np.arange(n + NEW) < n, np.arange(n + NEW) >= n))
+        parts.append(own_models._Part(both, np.arange(n + NEW) < n, np.arange(n + NEW) >= n))
     rates, local, common = module._own_methods(method, None), np.zeros(len(SIZES)), np.zeros(len(SIZES))
     for training in range(TRAININGS):
         own_seed = seed + 1000 * training
@@ -70,7 +71,7 @@ def simulated(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, flo
             evaluation=Evaluation(central=False),
         )  # fmt: skip
         setup = Setup(method, federation, task, 30, Sampling(), Faults(), own_seed)
-        tried = [gain_local._train(setup, parts, make_measure(task, "loss"), rate, LOCAL) for rate in rates]
+        tried = [own_models._train(setup, parts, make_measure(task, "loss"), rate, LOCAL) for rate in rates]
         for j in range(len(SIZES)):
             local[j] += np.concatenate([losses[j][0] for losses in tried])[chosen[j].chosen].mean() / TRAININGS
             common[j] += ((run.predict(new[j])[:, 0].numpy() - truths[j](new[j])) ** 2).mean() / TRAININGS

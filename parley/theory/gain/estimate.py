@@ -4,13 +4,13 @@ The predictive gain of client j is the mean squared error, on new data of client
 the federated model. Unlike `parley.theory.gain` it needs no truth, and it includes the noise that no model can predict:
 it is nearer to 1 than FG_j, but above 1 for the same models.
 
-    found = estimate_gains(clients, targets, feature_federated(Identity(), FedAvg(eta=0.1, s=5), rounds=200),
+    found = estimate_gains(clients, targets, feature_federated(Identity(), GradientSteps(eta=0.1, s=5), rounds=200),
                            feature_local(Identity()), rng=np.random.default_rng(0))
     found[3].gain, found[3].low, found[3].high, decide(found)[3]
 
 Both models are cross-fitted: every sample is predicted by models that have not seen it. Local models get more folds
 (leave-one-out up to 40 samples), because a small client's own model suffers most from the samples held out. Networks
-are cross-fitted by `parley.advise.gain`; the intervals are made by `gain_interval` for both.
+are cross-fitted by `parley.advise.gain`; the intervals are made by `interval` for both.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.core.threads import single_threaded
-from parley.theory.gain_interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
+from parley.theory.arguments import check_whole
+from parley.theory.gain.interval import FEWEST, GainEstimate, Groups, HeldOut, check_level, decide, gain_from_losses
 from parley.theory.kernel.points import as_points, check_finite
 from parley.theory.theta import Array
 
@@ -134,8 +135,9 @@ def _check(
         if y.shape != x.shape[:1]:
             raise InputError(f"client {number} has {len(x)} samples but targets of shape {y.shape}.")
         check_finite(y, f"client {number}'s targets")
-    if min(folds, local_folds) < 2 or repeats < 1:
-        raise InputError("estimating gains needs folds >= 2 and repeats >= 1.")
+    check_whole("the number of folds", folds, 2)
+    check_whole("the number of folds of own models", local_folds, 2)
+    check_whole("the number of repeats", repeats)
     check_level(level)
 
 

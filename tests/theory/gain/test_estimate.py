@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from parley.core.errors import InputError
-from parley.theory.gain_estimate import GainEstimate, estimate_gains
-from parley.theory.gain_models import (
+from parley.theory.gain.estimate import GainEstimate, estimate_gains
+from parley.theory.gain.models import (
     feature_federated,
     feature_local,
     kernel_federated,
     kernel_local,
     ridge_weights,
 )
-from parley.theory.kernel import RBF, FedAvg, FedProx, Identity
+from parley.theory.kernel import RBF, GradientSteps, Identity, ProximalStep
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def simulated(seed: int, sizes: tuple[int, ...], d: int, repeats: int = 1) -> li
     truths = [shared + spread * rng.uniform(0, 1.5) * rng.standard_normal(d) / np.sqrt(d) for _ in sizes]
     X = [rng.standard_normal((n, d)) for n in sizes]
     y = [x @ theta + sigma * rng.standard_normal(len(x)) for x, theta in zip(X, truths, strict=True)]
-    local, federated = feature_local(Identity()), feature_federated(Identity(), FedAvg(0.05, 5), 200)
+    local, federated = feature_local(Identity()), feature_federated(Identity(), GradientSteps(0.05, 5), 200)
     found = estimate_gains(X, y, federated, local, rng=rng, repeats=repeats)
     common = federated(X, y)(np.eye(d))
     seen = []
@@ -80,7 +80,7 @@ def test_kernel_models_find_who_should_join() -> None:
     y = [np.sin(6 * p) * (1 if j < 3 else -1) + 0.3 * rng.standard_normal(len(p)) for j, p in enumerate(x)]
     kernel = RBF(0.2)
     found = estimate_gains(
-        x, y, kernel_federated(kernel, FedProx(2.0), 100), kernel_local(kernel), rng=rng, folds=5, local_folds=10
+        x, y, kernel_federated(kernel, ProximalStep(2.0), 100), kernel_local(kernel), rng=rng, folds=5, local_folds=10
     )
     assert found[3].verdict == "loses"
     assert found[0].gain > found[3].gain
@@ -111,14 +111,16 @@ def test_tiny_clients_are_undecided_not_wrong() -> None:
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((n, 2)) for n in (1, 2, 40)]
     y = [x @ [1.0, 2.0] + 0.1 * rng.standard_normal(len(x)) for x in X]
-    found = estimate_gains(X, y, feature_federated(Identity(), FedAvg(0.1, 2)), feature_local(Identity()), rng=rng)
+    found = estimate_gains(
+        X, y, feature_federated(Identity(), GradientSteps(0.1, 2)), feature_local(Identity()), rng=rng
+    )
     assert [(one.low, one.high, one.verdict) for one in found[:2]] == [(0.0, np.inf, "undecided")] * 2
     assert np.isfinite(found[2].high)
 
 
 def test_bad_input_is_refused() -> None:
     rng = np.random.default_rng(0)
-    fits = feature_federated(Identity(), FedAvg(0.1)), feature_local(Identity())
+    fits = feature_federated(Identity(), GradientSteps(0.1)), feature_local(Identity())
     cases = [
         (([], []), {}, "one target array per client"),
         (([np.ones((3, 2))], [np.ones(2)]), {}, "client 0 has 3 samples"),

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, rows, score
+from parley.advise.gain.folds import Array, Deal, Setup, Tell, rows
+from parley.advise.gain.measures import Measure, score
 from parley.algorithms.base.protocol import Contexts, Reply
 from parley.algorithms.baselines import LocalOnly
 from parley.core.context import Context
@@ -28,7 +29,7 @@ from parley.data.sources import InMemory
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.runtimes import Call, Job, Stamp, open_runtime
-from parley.theory.gain_interval import Groups
+from parley.theory.gain.interval import Groups
 
 AT_ONCE = 512
 """Models trained at once, about."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from parley.advise.gain_folds import Array, Deal, Measure, Setup, Tell, looked_at, rows, score
+from parley.advise.gain.folds import Array, Deal, Setup, Tell, looked_at, rows
+from parley.advise.gain.measures import Measure, score
 from parley.core.errors import InputError, QuorumError
 from parley.data import ClientData
 from parley.engine.listeners import Listener

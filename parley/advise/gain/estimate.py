@@ -1,42 +1,37 @@
-"""Who gains by joining: every client's own best model against the federated one, on samples neither has seen.
-
-    gains = from_study(load_study("study.toml"))
-    gains = gain(FedAvg(lr=0.1, epochs=2), federation, model=mlp(64), rounds=50)
-    gains.clients[3].gain, gains.clients[3].low, gains.clients[3].high, gains.clients[3].decision
-    gains.stop.round, gains.summary()
+"""Gains by whichever route a study allows: in closed form, else every model trained through the engine.
 
 The *predictive gain* of a client is the error of its own model on new data of its own over the federated model's, what
 nobody can predict included: above 1 the federated model serves it better. Linear least squares and kernels are solved
-in closed form; every other model and algorithm is trained through the engine.
+in closed form; every other model and algorithm is trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-from parley.advise.gain_closed import Found, Options, kernel_found, linear_found
-from parley.advise.gain_federated import federated_losses
-from parley.advise.gain_folds import Deal, Setup, Tell, looked_at, make_measure
-from parley.advise.gain_local import OwnModel, local_losses, stages
-from parley.advise.gain_result import ClientGain, Decision, Gains
-from parley.advise.gain_stop import by_curves
+from parley.advise.gain.closed import Found, Options, kernel_found, linear_found
+from parley.advise.gain.federated import federated_losses
+from parley.advise.gain.folds import Deal, Setup, Tell, looked_at
+from parley.advise.gain.local import OwnModel, local_losses, stages
+from parley.advise.gain.measures import check_measure, make_measure, shown
+from parley.advise.gain.result import ClientGain, Decision, Gains
+from parley.advise.gain.stop import by_curves
 from parley.algorithms import Algorithm, algorithms
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.settings import Faults, Sampling
-from parley.learn.losses import Loss, cross_entropy, half_squares, mse
+from parley.learn.losses import IGNORE, Loss
 from parley.models.buffers import BufferPolicy
 from parley.study.study import Study
 from parley.study.train import Model, make_task
-from parley.theory.gain_interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
-
-__all__ = ["ClientGain", "Gains", "from_study", "gain"]
+from parley.theory.gain.interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
 
 FACTORS = (0.3, 1.0, 3.0)
 """Rates tried for own models, in units of the algorithm's."""
@@ -46,13 +41,9 @@ FEWEST_ROUNDS = 50
 """Rounds an own model may train at least, however few the federation takes."""
 CLOSED_REPEATS = 3
 """Times the samples are dealt where models come in closed form; trained ones are dealt once unless asked."""
-MEASURES = ("loss", "error-rate")
 _WORDS: dict[Verdict, Decision] = {"gains": "join", "loses": "stay alone", "undecided": "undecided"}
-_NAMES: dict[Loss, str] = {
-    cross_entropy: "cross-entropy",
-    mse: "mean squared error",
-    half_squares: "half the squared error",
-}
+RARE = 3
+"""Samples of a class below which a client has hardly seen it."""
 
 
 def from_study(
@@ -63,6 +54,7 @@ def from_study(
     clients: int | None = None,
     level: float = 0.9,
     measure: str | None = None,
+    seeds: int = 1,
     local_rounds: int | None = None,
     local_rates: Sequence[float] | None = None,
     kernel: str | None = None,
@@ -76,8 +68,8 @@ def from_study(
         study.algorithm, study.federation(), model=study.model, rounds=study.rounds, cohort=study.sampling,
         seed=study.seed, loss=study.loss, buffers=study.buffers, faults=study.faults, runtime=study.runtime,
         workers=study.workers, folds=folds, repeats=repeats, clients=clients, level=level, measure=measure,
-        local_rounds=local_rounds, local_rates=local_rates, kernel=kernel, lengthscale=lengthscale, sigma=sigma,
-        norm=norm, tell=tell,
+        seeds=seeds, local_rounds=local_rounds, local_rates=local_rates, kernel=kernel, lengthscale=lengthscale,
+        sigma=sigma, norm=norm, tell=tell,
     )  # fmt: skip
 
 
@@ -99,6 +91,7 @@ def gain(
     clients: int | None = None,
     level: float = 0.9,
     measure: str | None = None,
+    seeds: int = 1,
     local_rounds: int | None = None,
     local_rates: Sequence[float] | None = None,
     kernel: str | None = None,
@@ -110,14 +103,15 @@ def gain(
     """Every client's predictive gain with an interval of the given `level`, and the round to stop at.
 
     The first arguments are those of `train`. `folds` and `repeats` say how samples are held out; `clients` judges a
-    random set of so many (all take part in training); `measure` is `loss` (the one trained with) or `error-rate`.
-    Own models train up to `local_rounds` rounds with the best of `local_rates`. `kernel` replaces the model by kernel
-    regression. `sigma` and `norm` are the noise and ||f_0 - f*||_H for the stopping rule of linear and kernel models.
+    random set of so many (all take part in training); `measure` is `loss` (the one trained with), `error-rate` or
+    `brier`. With several `seeds` everything is trained so often, and intervals include the luck of one training. Own
+    models train up to `local_rounds` rounds with the best of `local_rates`. `kernel` replaces the model by kernel
+    regression. `sigma` and `norm` are the noise and ||f_0 - f*||_H of the stopping rule of linear and kernel models.
     """
     task = make_task(federation, model, seed, loss, buffers)
     sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
     setup = Setup(algorithm, federation, task, rounds, sampling, faults or Faults(), seed, runtime, workers)
-    name = _checked(setup, folds, repeats, level, measure, local_rounds, local_rates)
+    name = _checked(setup, folds, repeats, level, measure, seeds, local_rounds, local_rates)
     sizes = _sizes(federation)
     judged = _judged(sizes, clients, folds, seed)
     enough = [i for i in judged if sizes[i] >= FEWEST]
@@ -139,36 +133,44 @@ def gain(
         methods = _own_methods(algorithm, local_rates)
         most = local_rounds or max(rounds, FEWEST_ROUNDS)
         options = replace(options, repeats=repeats or 1)
-        found = _trained(setup, options, name, methods, most, enough, told, found)
-    notes = list(found.notes)
+        setups = [
+            replace(setup, seed=seed + k, task=make_task(federation, model, seed + k, loss, buffers))
+            for k in range(seeds)
+        ]
+        found = _trained(setups, options, name, methods, most, enough, told, found)
+    elif seeds > 1:
+        seeds = 1
+        found = replace(found, notes=[*found.notes, "closed forms know no luck of training; --seeds changes nothing."])
+    notes = [*found.notes, *_rare(setup, enough, found.measure)]
     if federation.held_out is not None:
         notes.append("the clients' own test samples stayed out; --set data.test_fraction=0 uses them too.")
-    shown = "error rate" if name == "error-rate" else _NAMES.get(task.loss, "loss") if kernel is None else _NAMES[mse]
     how = f"{found.how}; {folds} folds{f', {options.repeats} times' if options.repeats > 1 else ''}."
     rows = _rows(federation, judged, sizes, dict(zip(enough, found.estimates, strict=True)), level)
     assert found.stop is not None
-    return Gains(rows, len(federation), shown, level, how, found.stop, tuple(notes))
+    return Gains(rows, len(federation), found.measure, level, how, found.stop, tuple(notes), seeds)
 
 
 def _trained(
-    setup: Setup, options: Options, name: str, methods: Sequence[OwnModel], most: int, judged: Sequence[int],
+    setups: Sequence[Setup], options: Options, name: str, methods: Sequence[OwnModel], most: int, judged: Sequence[int],
     tell: Tell, before: Found | None,
 ) -> Found:  # fmt: skip
-    """Through the engine; `before` may already know when to stop."""
-    measure, folds, repeats = make_measure(setup.task, name), options.folds, options.repeats
+    """Through the engine, with every seed in turn; `before` may already know when to stop."""
+    setup, folds, repeats = setups[0], options.folds, options.repeats
     held: dict[int, list[HeldOut]] = {i: [] for i in judged}
     curves, last = [], 0
-    runs, models = 2 * folds, len(judged) * len(methods)
-    for repeat in range(repeats):
+    runs, models, times = 2 * folds, len(judged) * len(methods), repeats * len(setups)
+    for done, (training, repeat) in enumerate(product(range(len(setups)), range(repeats))):
         deal = Deal(folds, Key(setup.seed).fold("gain", repeat), setup.federation.source)
-        common = federated_losses(setup, deal, judged, measure, tell, runs * repeat, runs * repeats)
-        own = local_losses(setup, deal, judged, measure, methods, most, tell, models * repeat, models * repeats)
+        seeded = setups[training]
+        measure = make_measure(seeded.task, name)
+        common = federated_losses(seeded, deal, judged, measure, tell, runs * done, runs * times)
+        own = local_losses(seeded, deal, judged, measure, methods, most, tell, models * done, models * times)
         curves.append(common.curves)
         last += sum((one.chosen + 1) % len(stages(most)) == 0 for one in own.values())
         for i in judged:
-            held[i].append(HeldOut(own[i].local, common.losses[i], own[i].groups, own[i].without))
+            held[i].append(HeldOut(own[i].local, common.losses[i], own[i].groups, own[i].without, training))
     notes = list(before.notes) if before is not None else []
-    if last > len(judged) * repeats / 2:
+    if last > len(judged) * times / 2:
         notes.append("most own models were still improving at their last round; --local-rounds gives them more.")
     how = (
         f"Trained: own models by SGD, rate (of {', '.join(f'{method.lr:.3g}' for method in methods)}) and round (up to "
@@ -179,6 +181,7 @@ def _trained(
     return Found(
         [gain_from_losses(held[i], options.level, counts=name == "error-rate") for i in judged],
         stop or by_curves(np.concatenate(curves), looked_at(setup.rounds)), how, notes,
+        shown(setup.task, name),
     )  # fmt: skip
 
 
@@ -227,8 +230,8 @@ def _judged(sizes: Sequence[int], clients: int | None, folds: int, seed: int) ->
 
 
 def _checked(
-    setup: Setup, folds: int, repeats: int | None, level: float, measure: str | None, local_rounds: int | None,
-    rates: Sequence[float] | None,
+    setup: Setup, folds: int, repeats: int | None, level: float, measure: str | None, seeds: int,
+    local_rounds: int | None, rates: Sequence[float] | None,
 ) -> str:  # fmt: skip
     """The measure's name, after everything else was looked at."""
     method, task = setup.algorithm, setup.task
@@ -248,15 +251,29 @@ def _checked(
         raise InputError(f"folds must be at least {FEWEST}, not {folds}.")
     if repeats is not None and repeats < 1:
         raise InputError(f"repeats must be at least 1, not {repeats}.")
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, not {seeds}.")
     if rates is not None and not (len(rates) and all(0 < rate < np.inf for rate in rates)):
         raise InputError("rates of own models must be positive and finite.")
     check_level(level)
     name = measure or "loss"
-    if name not in MEASURES:
-        raise InputError(f"unknown measure '{name}': {nearest(name, MEASURES)}")
-    if name == "error-rate" and task.info.kind == "regression":
-        raise InputError("the error rate is for classes, and this is a regression; use the measure loss.")
+    check_measure(task, name)
     return name
+
+
+def _rare(setup: Setup, judged: Sequence[int], measure: str) -> list[str]:
+    """A warning where cross-entropy is judged on classes that clients have hardly seen."""
+    if measure != "cross-entropy":
+        return []
+    labels = [setup.federation.source.load(i).y for i in judged]
+    few = sum(bool((own[own != IGNORE].unique(return_counts=True)[1] < RARE).any()) for own in labels)
+    if not few:
+        return []
+    return [
+        f"{few} of {len(judged)} clients have classes with fewer than {RARE} samples. Cross-entropy punishes a model "
+        "that has not seen a class without limit, so on data with exactly today's class shares own models are better "
+        "than they look here, and gains smaller; --measure brier or error-rate is not led by such classes."
+    ]
 
 
 def _sizes(federation: Federation) -> list[int]:

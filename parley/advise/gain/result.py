@@ -10,8 +10,10 @@ from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
-from parley.advise.gain_stop import StopAdvice
+from parley.advise.gain.stop import StopAdvice
 
+NEW_DATA = "more of what its samples were drawn from, where something it has hardly seen may come up again"
+"""Of which data the gains speak; see docs/gain.md."""
 Decision = Literal["join", "stay alone", "undecided", "too few samples"]
 
 
@@ -44,6 +46,8 @@ class Gains:
     """How the models were made and judged."""
     stop: StopAdvice
     notes: tuple[str, ...] = ()
+    trainings: int = 1
+    """Seeds trained with; from two on the intervals are for one training, its luck included."""
 
     def count(self, decision: Decision) -> int:
         return Counter(one.decision for one in self.clients)[decision]
@@ -58,11 +62,17 @@ class Gains:
         text += "cannot be decided" + (f", {few} ha{'s' if few == 1 else 've'} too few samples. " if few else ". ")
         return text + (
             f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
-            f"samples of the client that neither has seen; it includes the noise no model can predict, so it is nearer "
+            f"new data of that client: {NEW_DATA}. It includes the noise no model can predict, so it is nearer "
             f"to 1 than the gain in estimating the truth. Intervals hold with {self.level:.0%} for each client by "
-            f"itself; who joins is decided for all together, so that at most about {(1 - self.level) / 2:.0%} of the "
-            f"decisions are expected to be wrong."
+            f"itself, {self._luck}; who joins is decided for all together, so that at most about "
+            f"{(1 - self.level) / 2:.0%} of the decisions are expected to be wrong."
         )
+
+    @property
+    def _luck(self) -> str:
+        if self.trainings > 1:
+            return f"and for one training by this recipe, its luck (seen in {self.trainings} seeds) included"
+        return "for the recipe; the luck of one training is not in them"
 
     def csv(self) -> str:
         """The table, one line per client; empty cells where there are too few samples."""
@@ -85,9 +95,9 @@ class Gains:
         if self.stop.rule is not None:
             stop |= {"sigma": self.stop.rule.sigma, "norm": self.stop.rule.norm}
         whole = {
-            "measure": self.measure, "level": self.level, "population": self.population, "how": self.how,
-            "notes": list(self.notes), "decisions": decisions, "stop": stop,
-            "clients": [_plain(one) for one in self.clients],
+            "measure": self.measure, "new_data": NEW_DATA, "level": self.level, "population": self.population,
+            "trainings": self.trainings, "how": self.how, "notes": list(self.notes), "decisions": decisions,
+            "stop": stop, "clients": [_plain(one) for one in self.clients],
         }  # fmt: skip
         return json.dumps(whole, indent=2) + "\n"
 

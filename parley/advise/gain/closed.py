@@ -11,30 +11,31 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from parley.advise.gain_folds import Array, Setup, Tell, looked_at
-from parley.advise.gain_stop import StopAdvice, by_rule, linear_rule
-from parley.advise.linear import LeastSquares, least_squares
-from parley.algorithms.base.least_squares import LeastSquares as PaperMethod
+from parley.advise.gain.folds import Array, Setup, Tell, looked_at
+from parley.advise.gain.measures import SQUARED
+from parley.advise.gain.stop import StopAdvice, by_rule, linear_rule
+from parley.advise.linear import LinearProblem, least_squares
+from parley.advise.objective import flat
+from parley.algorithms.base.least_squares import LeastSquares
 from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.base.server import Descent
 from parley.algorithms.local_update import LocalUpdate
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
-from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.engine.settings import Faults
 from parley.learn.optimizers import LocalOptimizer
-from parley.theory.gain_estimate import GainEstimate, estimate_gains
-from parley.theory.gain_models import best_round, feature_local, feature_path, kernel_local, kernel_path
+from parley.theory.gain.estimate import GainEstimate, estimate_gains
+from parley.theory.gain.models import best_round, feature_local, feature_path, kernel_local, kernel_path
 from parley.theory.kernel import (
     RBF,
-    FedAvg,
+    GradientSteps,
     Identity,
     Kernel,
     KernelFederation,
+    KernelStep,
     Laplace,
     Linear,
-    Method,
     Polynomial,
     TwoLayerNTK,
 )
@@ -69,6 +70,8 @@ class Found:
     stop: StopAdvice | None
     how: str
     notes: Sequence[str] = ()
+    measure: str = SQUARED
+    """What an error is; closed forms give squared errors, whatever multiple of them the study's loss is."""
 
 
 def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> Found | None:
@@ -105,7 +108,7 @@ def kernel_found(
     return Found(estimates, problem.stop(setup.rounds, options), how)
 
 
-def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LeastSquares | None:
+def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LinearProblem | None:
     """The study as least squares with one output; None if it is none."""
     sizes = np.array([len(own) for own in data], dtype=np.float64)
     problem = least_squares(setup.task, data, sizes / sizes.sum(), 0.0)
@@ -115,7 +118,7 @@ def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LeastSquares | N
 def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float | None:
     """eta * s: how far one round goes along the gradient of half the squares, on average; None if not SGD."""
     method = setup.algorithm
-    if isinstance(method, PaperMethod):
+    if isinstance(method, LeastSquares):
         return method.method.eta * method.method.s
     if not _plain(method):
         return None
@@ -124,14 +127,14 @@ def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float |
     return scale * steps * method.server.lr * (method.lr if method.form == "delta" else 1.0) or None
 
 
-def exact_method(setup: Setup, scale: float) -> Method | None:
+def exact_method(setup: Setup, scale: float) -> KernelStep | None:
     """The study's algorithm as paper 000's FedAvg or FedProx; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
     everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme == "without-replacement"
     quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
     if not (everyone and sampling.weights == "size" and quiet):
         return None
-    if isinstance(method, PaperMethod):
+    if isinstance(method, LeastSquares):
         return method.method if method.batch is None else None
     if not _plain(method):
         return None
@@ -139,7 +142,7 @@ def exact_method(setup: Setup, scale: float) -> Method | None:
     whole = method.batch is None and method.theta == "all" and not method.alpha
     if not (averages and whole and method.lr > 0):
         return None
-    return FedAvg(eta=scale * method.lr, s=method.work().count(1))
+    return GradientSteps(eta=scale * method.lr, s=method.work().count(1))
 
 
 def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
@@ -152,7 +155,7 @@ def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
 
 
 def linear_gains(
-    setup: Setup, problem: LeastSquares, method: Method, judged: Sequence[int], options: Options, tell: Tell
+    setup: Setup, problem: LinearProblem, method: KernelStep, judged: Sequence[int], options: Options, tell: Tell
 ) -> list[GainEstimate]:
     """Ridge regression of each client against the study's FedAvg at its best round."""
     start = problem.coordinates(flat(setup.task.initial()))
@@ -165,8 +168,8 @@ def linear_gains(
     )  # fmt: skip
 
 
-def linear_stop(setup: Setup, problem: LeastSquares, options: Options) -> StopAdvice | None:
-    """Rule (23); None where the algorithm's steps are not gradient steps of a known size."""
+def linear_stop(setup: Setup, problem: LinearProblem, options: Options) -> StopAdvice | None:
+    """The stopping rule; None where the algorithm's steps are not gradient steps of a known size."""
     moved = moved_per_round(setup, problem.scale, [len(Z) for Z in problem.designs])
     if moved is None:
         return None
@@ -180,7 +183,7 @@ class KernelProblem:
     """Kernel regression on a study's data."""
 
     kernel: Kernel
-    method: Method
+    method: KernelStep
     points: list[Array]
     values: list[Array]
 
@@ -188,7 +191,7 @@ class KernelProblem:
     def own(cls, setup: Setup, data: Sequence[ClientData]) -> KernelProblem | None:
         """The study's own kernel and algorithm; None unless they are paper 000's, starting from zero."""
         kernel, method = getattr(setup.algorithm, "kernel", None), exact_method(setup, 1.0)
-        if not isinstance(setup.algorithm, PaperMethod) or kernel is None or method is None:
+        if not isinstance(setup.algorithm, LeastSquares) or kernel is None or method is None:
             return None
         if setup.task.info.outputs != 1 or sum(len(own) for own in data) > LARGEST:
             return None
@@ -210,7 +213,7 @@ class KernelProblem:
         largest = max(float(np.diagonal(kernel(x, x)).max()) for x in points)
         own = getattr(setup.algorithm, "lr", 0.0) or np.inf
         steps = getattr(setup.algorithm, "steps", None) or getattr(setup.algorithm, "epochs", None) or 1
-        return cls(kernel, FedAvg(min(float(own), 0.99 / max(largest, 1e-12)), int(steps)), points, values)
+        return cls(kernel, GradientSteps(min(float(own), 0.99 / max(largest, 1e-12)), int(steps)), points, values)
 
     def gains(self, setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> list[GainEstimate]:
         """Kernel ridge regression of each client against federated kernel regression at its best round."""
@@ -231,9 +234,10 @@ class KernelProblem:
         )
 
 
-def _title(method: Method) -> str:
-    steps = f" and {method.s} local steps" if isinstance(method, FedAvg) else ""
-    return f"{type(method).__name__} with step {method.eta:.3g}{steps}"
+def _title(method: KernelStep) -> str:
+    if isinstance(method, GradientSteps):
+        return f"FedAvg with step {method.eta:.3g} and {method.s} local steps"
+    return f"FedProx with step {method.eta:.3g}"
 
 
 def _arrays(data: Sequence[ClientData]) -> tuple[list[Array], list[Array]]:
@@ -255,8 +259,3 @@ def make_kernel(name: str, lengthscale: float | None, points: Array) -> Kernel:
     if name not in plain:
         raise InputError(f"unknown kernel '{name}': {nearest(name, KERNELS)}")
     return plain[name]
-
-
-def flat(parameters: Tree) -> Array:
-    """A module's parameters one after the other."""
-    return np.concatenate([value.double().numpy().ravel() for value in parameters.values()])

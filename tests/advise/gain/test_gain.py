@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 import parley as pl
-from parley.advise import gain as module
-from parley.advise import gain_federated, gain_local
-from parley.advise.gain import gain
-from parley.advise.gain_closed import exact_method, linear_problem, make_kernel, moved_per_round
-from parley.advise.gain_folds import Deal, Setup, looked_at, make_measure, score
-from parley.advise.gain_stop import by_curves, linear_rule
+from parley.advise.gain import estimate as module
+from parley.advise.gain import federated, gain, local
+from parley.advise.gain.closed import exact_method, linear_problem, make_kernel, moved_per_round
+from parley.advise.gain.folds import Deal, Setup, looked_at
+from parley.advise.gain.measures import make_measure, score
+from parley.advise.gain.stop import by_curves, linear_rule
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo
@@ -26,7 +26,7 @@ from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.models.dense import Linear, Mlp
 from parley.study.train import make_task
 from parley.theory import kernel
-from parley.theory.gain_models import feature_path
+from parley.theory.gain.models import feature_path
 
 FEDAVG = pl.FedAvg(lr=0.1, steps=5, batch=None)
 QUICK = {"folds": 3, "local_rounds": 5, "local_rates": [0.1]}
@@ -55,7 +55,7 @@ def classes(sizes: dict[str, int], seed: int = 0):
 def test_no_model_is_judged_on_what_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     own = federation({"a": 20, "b": 7, "c": 4, "tiny": 2})
     runs: list[tuple[set[float], list[float]]] = []
-    train, train_local = gain_federated.train, gain_local._train
+    train, train_local = federated.train, local._train
 
     def spy(algorithm, trained, *, listeners, **options):
         seen = {float(v) for id in trained.ids for v in trained.client(id).x[:, 0]}
@@ -69,8 +69,8 @@ def test_no_model_is_judged_on_what_it_was_trained_on(monkeypatch: pytest.Monkey
             assert part.judged.any()
         return train_local(setup, parts, *rest)
 
-    monkeypatch.setattr(gain_federated, "train", spy)
-    monkeypatch.setattr(gain_local, "_train", spy_local)
+    monkeypatch.setattr(federated, "train", spy)
+    monkeypatch.setattr(local, "_train", spy_local)
     gain(pl.FedAvg(lr=0.05, epochs=1), own, model=Mlp((3,)), rounds=2, **(QUICK | {"folds": 4}))
     assert len(runs) == 8
     for seen, judged in runs:
@@ -95,11 +95,11 @@ def test_who_should_join_is_found(model) -> None:
     assert found.measure == "mean squared error"
 
 
-@pytest.mark.parametrize("measure", ["loss", "error-rate"])
+@pytest.mark.parametrize("measure", ["loss", "error-rate", "brier"])
 def test_classes(measure: str) -> None:
     own = classes({"a": 30, "b": 30, "one": 1})
     found = gain(pl.FedAvg(lr=0.1, epochs=1), own, model=Mlp((4,)), rounds=4, measure=measure, **QUICK)
-    assert found.measure == {"loss": "cross-entropy", "error-rate": "error rate"}[measure]
+    assert found.measure == {"loss": "cross-entropy", "error-rate": "error rate", "brier": "Brier score"}[measure]
     assert [one.decision for one in found.clients][2] == "too few samples"
     if measure == "error-rate":
         assert all(0 <= one.local_error <= 1 for one in found.clients[:2])
@@ -141,9 +141,9 @@ def test_a_model_that_diverges_is_not_chosen() -> None:
 
 def test_a_sample_of_clients_is_judged_and_all_train(monkeypatch: pytest.MonkeyPatch) -> None:
     own, trained = classes({str(i): 8 for i in range(6)}), []
-    train = gain_federated.train
+    train = federated.train
     monkeypatch.setattr(
-        gain_federated, "train", lambda method, fed, **rest: trained.append(len(fed)) or train(method, fed, **rest)
+        federated, "train", lambda method, fed, **rest: trained.append(len(fed)) or train(method, fed, **rest)
     )
     found = gain(pl.FedAvg(), own, model=Mlp((2,)), rounds=1, clients=2, **QUICK)
     assert len(found.clients) == 2
@@ -186,7 +186,7 @@ def test_the_closed_form_is_the_training(loss: str, method) -> None:
 
 def test_only_the_paper_s_fedavg_is_taken_in_closed_form() -> None:
     own = federation({"a": 20, "b": 20})
-    assert exact_method(setup_of(FEDAVG, own, Linear()), 1.0) == kernel.FedAvg(0.1, 5)
+    assert exact_method(setup_of(FEDAVG, own, Linear()), 1.0) == kernel.GradientSteps(0.1, 5)
     others = (
         pl.FedAvg(lr=0.1, steps=5), pl.FedProx(lr=0.1, steps=5, batch=None), pl.FedAvgM(lr=0.1, steps=5, batch=None),
         pl.FedAvg(lr=0.1, steps=5, batch=None, options={"momentum": 0.5}), pl.Scaffold(lr=0.1, steps=5, batch=None),
@@ -203,7 +203,7 @@ def test_closed_form_and_training_say_the_same(monkeypatch: pytest.MonkeyPatch) 
     own = federation({"a": 60, "b": 60, "against": 60}, ("against",))
     closed = gain(FEDAVG, own, model=Linear(), rounds=10)
     assert closed.how.startswith("Closed form")
-    monkeypatch.setattr("parley.advise.gain_closed.exact_method", lambda *_: None)
+    monkeypatch.setattr("parley.advise.gain.closed.exact_method", lambda *_: None)
     trained = gain(FEDAVG, own, model=Linear(), rounds=10, folds=4)
     assert trained.how.startswith("Trained")
     for one, other in zip(closed.clients, trained.clients, strict=True):
@@ -258,16 +258,16 @@ def test_the_kernel_algorithm_of_a_study_is_taken_in_closed_form() -> None:
 
 def test_the_linear_rule_is_equation_23() -> None:
     rng = np.random.default_rng(0)
-    Z, method = rng.standard_normal((60, 4)), kernel.FedAvg(0.1, 5)
+    Z, method = rng.standard_normal((60, 4)), kernel.GradientSteps(0.1, 5)
     y = Z @ rng.standard_normal(4) + 0.4 * rng.standard_normal(60)
     own = kernel.KernelFederation.of(kernel.Linear(), [Z[:20], Z[20:]], method)
     expected = kernel.stopping_round(kernel.exact_spectrum(own).kernel, 60, method, 0.3, norm=2.0)
     found = linear_rule(Z, y, method.eta * method.s, rounds=3, sigma=0.3, norm=2.0)
     assert found.round == expected.T
-    assert "sigma = 0.3 (given)" in found.reason
+    assert "standard deviation of 0.3 (given)" in found.reason
     left = np.linalg.lstsq(Z, y, rcond=None)[1][0]
     assert linear_rule(Z, y, 0.5, 3).rule.sigma == pytest.approx(np.sqrt(left / 56), rel=0.02)
-    assert "||f_0 - f*||_H = 2" in found.reason
+    assert "takes the start to be 2 away" in found.reason
     assert linear_rule(Z, y, 0.5, 3, sigma=0.1).round > linear_rule(Z, y, 0.5, 3, sigma=1.0).round
     wide = rng.standard_normal((5, 20))
     assert linear_rule(wide, rng.standard_normal(5), 0.5, 3).round is None
@@ -304,7 +304,7 @@ def test_rounds_looked_at() -> None:
         assert found[0] == 0
         assert found[-1] == rounds
         assert len(found) <= 72
-        stages = gain_local.stages(rounds)
+        stages = local.stages(rounds)
         assert stages[0] == 0
         assert stages[-1] == rounds
         assert all(after - before <= max(1, before // 3) for before, after in pairwise(stages))
@@ -320,6 +320,62 @@ def test_measures() -> None:
     # Fewer errors win; among equals the smaller loss; a model that diverged never.
     errors = np.array([[[1.0, 0], [0, 0], [0, 0], [np.nan, 0]], [[0.1, 0.1], [0.4, 0], [0.3, 0], [0, 0]]])
     assert int(np.argmin(score(errors))) == 2
+
+
+def test_the_brier_score_is_the_squared_error_of_the_probabilities() -> None:
+    task = make_task(classes({"a": 6}), Mlp((2,)), 0)
+    outputs = torch.log(torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.25, 0.25]]))
+    found = make_measure(task, "brier")(outputs, torch.tensor([0, 2]))
+    torch.testing.assert_close(found[0], torch.tensor([0.09 + 0.04 + 0.01, 0.25 + 0.0625 + 0.5625]).double())
+
+
+def test_closed_forms_name_the_squared_error_they_give() -> None:
+    """Half the squares is the loss trained with, not the number shown."""
+    own = federation({"a": 40, "b": 40}, noise=1.0)
+    halves, squares = (gain(FEDAVG, own, model=Linear(), rounds=5, loss=loss) for loss in ("half-squares", "mse"))
+    assert halves.how.startswith("Closed form")
+    assert halves.measure == squares.measure == "mean squared error"
+    # The noise has variance 1, and no model's squared error is below it.
+    assert all(0.6 < one.local_error < 2 for one in halves.clients)
+
+
+def test_classes_hardly_seen_are_warned_of_under_cross_entropy_only() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((20, 2)).astype(np.float32), np.array([0] * 10 + [1] * 9 + [2])
+    own = pl.Federation.from_arrays({"a": (x, y), "b": (x, np.arange(20) % 3)})
+    warned = [
+        any("1 of 2 clients have classes with fewer than 3 samples" in note for note in found.notes)
+        for found in (
+            gain(pl.FedAvg(), own, model=Mlp((2,)), rounds=1, measure=name, **QUICK) for name in ("loss", "brier")
+        )
+    ]
+    assert warned == [True, False]
+
+
+def test_several_seeds_widen_the_intervals_by_the_luck_of_training() -> None:
+    own = federation({"a": 20, "b": 20}, noise=1.0)
+    once, often = (
+        gain(pl.FedAvg(lr=0.3, epochs=1, batch=4), own, model=Mlp((3,)), rounds=3, seeds=n, **QUICK) for n in (1, 3)
+    )
+    assert (once.trainings, often.trainings) == (1, 3)
+    assert "the luck of one training is not in them" in once.summary()
+    assert "its luck (seen in 3 seeds) included" in often.summary()
+    assert any(b.high / b.low > a.high / a.low for a, b in zip(once.clients, often.clients, strict=True))
+    closed = gain(FEDAVG, own, model=Linear(), rounds=3, seeds=3)
+    assert closed.trainings == 1
+    assert any("--seeds changes nothing" in note for note in closed.notes)
+
+
+def test_the_output_speaks_plainly() -> None:
+    own = federation({"a": 12, "b": 12})
+    for found in (
+        gain(FEDAVG, own, model=Linear(), rounds=3),
+        gain(pl.FedAvg(), own, model=Mlp((2,)), rounds=1, **QUICK),
+    ):
+        text = " ".join([found.summary(), found.stop.reason, found.how, *found.notes])
+        assert "new data of that client: more of what its samples were drawn from" in text
+        for jargon in ("paper 0", "||", "_H", "(23)"):
+            assert jargon not in text
 
 
 def test_tables() -> None:
@@ -342,6 +398,8 @@ def test_tables() -> None:
         ({"folds": 2}, "folds must be at least 3, not 2"),
         ({"folds": 13}, "13 folds, but no client has more than 12 samples"),
         ({"repeats": 0}, "repeats must be at least 1"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"measure": "brier"}, "the Brier score is for classes"),
         ({"level": 1.0}, "between 0 and 1, not 1"),
         ({"clients": 0}, "at least 1, not 0"),
         ({"rounds": 0}, "at least 1"),

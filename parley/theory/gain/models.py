@@ -5,12 +5,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from parley.theory.gain_estimate import FederatedFit, LocalFit, Predictor
+from parley.theory.gain.estimate import FederatedFit, LocalFit, Predictor
 from parley.theory.kernel.feature_space import FeatureSpace
 from parley.theory.kernel.features import FeatureMap
 from parley.theory.kernel.federation import KernelFederation
 from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.trajectory import krylov_trajectory, trajectory
 from parley.theory.theta import Array
 
@@ -44,7 +44,7 @@ def kernel_local(kernel: Kernel) -> LocalFit:
     return fit
 
 
-def feature_federated(phi: FeatureMap, method: Method, rounds: int | None = None) -> FederatedFit:
+def feature_federated(phi: FeatureMap, method: KernelStep, rounds: int | None = None) -> FederatedFit:
     """FedAvg or FedProx on phi(x) after `rounds` rounds from zero; None is its limit."""
 
     def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
@@ -55,7 +55,7 @@ def feature_federated(phi: FeatureMap, method: Method, rounds: int | None = None
     return fit
 
 
-def kernel_federated(kernel: Kernel, method: Method, rounds: int) -> FederatedFit:
+def kernel_federated(kernel: Kernel, method: KernelStep, rounds: int) -> FederatedFit:
     """FedAvg or FedProx with a kernel after `rounds` rounds from zero."""
 
     def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
@@ -67,7 +67,7 @@ def kernel_federated(kernel: Kernel, method: Method, rounds: int) -> FederatedFi
     return fit
 
 
-def feature_path(phi: FeatureMap, method: Method, rounds: Sequence[int], start: Array | None = None) -> PathFit:
+def feature_path(phi: FeatureMap, method: KernelStep, rounds: Sequence[int], start: Array | None = None) -> PathFit:
     """FedAvg or FedProx on phi(x) at each of `rounds`, from theta_0 = `start` (default 0)."""
 
     def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:
@@ -78,7 +78,7 @@ def feature_path(phi: FeatureMap, method: Method, rounds: Sequence[int], start: 
     return fit
 
 
-def kernel_path(kernel: Kernel, method: Method, rounds: Sequence[int]) -> PathFit:
+def kernel_path(kernel: Kernel, method: KernelStep, rounds: Sequence[int]) -> PathFit:
     """FedAvg or FedProx with a kernel at each of `rounds`, from zero."""
 
     def fit(clients: Sequence[Array], targets: Sequence[Array]) -> Predictor:

@@ -5,10 +5,10 @@ import pytest
 
 from parley.core.errors import InputError
 from parley.theory import gain
-from parley.theory.kernel import FedAvg, FedProx
+from parley.theory.kernel import GradientSteps, ProximalStep
 
 RNG = np.random.default_rng(0)
-METHODS = [FedAvg(0.05, 1), FedAvg(0.05, 5), FedProx(0.1)]
+METHODS = [GradientSteps(0.05, 1), GradientSteps(0.05, 5), ProximalStep(0.1)]
 
 
 def federation(heterogeneity: float = 0.0, d: int = 8) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -21,7 +21,7 @@ def federation(heterogeneity: float = 0.0, d: int = 8) -> tuple[list[np.ndarray]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_expected_gains_are_means_over_draws(method: FedAvg | FedProx) -> None:
+def test_expected_gains_are_means_over_draws(method: GradientSteps | ProximalStep) -> None:
     designs, truths = federation(0.5)
     sigma, rounds = 0.5, 40
     exact = gain.expected_gains(designs, truths, sigma, method, [rounds])
@@ -42,7 +42,7 @@ def test_expected_gains_are_means_over_draws(method: FedAvg | FedProx) -> None:
 def test_gain_falls_with_heterogeneity_and_is_larger_for_scarce_clients() -> None:
     levels = [0.0, 0.5, 2.0, 8.0]
     gains = np.array(
-        [[g.squared for g in gain.expected_gains(*federation(level), 0.5, FedAvg(0.05, 5))] for level in levels]
+        [[g.squared for g in gain.expected_gains(*federation(level), 0.5, GradientSteps(0.05, 5))] for level in levels]
     )
     assert (np.diff(gains, axis=0) < 0).all()
     assert (gains[:, 0] > gains[:, 4]).all()
@@ -52,9 +52,11 @@ def test_gain_falls_with_heterogeneity_and_is_larger_for_scarce_clients() -> Non
 
 def test_the_infimum_over_rounds_is_no_worse_than_any_round() -> None:
     designs, truths = federation(1.0)
-    best = gain.expected_gains(designs, truths, 0.5, FedAvg(0.05, 5))
+    best = gain.expected_gains(designs, truths, 0.5, GradientSteps(0.05, 5))
     for t in (1, 10, 10**5):
-        for one, least in zip(gain.expected_gains(designs, truths, 0.5, FedAvg(0.05, 5), [t]), best, strict=True):
+        for one, least in zip(
+            gain.expected_gains(designs, truths, 0.5, GradientSteps(0.05, 5), [t]), best, strict=True
+        ):
             assert least.federated <= one.federated * 1.01
 
 
@@ -64,7 +66,7 @@ def test_theorem_16_is_a_lower_bound_up_to_one_constant() -> None:
         designs, truths = federation(level)
         N, spread = sum(map(len, designs)), max(np.linalg.norm(a - b) for a in truths for b in truths)
         for X, truth, g in zip(
-            designs, truths, gain.expected_gains(designs, truths, 0.5, FedAvg(0.05, 5)), strict=True
+            designs, truths, gain.expected_gains(designs, truths, 0.5, GradientSteps(0.05, 5)), strict=True
         ):
             radius = float(np.linalg.norm(truth))
             assert g.squared >= gain.theorem16(len(X), 8, N, 0.5, radius, float(spread), constant=0.25)
@@ -87,6 +89,6 @@ def test_local_risk_without_noise_is_the_unseen_part() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="one truth per client"):
-        gain.expected_gains([np.eye(2)], [], 0.1, FedAvg(0.1))
+        gain.expected_gains([np.eye(2)], [], 0.1, GradientSteps(0.1))
     with pytest.raises(InputError, match="client 0's truth"):
-        gain.expected_gains([np.eye(2)], [np.ones(3)], 0.1, FedAvg(0.1))
+        gain.expected_gains([np.eye(2)], [np.ones(3)], 0.1, GradientSteps(0.1))

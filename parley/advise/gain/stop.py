@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.advise.gain_folds import Array
+from parley.advise.gain.folds import Array
 from parley.core.errors import InputError
-from parley.theory.kernel import FedAvg, Stop, sigma_from_coordinates, stopping_round
+from parley.theory.kernel import GradientSteps, Stop, sigma_from_coordinates, stopping_round
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ def by_rule(
         noise = sigma if sigma is not None else sigma_from_coordinates(eigenvalues, coordinates, outside, N)
     except InputError as error:
         return StopAdvice(None, f"no round can be recommended: {str(error).rstrip('.')} (--sigma).")
-    stop = stopping_round(eigenvalues, N, FedAvg(moved), noise, norm)
+    stop = stopping_round(eigenvalues, N, GradientSteps(moved), noise, norm)
     reason = (
-        f"rule (23) of paper 000 with sigma = {noise:.3g} ({'given' if told else 'estimated; or give --sigma'}). "
-        f"The rule assumes that the start is ||f_0 - f*||_H = {norm:g} from the truth, which nobody knows for real "
-        f"data; --norm changes it: twice the norm counts like half the noise."
+        f"where further rounds would fit more noise than signal; the noise has a standard deviation of {noise:.3g} "
+        f"({'given' if told else 'estimated; or give --sigma'}). That takes the start to be {norm:g} away from the "
+        f"truth (--norm), which nobody knows for real data: twice the distance counts like half the noise."
     )
     if rounds < stop.T:
         reason += f" The study's {rounds} rounds stop earlier than that."

@@ -1,4 +1,4 @@
-"""Folds for judging a federation: which samples a model is trained on, which it is judged on, and by which measure."""
+"""Folds for judging a federation: which samples a model is trained on, which it is judged on, and at which rounds."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, Federation
 from parley.data.sources import Cached, Index, Source
 from parley.engine.settings import Faults, Sampling
-from parley.learn.losses import IGNORE
 from parley.learn.task import Task
-from parley.theory.gain_interval import FEWEST, Groups
+from parley.theory.gain.interval import FEWEST, Groups
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[str, int, int], None]
 """Told what is being done, how many steps of it are over, and of how many."""
-Measure = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and targets of B samples -> [k, B]: the loss judged by; for the error rate also the loss that breaks ties."""
 
 DENSE, LATER = 40, 30
 """Every round up to the first number is looked at, then so many more in equal ratios."""
-_TIE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -100,23 +95,3 @@ def looked_at(rounds: int) -> list[int]:
     """The rounds at which models are judged, 0 (untrained) and the last among them."""
     late = np.geomspace(DENSE, rounds, LATER).round() if rounds > DENSE else np.zeros(0)
     return sorted({*range(min(rounds, DENSE) + 1), *late.astype(int).tolist()})
-
-
-def make_measure(task: Task, name: str) -> Measure:
-    """`loss` is the task's own, `error-rate` the share of wrong classes."""
-
-    def by_loss(outputs: Tensor, y: Tensor) -> Tensor:
-        return task.loss(outputs, y).double().unsqueeze(0)
-
-    def by_errors(outputs: Tensor, y: Tensor) -> Tensor:
-        counted = y != IGNORE
-        wrong = ((outputs.argmax(1) != y) & counted).reshape(len(y), -1).double().sum(1)
-        return torch.stack([wrong / counted.reshape(len(y), -1).sum(1).clamp(min=1), task.loss(outputs, y).double()])
-
-    return by_loss if name == "loss" else by_errors
-
-
-def score(losses: Array) -> Array:
-    """What the choice among candidates goes by: [k, candidates, samples] -> [candidates]; a diverged model is last."""
-    sums = losses.sum(axis=-1)
-    return np.asarray(np.nan_to_num(sums[0] + _TIE * sums[-1], nan=np.inf, posinf=np.inf), dtype=np.float64)

@@ -3,10 +3,10 @@
 The gain of client j is the error of its best local model over the error of the federated one, both as distances to
 theta_j*: above 1 it should join. Definition 15 squares the distances (`squared`); Figures 4 and 5 do not (`ratio`).
 
-    gains = expected_gains(designs, truths, sigma=0.5, method=FedAvg(eta=0.1, s=5))
+    gains = expected_gains(designs, truths, sigma=0.5, method=GradientSteps(eta=0.1, s=5))
     gains[3].squared, gains[3].ratio
 
-For data without known truths see `parley.theory.gain_estimate`.
+For data without known truths see `parley.theory.gain.estimate`.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_positive, check_sizes, check_whole
+from parley.theory.kernel.decay import as_rounds
 from parley.theory.kernel.feature_space import FeatureSpace
 from parley.theory.kernel.features import Identity
-from parley.theory.kernel.methods import Method
-from parley.theory.kernel.points import as_points
+from parley.theory.kernel.methods import KernelStep
+from parley.theory.kernel.points import as_points, check_finite
 from parley.theory.theta import Array
 
 
@@ -45,16 +47,19 @@ class Gain:
 
 def minimum_norm(design: npt.ArrayLike, targets: npt.ArrayLike) -> Array:
     """The local estimator (X'X)^+ X'y, [d] or [d, k]: minimax optimal in rate, also for n < d."""
-    X = as_points(design)
-    return np.asarray(np.linalg.lstsq(X, np.asarray(targets, dtype=np.float64), rcond=None)[0], dtype=np.float64)
+    X, y = as_points(design), np.asarray(targets, dtype=np.float64)
+    if y.shape[:1] != X.shape[:1] or y.ndim > 2:
+        raise InputError(f"give one target per sample; got {len(X)} samples and targets of shape {y.shape}.")
+    check_finite(y, "the targets")
+    return np.asarray(np.linalg.lstsq(X, y, rcond=None)[0], dtype=np.float64)
 
 
 def local_risk(design: npt.ArrayLike, truth: npt.ArrayLike, sigma: float) -> float:
     """E ||theta_hat - theta*||^2 of `minimum_norm` for independent noise of variance sigma^2."""
-    X = as_points(design)
+    (X,), (theta,) = _checked([design], [truth])
+    check_sizes(sigma=sigma)
     _, singular, right = np.linalg.svd(X, full_matrices=False)
     kept = singular > max(X.shape) * np.finfo(np.float64).eps * singular.max()
-    theta = np.asarray(truth, dtype=np.float64)
     missed = theta - right[kept].T @ (right[kept] @ theta)
     return float(missed @ missed + sigma**2 * (singular[kept] ** -2.0).sum())
 
@@ -63,7 +68,7 @@ def expected_gains(
     designs: Sequence[npt.ArrayLike],
     truths: Sequence[npt.ArrayLike],
     sigma: float,
-    method: Method,
+    method: KernelStep,
     rounds: Sequence[int] | None = None,
 ) -> list[Gain]:
     """Every client's gain in expectation over the noise, for designs X_j [n_j, d] and truths theta_j* [d].
@@ -73,7 +78,9 @@ def expected_gains(
     """
     points, own = _checked(designs, truths)
     space = FeatureSpace.of(Identity(), points, [X @ theta for X, theta in zip(points, own, strict=True)], method)
-    grid = np.unique(np.geomspace(1, 1e7, 141).round()).astype(int) if rounds is None else np.asarray(rounds, dtype=int)
+    if not (rounds is None or len(rounds)):
+        raise InputError("give at least one round, or none to look at all of them.")
+    grid = (np.unique(np.geomspace(1, 1e7, 141).round()) if rounds is None else as_rounds(rounds)).astype(int)
     means = [space.theta(int(t)) for t in grid]
     variances = list(space.variance(grid, sigma))
     if rounds is None:
@@ -90,7 +97,7 @@ def drawn_gains(
     designs: Sequence[npt.ArrayLike],
     truths: Sequence[npt.ArrayLike],
     targets: Sequence[npt.ArrayLike],
-    method: Method,
+    method: KernelStep,
     rounds: int | None = None,
 ) -> list[Gain]:
     """Every client's gain in one draw of the noise, at round `rounds` (default: the limit); the paper plots these."""
@@ -108,12 +115,19 @@ def theorem16(
     n: int, d: int, N: int, sigma: float, radius: float, heterogeneity: float, constant: float = 1.0
 ) -> float:
     """(34), a lower bound on FG_j up to a constant; radius B >= ||theta_j*||, Gamma = max_ij ||theta_i* - theta_j*||"""
+    _check_counts(n=n, d=d, N=N)
+    check_sizes(sigma=sigma, radius=radius, heterogeneity=heterogeneity, constant=constant)
     local = min(sigma**2 * d / n, radius**2) + max(1 - n / d, 0.0) * radius**2
-    return constant * local / (sigma**2 * d / N + heterogeneity**2)
+    federated = sigma**2 * d / N + heterogeneity**2
+    if not federated > 0:
+        raise InputError("without noise and heterogeneity the federated model is exact, and a gain is no number.")
+    return constant * local / federated
 
 
 def theorem16_threshold(n: int, d: int, sigma: float, radius: float) -> float:
     """The Gamma up to which joining pays, in order: B sqrt(1 - n/d) if n < d, else min(sigma sqrt(d/n), B)."""
+    _check_counts(n=n, d=d)
+    check_sizes(sigma=sigma, radius=radius)
     return float(radius * np.sqrt(1 - n / d)) if n < d else float(min(sigma * np.sqrt(d / n), radius))
 
 
@@ -121,8 +135,18 @@ def theorem17(
     n: int, r: int, d: int, N: int, sigma: float, radius: float, kappa: float = 1.0, constant: float = 1.0
 ) -> float:
     """(35): a lower bound on FG_j where client j sees r of d dimensions, all truths agree and N >= C nu d log d."""
+    _check_counts(n=n, r=r, d=d, N=N)
+    check_sizes(radius=radius, constant=constant)
+    check_positive(sigma=sigma, kappa=kappa)
+    if r > d:
+        raise InputError(f"a client sees at most all {d} dimensions, not r = {r}.")
     local = min(sigma**2 * d / n, radius**2) + (1 - r / d) * radius**2
     return constant * local / (kappa * sigma**2 * d / N)
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        check_whole(name, count)
 
 
 def _checked(designs: Sequence[npt.ArrayLike], truths: Sequence[npt.ArrayLike]) -> tuple[list[Array], list[Array]]:

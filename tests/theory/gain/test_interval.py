@@ -1,5 +1,7 @@
 """Intervals and decisions from held-out losses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from parley.core.errors import InputError
-from parley.theory.gain_interval import GainEstimate, HeldOut, _freedom, check_level, decide, gain_from_losses
+from parley.theory.gain.interval import GainEstimate, HeldOut, _freedom, check_level, decide, gain_from_losses
 
 
 def held(local: np.ndarray, federated: np.ndarray, groups: np.ndarray) -> HeldOut:
@@ -129,3 +131,40 @@ def test_clients_that_neither_gain_nor_lose_are_rarely_decided() -> None:
     # Single intervals name five of fifty each time; together, anybody at all is named in one federation of ten.
     assert 0.06 <= np.mean(wrong) <= 0.14
     assert decide([], 0.9) == []
+
+
+def test_several_trainings_cover_the_gain_of_one() -> None:
+    """Every group's model is lucky by itself; the gain of one more training is what the interval is to hold."""
+    rng = np.random.default_rng(0)
+    groups, spread, trainings, covered, without_luck = np.arange(40) % 10, 0.3, 5, 0, 0
+    for _ in range(300):
+        noise = rng.uniform(0.8, 1.2, 40)
+        runs = []
+        for training in range(trainings):
+            lucky = np.exp(spread * rng.standard_normal(10) - spread**2 / 2)
+            local = noise * lucky[groups]
+            runs.append(HeldOut(local, np.ones(40), groups, np.tile(local, (10, 1)), training))
+        truth = float(np.exp(spread * rng.standard_normal() - spread**2 / 2))
+        found = gain_from_losses(runs, 0.9)
+        covered += found.low <= truth <= found.high
+        plain = gain_from_losses([replace(one, training=0) for one in runs], 0.9)
+        without_luck += plain.low <= truth <= plain.high
+    assert 0.84 <= covered / 300 <= 0.97
+    assert without_luck / 300 < 0.5
+
+
+@pytest.mark.parametrize(
+    ("local", "federated", "sentence"),
+    [
+        (np.ones(0), np.ones(0), "at least one"),
+        (np.ones(4), np.ones(3), "own and federated"),
+        (np.array([1.0, np.nan]), np.ones(2), "NaN"),
+        (np.array([1.0, -1.0]), np.ones(2), "negative"),
+    ],
+)
+def test_losses_that_make_no_ratio_are_refused(local: np.ndarray, federated: np.ndarray, sentence: str) -> None:
+    empty = np.zeros(0, dtype=np.intp)
+    with pytest.raises(InputError, match=sentence):
+        gain_from_losses([HeldOut(local, federated, empty, np.zeros((0, len(local))))])
+    with pytest.raises(InputError, match="at least one cross-fitting"):
+        gain_from_losses([])

@@ -3,7 +3,7 @@
     estimate = gain_from_losses([HeldOut(local, federated, groups, without)], level=0.9)
     verdicts = decide(estimates, level=0.9)
 
-The losses may come from any models that were trained without the samples they are judged on: `gain_estimate` makes them
+The losses may come from any models that were trained without the samples they are judged on: `estimate` makes them
 with NumPy models, `parley.advise.gain` with networks.
 """
 
@@ -40,6 +40,8 @@ class HeldOut:
     without: Array
     """[G, n]: the loss of sample i under the own model trained without group g *and* without i's own group; entries
     with i in g are not looked at. This lets the interval see how much the own model depends on its training samples."""
+    training: int = 0
+    """Which of several trainings (seeds) the losses are from."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def gain_from_losses(repeats: Sequence[HeldOut], level: float = 0.9, counts: boo
 
     The interval is Student's with the spread of a jackknife over groups that leaves each group out of training *and*
     testing. `counts` says that losses are 0 or 1: half an error is added on both sides, so that a model without errors
-    has a finite gain, and the spread is at least that of two error counts of the same samples.
+    has a finite gain, and the spread is at least that of two error counts of the same samples. Where the repeats are
+    from several trainings the interval is for the gain of *one* training, its luck included.
     """
+    _check_losses(repeats, level)
     local, federated = (np.mean([getattr(one, side) for one in repeats], axis=0) for side in ("local", "federated"))
     n, half = len(local), 0.5 if counts else 0.0
     sums = float(local.sum()) + half, float(federated.sum()) + half
@@ -89,8 +93,11 @@ def gain_from_losses(repeats: Sequence[HeldOut], level: float = 0.9, counts: boo
         # Errors of one model only, over the product of both models' errors: the variance of a paired log ratio.
         differing = float(np.abs(local - federated).sum()) + 1.0
         variance = max(variance, differing / (sums[0] * sums[1]))
-    spread, centre = float(np.sqrt(variance)), float(np.log(gain))
+    luck, trainings = _luck(repeats, groups, half)
     freedom = _freedom(n, groups, len(repeats))
+    if luck > 0:  # Satterthwaite's degrees of freedom of a sum of variances
+        freedom = (variance + luck) ** 2 / (variance**2 / freedom + luck**2 / (trainings - 1))
+    spread, centre = float(np.sqrt(variance + luck)), float(np.log(gain))
     width = min(float(student.ppf((1 + level) / 2, freedom)) * spread, _WIDEST)
     # Losses that never vary leave no spread; then the sign is certain unless the gain is 1 exactly.
     p = float(2 * student.sf(abs(centre) / spread, freedom)) if spread > 0 else float(centre == 0)
@@ -105,6 +112,9 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
     (Storey, Taylor and Siegmund, 2004); for the sign see Benjamini and Yekutieli (2005). Whoever is decided here has
     an interval that excludes 1, but not the other way round; for one client the two are the same.
     """
+    check_level(level)
+    if not estimates:
+        return []
     chances = np.array([one.p for one in estimates])
     idle = min(len(chances), 2 * (1 + int((chances > 0.5).sum())))
     ordered = np.sort(chances)
@@ -116,6 +126,44 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
 def check_level(level: float) -> None:
     if not 0 < level < 1:
         raise InputError(f"the level of the intervals must lie between 0 and 1, not {level:g}.")
+
+
+def _luck(repeats: Sequence[HeldOut], groups: int, half: float) -> tuple[float, int]:
+    """How much the log gain of one training scatters around the mean of these trainings, and how many there are.
+
+    Every group is judged by models that were trained by themselves, so the luck of a training's mean over the groups is
+    that of one model over the number of groups.
+    """
+    by_training: dict[int, list[HeldOut]] = {}
+    for one in repeats:
+        by_training.setdefault(one.training, []).append(one)
+    if len(by_training) < 2:
+        return 0.0, 1
+    sums = [
+        [np.mean([getattr(one, side).sum() for one in own]) + half for side in ("local", "federated")]
+        for own in by_training.values()
+    ]
+    gains = np.log([local / federated for local, federated in sums])
+    return float(np.var(gains, ddof=1)) * (groups + 1 / len(gains)), len(gains)
+
+
+def _check_losses(repeats: Sequence[HeldOut], level: float) -> None:
+    check_level(level)
+    if not repeats:
+        raise InputError("a gain needs the losses of at least one cross-fitting.")
+    n = len(repeats[0].local)
+    for one in repeats:
+        if one.local.shape != (n,) or one.federated.shape != (n,) or not n:
+            raise InputError(
+                f"a client's losses must be as many in every cross-fitting, own and federated, and at least one; got "
+                f"{one.local.shape} and {one.federated.shape}."
+            )
+        if np.isnan(one.local).any() or np.isnan(one.federated).any():
+            raise InputError("held-out losses must be numbers, and some are NaN; leave those samples out.")
+        if min(float(one.local.min()), float(one.federated.min())) < 0:
+            raise InputError("held-out losses must not be negative: a ratio of them would mean nothing.")
+        if len(one.groups) and (one.groups.shape != (n,) or one.without.shape != (int(one.groups.max()) + 1, n)):
+            raise InputError(f"groups must number the {n} samples' groups, and `without` have a row of {n} for each.")
 
 
 def _freedom(samples: int, groups: int, repeats: int) -> float:
