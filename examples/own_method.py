@@ -1,6 +1,7 @@
 """A federated method of your own, with memory: clients send what changed most and keep the rest for later.
 
     python examples/own_method.py
+    parley run examples/own-method.toml
 
 The method works in every runtime, resumes, and has its bytes counted, without a word about any of these here.
 """
@@ -10,12 +11,9 @@ from dataclasses import dataclass
 import torch
 
 import parley as pl
-from parley.learn.batches import Work
 from parley.learn.local import train
-from parley.learn.optimizers import LocalOptimizer
 
 
-@pl.algorithm("lazy-average")
 @dataclass(frozen=True)
 class LazyAverage(pl.OneExchange):
     """FedAvg whose clients hold back small changes until they have grown (error feedback)."""
@@ -31,10 +29,11 @@ class LazyAverage(pl.OneExchange):
     def broadcast(self, task, state, number):
         return pl.Message.of(model=state["model"])
 
-    def client(self, task, message, memory, data, key):
+    def client(self, task, message, memory, data, context):
         x = message["model"]
-        local = train(task, x, data, key, work=Work(epochs=1, batch=32), optimizer=LocalOptimizer(lr=self.lr))
-        held_back = memory["held_back"]
+        work, optimizer = pl.Work(epochs=1, batch=32), pl.LocalOptimizer(lr=self.lr)
+        local = train(task, x, data, context.key, work=work, optimizer=optimizer)
+        held_back = memory.get("held_back")
         sent, kept = {}, {}
         for name, start in x.items():
             change = local.parameters[name] - start + held_back.get(name, 0.0)
@@ -47,9 +46,6 @@ class LazyAverage(pl.OneExchange):
     def aggregate(self, task, state, replies, number, key):
         change = replies.average("change")
         return pl.State.of(model={name: x + change[name] for name, x in state["model"].items()})
-
-    def predictor(self, task, state, memory=None):
-        return task.predictor(state["model"])
 
 
 def main() -> None:

@@ -16,10 +16,8 @@ from parley.core.failure import Failure
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
 from parley.data import Federation
+from parley.learn.metrics import Scorer
 from parley.learn.task import Task
-
-Scorer = Callable[[Tensor, Tensor], float]
-"""(targets, outputs) of one owner's samples -> a number."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,7 @@ class Score:
     samples: int
     positions: int
     values: Mapping[str, float] = field(default_factory=dict)
+    """Metrics by name; NaN where one is not defined for these samples."""
     outputs: Tensor | None = None
 
 

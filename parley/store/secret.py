@@ -12,13 +12,10 @@ from parley.store.runs import RunStore
 _FILE = "secret"
 
 
-def secret_root(store: RunStore | str | Path | None, resume: str | None, given: bytes | None) -> bytes:
+def secret_root(store: RunStore | None, resume: str | None, given: bytes | None) -> bytes:
     """The root to train with: of a run that goes on its own, else the one given, else fresh from the system."""
     if store is None or resume is None:
         return given or secrets.token_bytes(16)
-    if not isinstance(store, RunStore):
-        with RunStore(store) as opened:
-            return secret_root(opened, resume, given)
     path = store.folder(resume) / _FILE
     if path.exists():
         kept = path.read_bytes()

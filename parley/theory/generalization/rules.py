@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.generalization.losses import Losses
 from parley.theory.theta import Array
 
@@ -94,5 +95,6 @@ class OnePass:
 
 
 def _check(eta: float, steps: int) -> None:
-    if not (np.isfinite(eta) and eta > 0) or steps < 1:
-        raise InputError(f"local steps need a finite eta > 0 and steps >= 1, not eta = {eta:g} and steps = {steps}.")
+    check_whole("the number of local steps", steps)
+    if not (np.isfinite(eta) and eta > 0):
+        raise InputError(f"local steps need a finite eta > 0, not eta = {eta:g}.")

@@ -14,7 +14,7 @@ from parley.core.errors import InputError
 from parley.theory.theta import Array, log_mean_all
 
 
-class Method(Protocol):
+class KernelStep(Protocol):
     """How a client turns the global model into its local one."""
 
     @property
@@ -36,7 +36,7 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class GradientSteps:
     """s local gradient steps of size eta on the client's mean squared error / 2."""
 
     eta: float
@@ -63,7 +63,7 @@ class FedAvg:
 
 
 @dataclass(frozen=True)
-class FedProx:
+class ProximalStep:
     """The exact minimiser of the client's mean squared error / 2 plus ||f - f_start||^2 / (2 eta); any eta > 0."""
 
     eta: float
