@@ -59,6 +59,8 @@ class Worker:
 
 
 class Pool:
+    """Worker processes, one thread each; data and messages in shared memory."""
+
     name = "pool"
     holds_memories = False
 

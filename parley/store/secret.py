@@ -31,5 +31,4 @@ def keep_secret(folder: Path, root: bytes) -> None:
     """Keep it among the run's artefacts."""
     path = folder / _FILE
     if not path.exists():
-        write_atomically(path, root)
-        path.chmod(0o600)
+        write_atomically(path, root, private=True)
