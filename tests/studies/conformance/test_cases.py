@@ -19,8 +19,8 @@ CASES = [*corrected(), *normalised(), *parts(), *shared(), *equivalences(), *reg
 FAMILY = family()
 
 
-UNMET = {("scaffold", SETTLES), ("feddyn", SETTLES), ("fedals-scaffold", SETTLES)}
-"""Statements the methods do not meet yet: by default sampling their weights are scaled over the cohort."""
+UNMET = {("fedals-scaffold", SETTLES)}
+"""Statements a method does not meet yet: by default sampling its weights are scaled over the cohort."""
 
 
 @pytest.mark.parametrize("runtime", ["inline", "stacked"])
