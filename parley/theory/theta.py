@@ -43,9 +43,7 @@ ThetaLike: TypeAlias = Theta | Sequence[float] | npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class All:
-    """Theta_{1:K}: the sum of K local gradients, as in FedAvg, Reptile and FedProx."""
-
+class _Counted:
     K: int
 
     def __post_init__(self) -> None:
@@ -54,6 +52,11 @@ class All:
     @property
     def steps(self) -> int:
         return self.K
+
+
+@dataclass(frozen=True)
+class All(_Counted):
+    """Theta_{1:K}: the sum of K local gradients, as in FedAvg, Reptile and FedProx."""
 
     @property
     def weight(self) -> float:
@@ -64,17 +67,8 @@ class All:
 
 
 @dataclass(frozen=True)
-class Last:
+class Last(_Counted):
     """Theta_K: the K-th local gradient alone, as in FOMAML; on quadratics MAML with K steps is `Last(2 * K + 1)`."""
-
-    K: int
-
-    def __post_init__(self) -> None:
-        check_whole("the number of local steps K", self.K)
-
-    @property
-    def steps(self) -> int:
-        return self.K
 
     @property
     def weight(self) -> float:
