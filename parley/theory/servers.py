@@ -88,7 +88,7 @@ def transient(rho: npt.ArrayLike, rounds: npt.ArrayLike, server: str = "none") -
     rates, counts = np.asarray(rho, dtype=np.float64), np.asarray(rounds, dtype=np.float64)
     if not ((rates >= 0) & (rates <= 1)).all() or not (np.isfinite(counts) & (counts >= 0)).all():
         raise InputError("a transient needs rates 0 <= rho <= 1 and a finite number of rounds of at least 0.")
-    slope = {"none": 0.0, "nesterov": 1 - rates, "heavy-ball": 1 + rates}[server]
+    slope = {"none": 0 * rates, "nesterov": 1 - rates, "heavy-ball": 1 + rates}[server]
     return np.asarray(1 + slope * counts, dtype=np.float64)
 
 

@@ -43,7 +43,9 @@ ThetaLike: TypeAlias = Theta | Sequence[float] | npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class _Counted:
+class All:
+    """Theta_{1:K}: the sum of K local gradients, as in FedAvg, Reptile and FedProx."""
+
     K: int
 
     def __post_init__(self) -> None:
@@ -52,11 +54,6 @@ class _Counted:
     @property
     def steps(self) -> int:
         return self.K
-
-
-@dataclass(frozen=True)
-class All(_Counted):
-    """Theta_{1:K}: the sum of K local gradients, as in FedAvg, Reptile and FedProx."""
 
     @property
     def weight(self) -> float:
@@ -67,8 +64,17 @@ class All(_Counted):
 
 
 @dataclass(frozen=True)
-class Last(_Counted):
+class Last:
     """Theta_K: the K-th local gradient alone, as in FOMAML; on quadratics MAML with K steps is `Last(2 * K + 1)`."""
+
+    K: int
+
+    def __post_init__(self) -> None:
+        check_whole("the number of local steps K", self.K)
+
+    @property
+    def steps(self) -> int:
+        return self.K
 
     @property
     def weight(self) -> float:
