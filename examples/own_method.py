@@ -1,6 +1,7 @@
 """A federated method of your own, with memory: clients send what changed most and keep the rest for later.
 
     python examples/own_method.py
+    parley run examples/own-method.toml
 
 The method works in every runtime, resumes, has its bytes counted and takes models with BatchNorm, without a word about
 any of these here. (What it does to FedAvg's messages, a channel does to those of any method: the last line printed.)
@@ -14,7 +15,6 @@ import torch
 import parley as pl
 
 
-@pl.algorithm("lazy-average")
 @dataclass(frozen=True)
 class LazyAverage(pl.LocalSGD, pl.OneExchange):
     """FedAvg whose clients hold back small changes until they have grown (error feedback)."""

@@ -6,80 +6,35 @@
     run = pl.train(pl.FedAvg(lr=0.1, steps=10), federation, model=pl.models.mlp(100), rounds=100, cohort=20)
     run.plot("accuracy")
 
-Public names are exported here, once; they load on first use, so that `from parley.theory import pareto` needs no torch.
+Public names are listed in `__init__.pyi`, where editors and type checkers find them; they load on first use, so that
+`from parley.theory import pareto` needs no torch.
 """
 
+import ast
 from importlib import import_module
+from pkgutil import get_data
 from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = (
-    "advise", "algorithms", "core", "data", "engine", "learn", "models", "report", "runtimes", "store", "studies",
-    "study", "theory",
-)  # fmt: skip
-_NAMES = {
-    "parley.advise.gain": ("Gains", "gain"),
-    "parley.algorithms.base.protocol": (
-        "Algorithm", "Cohort", "OneExchange", "Party", "Replies", "Reply", "algorithm", "ask",
-    ),
-    "parley.algorithms.local_update": (
-        "FOMAML", "MAML", "FedAdagrad", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "FedSGD", "FedYogi", "LocalUpdate",
-        "MetaMinibatchProx", "Reptile",
-    ),
-    "parley.algorithms.baselines": ("Centralised", "LocalOnly", "Lookahead", "MinibatchSGD"),
-    "parley.algorithms.base.local_sgd": ("Local", "LocalSGD"),
-    "parley.algorithms.base.parts": ("body_and_head", "buffers_of", "parameters_of"),
-    "parley.algorithms.datashare": ("DataShare",),
-    "parley.algorithms.ditto": ("Ditto",),
-    "parley.algorithms.ema": ("EMA",),
-    "parley.algorithms.fedals": ("FedALS", "FedALSScaffold"),
-    "parley.algorithms.fedbabu": ("FedBABU",),
-    "parley.algorithms.feddyn": ("FedDyn",),
-    "parley.algorithms.fednova": ("FedNova",),
-    "parley.algorithms.fedrep": ("FedRep",),
-    "parley.algorithms.moon": ("MOON",),
-    "parley.algorithms.kernel": ("KernelFedAvg", "KernelFedProx"),
-    "parley.algorithms.kernel_features": ("FeatureFedAvg", "FeatureFedProx"),
-    "parley.algorithms.scaffold": ("Scaffold",),
-    "parley.algorithms.base.server": ("Adagrad", "Adam", "Descent", "HeavyBall", "Nesterov", "Yogi"),
-    "parley.core.errors": ("InputError", "ParleyError", "QuorumError", "UnsupportedError", "WireError"),
-    "parley.channels.clip": ("clip",),
-    "parley.core": ("tree",),
-    "parley.learn": ("transforms",),
-    "parley.channels.top_k": ("top_k",),
-    "parley.core.form": ("Form",),
-    "parley.core.key": ("Key",),
-    "parley.core.message": ("Memory", "Message", "State"),
-    "parley.data": (
-        "IID", "ClientData", "Dataset", "Dirichlet", "Federation", "Natural", "Pachinko", "QuantitySkew",
-        "SHomogeneity", "Shards", "Sorted",
-    ),
-    "parley.study.study": ("Study", "load_study"),
-    "parley.engine.listeners": ("Listener", "TensorBoard"),
-    "parley.engine.observers": ("ConsensusDistance", "Drift", "GradientDissimilarity"),
-    "parley.engine.run": ("Run", "plot"),
-    "parley.engine.settings": ("Evaluation", "Faults", "Sampling"),
-    "parley.store.runs": ("RunStore",),
-    "parley.study.train": ("train", "train_study"),
-    "parley.learn.batches": ("Work",),
-    "parley.learn.optimizers": ("LocalOptimizer",),
-    "parley.learn.task": ("Task",),
-    "parley.learn.transforms": ("GradientTransform",),
-}  # fmt: skip
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted([*_HOME, *_ROOMS, "__version__"])
+def _listed() -> dict[str, str]:
+    """Public name -> the module it comes from; "parley" for the rooms themselves."""
+    stub = ast.parse(get_data(__name__, "__init__.pyi") or b"")
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_HOME = _listed()
+
+__all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        home = import_module(_HOME[name])
-        value = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
-    elif name in _ROOMS:
-        value = import_module(f"parley.{name}")
-    else:
+    home = _HOME.get(name)
+    if home is None:
         raise AttributeError(f"module 'parley' has no attribute '{name}'")
+    value = import_module(f"parley.{name}") if home == __name__ else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

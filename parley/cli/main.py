@@ -5,14 +5,20 @@ Everything heavy is imported inside the commands, so that help and mistakes are 
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import click
 import typer
 
 from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, run, runs, studies, trained
-from parley.core.errors import ParleyError
+from parley.core.checks import shown
+from parley.core.errors import InputError, ParleyError, ParleyWarning
+from parley.core.text import printable
 
 app = typer.Typer(
     name="parley",
@@ -59,7 +65,10 @@ app.command("bench")(bench.bench)
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; bad input is one sentence and exit code 2, an interrupt is exit code 130."""
     try:
-        code = app(args=arguments, prog_name="parley", standalone_mode=False)
+        if any("\0" in argument for argument in arguments or ()):
+            raise InputError("an argument contains the character NUL.")
+        with _warnings():
+            code = app(args=arguments, prog_name="parley", standalone_mode=False)
     except ParleyError as error:
         code = _say(str(error), 2)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -76,9 +85,31 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(str(interrupt), 130)
     except (click.Abort, KeyboardInterrupt):
         code = _say("interrupted.", 130)
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        place = "" if error.filename is None else f"{shown(str(error.filename))}: "
+        code = _say(f"{place}{error.strerror or error}.", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"parley: {' '.join(sentence.splitlines())}", file=sys.stderr)
+    print(f"parley: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return code
+
+
+@contextmanager
+def _warnings() -> Iterator[None]:
+    """Our own warnings are one line for the user; those of other packages look as they always do."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, ParleyWarning):
+                _say(f"warning: {message}", 0)
+            else:
+                others(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield

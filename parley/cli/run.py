@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from parley.cli.options import Set, Store
 from parley.cli.screen import megabytes, percent, print_table, seconds
+
+if TYPE_CHECKING:
+    from parley.store.runs import RunInfo, RunStore
+    from parley.store.tables import Absence
+    from parley.study.description import Study
+
+MOST_SEEDS = 1000
+MOST_NAMES = 20
+"""Clients that are named at the end of a run."""
 
 
 class Interrupted(Exception):
@@ -19,8 +29,17 @@ class Interrupted(Exception):
 def run(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
+    seeds: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Train once with each seed: 0-4, or 0,3,7.", metavar="SEEDS"),
+    ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the newest unfinished run of this study, or for more rounds.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the newest unfinished run of this study, or for more rounds; "
+            "with --seeds, train what is missing.",
+        ),
     ] = False,
     store: Store = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
@@ -36,37 +55,106 @@ def run(
     """Train what STUDY says and keep the run in the store."""
     from parley.store.runs import RunStore
     from parley.study.study import load_study
-    from parley.study.train import train_study
+    from parley.study.train import train
 
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     overrides += [f"runtime.name={runtime}"] if runtime is not None else []
-    loaded = load_study(study, overrides)
-    loaded.federation()
+    chosen = [f"seed={seed}" for seed in seeds_of(seeds)] if seeds is not None else []
+    loaded = [load_study(study, [*overrides, seed]) for seed in chosen] or [load_study(study, overrides)]
+    loaded[0].federation()
+    infos: list[RunInfo] = []
     with RunStore(store) as runs:
         try:
-            trained = train_study(loaded, store=runs, resume=resume, progress=not quiet)
+            for one in loaded:
+                done = _finished(runs, one) if resume and chosen else None
+                again = resume and (not chosen or runs.unfinished(one.fingerprint(), one.rounds) is not None)
+                if done is None:
+                    trained = train(one, store=runs, resume=again, progress=not quiet)
+                    done = str(trained.id)
+                if quiet:
+                    print(done)
+                elif not chosen:
+                    show_run(done, trained.status, trained.summary(), trained.failures())
+                else:
+                    infos.append(runs.info(done))
         except KeyboardInterrupt:
-            again = ["parley", "run", str(study), *[part for text in settings or [] for part in ("--set", text)]]
-            again += ["--rounds", str(rounds)] if rounds is not None else []
-            again += ["--store", str(store)] if store is not None else []
-            raise Interrupted(f"interrupted; go on with: {shlex.join([*again, '--resume'])}") from None
-    if quiet:
-        print(trained.id)
-    else:
-        show_run(str(trained.id), trained.status, trained.summary())
+            words = ["parley", "run", str(study), *[part for text in settings or [] for part in ("--set", text)]]
+            words += ["--seeds", seeds] if seeds is not None else []
+            words += ["--rounds", str(rounds)] if rounds is not None else []
+            words += ["--store", str(store)] if store is not None else []
+            raise Interrupted(f"interrupted; go on with: {shlex.join([*words, '--resume'])}") from None
+    if infos:
+        show_group(infos)
 
 
-def show_run(run: str, status: str, summary: dict[str, Any]) -> None:
-    """A finished run in a few lines."""
+def seeds_of(text: str) -> list[int]:
+    """`0-4` or `0,3,7-9` as a list."""
+    from parley.core.errors import InputError
+
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else not last)) or len(part) > 20:
+            raise InputError(f"--seeds takes seeds such as 0-4 or 0,3,7, not '{text[:80]}'.")
+        found += range(int(first), min(int(last or first), int(first) + MOST_SEEDS) + 1)
+    if not found or len(found) > MOST_SEEDS or len(set(found)) != len(found):
+        raise InputError(f"--seeds takes 1 to {MOST_SEEDS} different seeds, not '{text[:80]}'.")
+    return found
+
+
+def _finished(runs: RunStore, study: Study) -> str | None:
+    """The newest run of this study that has all its rounds."""
+    own = [info for info in runs.runs() if info.fingerprint == study.fingerprint() and info.status == "finished"]
+    return own[-1].id if own and own[-1].rounds >= study.rounds else None
+
+
+def show_group(infos: list[RunInfo]) -> None:
+    """Runs that differ in their seeds, and what they have in common."""
+    from statistics import mean, stdev
+
+    summaries = [info.summary for info in infos]
+    names = [name for name in summaries[0] if name.endswith(("accuracy", "loss")) and "best" not in name]
+    rows: list[list[object]] = [
+        [info.config.get("seed"), info.id, info.status, info.rounds, *[_value(name, own.get(name)) for name in names]]
+        for info, own in zip(infos, summaries, strict=True)
+    ]
+    if len(infos) > 1:
+        both = {name: [own[name] for own in summaries if name in own] for name in names}
+        rows.append(["mean", None, None, None, *[_value(name, mean(values)) for name, values in both.items()]])
+        rows.append(["std", None, None, None, *[_value(name, stdev(values)) for name, values in both.items()]])
+    print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
+
+
+def _value(name: str, value: float | None) -> str | None:
+    return percent(value) if name.endswith("accuracy") else None if value is None else f"{value:.4g}"
+
+
+def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[Absence] = ()) -> None:
+    """A run in a few lines, and who was missing in it."""
     rows: list[tuple[str, object]] = [("run", run), ("status", status), ("rounds", summary.get("rounds"))]
     for name, value in summary.items():
-        if name.endswith("accuracy"):
-            rows.append((name, percent(value)))
-        elif name.endswith("loss"):
-            rows.append((name, f"{value:.4g}"))
+        if name.removeprefix("best ").startswith(("central/", "clients/")):
+            rows.append((name, _value(name, value)))
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))
     if summary.get("failures"):
         rows.append(("replies left out", summary["failures"]))
+    if "never contributed" in summary:
+        rows.append(("never contributed", summary["never contributed"]))
     print_table(["", ""], rows)
+    show_missing(run, missing)
+
+
+def show_missing(run: str, missing: Sequence[Absence]) -> None:
+    """Who was left out, of how many rounds and why."""
+    found: dict[str, list[Absence]] = {}
+    for one in missing:
+        found.setdefault(one.client, []).append(one)
+    if not found:
+        return
+    worst = sorted(found.items(), key=lambda item: -len(item[1]))[:MOST_NAMES]
+    rows = [(client, len(own), own[-1].round, own[-1].reason) for client, own in worst]
+    print_table(["left out", "rounds", "last", "why, the last time"], rows, right=["rounds", "last"])
+    if len(found) > len(worst):
+        print(f"and {len(found) - len(worst)} others; all of them: parley runs export {run} missing.csv --failures")

@@ -48,7 +48,8 @@ def show(context: typer.Context, run: Run, store: Store = None) -> None:
 
     with RunStore(store or context.obj, create=False) as runs:
         info = runs.info(run)
-    show_run(info.id, info.status, {"rounds": info.rounds} | info.summary)
+        missing = runs.failures(info.id)
+    show_run(info.id, info.status, {"rounds": info.rounds} | info.summary, missing)
     rows: list[tuple[str, str]] = []
     for name, value in info.config.items():
         below = value.items() if isinstance(value, dict) else [("", value)]
@@ -72,11 +73,17 @@ def export(
     context: typer.Context,
     run: Run,
     file: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.", metavar="FILE")],
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Who was left out instead: client, round, reason.")
+    ] = False,
     store: Store = None,
 ) -> None:
     """Write a run's numbers as a table: round, metric, client, value."""
     from parley.store.runs import RunStore
 
     with RunStore(store or context.obj, create=False) as runs:
-        (runs.export_parquet if file.suffix == ".parquet" else runs.export_csv)(run, file)
+        if failures:
+            runs.export_failures(run, file)
+        else:
+            (runs.export_parquet if file.suffix == ".parquet" else runs.export_csv)(run, file)
     print(file)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.core.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
@@ -33,16 +35,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
+        table.add_row(*[Text("-" if cell is None else printable(cell)) for cell in row])
     console().print(table)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure in the format its name says."""
+    from parley.report.files import save_figure
+
     with writing(path):
         if not path.suffix:
             raise ValueError("the ending of its name must say the format, such as .png")
-        figure.savefig(path, dpi=150)
+        path.parent.resolve(strict=True)  # a folder that does not exist is a typing mistake, not one to make
+        save_figure(figure, path)
 
 
 @contextmanager

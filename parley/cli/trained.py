@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from parley.cli.options import Store
 
 Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN")]
+Client = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--client", help="The model this client has, not the server's.", metavar="ID"),
+]
 Best = Annotated[bool, typer.Option("--best", help="The model of the best round, not of the last.")]
 
 
@@ -21,6 +25,7 @@ def export(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--format", help="safetensors, torchscript or onnx (repeatable); default: all.", metavar="NAME"),
     ] = None,
+    client: Client = None,
     store: Store = None,
 ) -> None:
     """Export a run's model with a card that says where it comes from."""
@@ -29,7 +34,8 @@ def export(
     from parley.study.load import export_run
 
     with RunStore(store, create=False) as runs:
-        for file in export_run(runs, run, folder, best=best, formats=formats or FORMATS):  # type: ignore[arg-type]
+        chosen: Any = formats or FORMATS
+        for file in export_run(runs, run, folder, best=best, client=client, formats=chosen):
             print(file)
 
 
@@ -41,10 +47,7 @@ def predict(
     ],
     out: Annotated[Path, typer.Option("--out", help="The .csv file to write.", metavar="FILE")],
     best: Best = False,
-    client: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Predict with the model this client has, not with the server's.", metavar="ID"),
-    ] = None,
+    client: Client = None,
     target: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="A .csv column to leave out; default: the one the run was trained on.", metavar="COLUMN"),
@@ -58,6 +61,6 @@ def predict(
 
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)
-        known = runs.info(run).config["data"].get("target")
+        known = runs.info(run).config.get("data", {}).get("target")
     count = predict_file(trained, data, out, target=target or known, best=best, client=client)
     print(f"{count:,} predictions in {out}")

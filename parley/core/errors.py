@@ -12,6 +12,14 @@ class InputError(ParleyError):
     """A configuration, argument, file or data set that cannot be used as it is."""
 
 
+class ParleyWarning(UserWarning):
+    """Something a user should know while the work goes on."""
+
+
+class StopRun(Exception):
+    """Raised by a listener to end a run well: what was done counts, and the run's status is `stopped`."""
+
+
 class WireError(ParleyError):
     """Bytes that are not a well-formed message."""
 

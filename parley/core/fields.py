@@ -47,8 +47,9 @@ def settings_of(cls: type) -> list[Setting]:
 
 
 def options_of(function: Any) -> list[Setting]:
-    """The parameters of a function."""
-    hints = get_type_hints(function, include_extras=True)
+    """The parameters of a function, or of a class's constructor."""
+    called = vars(function).get("__init__", function) if isinstance(function, type) else function
+    hints = get_type_hints(called, include_extras=True)
     return [
         Setting(name, hints.get(name, Any), MISSING if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()

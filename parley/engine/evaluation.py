@@ -8,19 +8,23 @@ in fixed chunks whose sums are added in order, so every runtime gives the same n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from parley.core.errors import InputError, ParleyError
+from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import nbytes
 from parley.core.wire import wire_size
+from parley.engine.roll_call import UNEVALUATED
 from parley.engine.settings import Evaluation
+from parley.engine.stopping import Headline
+from parley.learn.metrics import Scorer, check_measured, smaller_is_better
+from parley.runtimes.execute import failed
 from parley.runtimes.protocol import EvaluationCall, Job, Runtime, Score
 from parley.store.records import Metric
 
@@ -41,18 +45,34 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         federation, which = self.job.federation, self.settings.clients
-        regression = self.job.task.info.kind == "regression"
-        self.metric = ("loss" if regression else "accuracy") if self.settings.metric == "auto" else self.settings.metric
-        if regression and self.metric == "accuracy":
-            raise InputError("evaluate.metric is 'accuracy', but the task is regression: use 'loss'.")
         self.personal = self.job.algorithm.personal
         self.central = self.settings.central and federation.test is not None
         if which == "auto":
             which = _SOME if federation.held_out is not None and (self.personal or not self.central) else "none"
         self.clients = self._clients(which)
         self.owners = self.clients or (self._clients(_SOME) if self.central and self.personal else [])
+        self.headline = self._headline()
         self._outputs: tuple[int, Tensor] | None = None
         """Of an incremental method on the central test set: a round and the outputs then."""
+
+    def _headline(self) -> Headline | None:
+        """What the settings say `best`, `target` and `patience` refer to; None if nothing is measured."""
+        settings, scorers = self.settings, self.job.scorers
+        regression = self.job.task.info.kind == "regression"
+        if settings.headline is not None:
+            name = settings.headline.removeprefix("-")
+            where, _, last = name.partition("/")
+            if (where == "central" and not self.central) or (where == "clients" and not self.clients):
+                raise InputError(f"evaluate.headline is '{name}', but nothing is evaluated there ({where}).")
+            if where in ("central", "clients"):
+                _check(last, scorers, regression, "evaluate.headline")
+            return Headline(name, settings.headline != name or bool(smaller_is_better(name, scorers)))
+        last = ("loss" if regression else "accuracy") if settings.metric == "auto" else settings.metric
+        _check(last, scorers, regression, "evaluate.metric")
+        if not self.central and not self.clients:
+            return None
+        where = "clients" if self.clients and (self.personal or not self.central) else "central"
+        return Headline(f"{where}/{last}", bool(smaller_is_better(last, scorers)))
 
     def _clients(self, which: int | str) -> list[str]:
         federation = self.job.federation
@@ -62,6 +82,14 @@ class Evaluator:
             return list(federation.ids)
         chosen = self.key.fold("evaluated clients").numpy().choice(len(federation), int(which), replace=False)
         return [federation.ids[i] for i in sorted(chosen.tolist())]
+
+    def check(self, metrics: Mapping[str, Metric]) -> None:
+        """Refuse a headline, not one of evaluation's, that the first round does not have."""
+        name = "" if self.headline is None else self.headline.name
+        if name and not name.startswith(("central/", "clients/")) and name not in metrics:
+            raise InputError(
+                f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}"
+            )
 
     def due(self, number: int, last: bool) -> bool:
         return (self.central or bool(self.clients)) and (last or number % self.settings.every == 0)
@@ -79,36 +107,16 @@ class Evaluator:
         model = algorithm.model(task, state) if self.clients or self.personal else Message()
         # A node's memory stays where it is, so its model cannot be tried on the server's samples.
         if self.central and self.personal and not runtime.holds_memories:
-            tried = ((i, self._chunks(model, memory(i))) for i in self.owners)
+            tried = ((i, self._chunks(model, memory(i), whole=bool(self.job.scorers))) for i in self.owners)
             metrics |= _mean_over_clients("central", self._score(runtime, tried))
         if self.clients and (scores := self._score(runtime, self._on_their_own(model, memory, version))):
             metrics |= _mean_over_clients("clients", scores)
             size = wire_size(model)
             metrics["evaluate/down/bytes"] = Metric(size * len(self.clients), dict.fromkeys(self.clients, size))
-            sizes: dict[str, float] = {
-                i: wire_size(Message(scalars=dict(_values(score)))) for i, score in scores.items()
-            }
-            metrics["evaluate/up/bytes"] = Metric(sum(sizes.values()), sizes)
+            numbers = len(_values(next(iter(scores.values()))))
+            answer = wire_size(Message.of(metrics=torch.empty(numbers, dtype=torch.float64)))
+            metrics["evaluate/up/bytes"] = Metric(answer * len(scores), dict.fromkeys(scores, answer))
         return metrics
-
-    def headline(self, metrics: dict[str, Metric]) -> float | None:
-        """The number that `best` and `target` refer to."""
-        for where in ("clients", "central") if self.personal else ("central", "clients"):
-            metric = metrics.get(f"{where}/{self.metric}")
-            if metric is not None and not math.isnan(metric.value):
-                return metric.value
-        return None
-
-    def better(self, value: float, than: float | None) -> bool:
-        if than is None:
-            return True
-        return value > than if self.metric == "accuracy" else value < than
-
-    def reached(self, value: float | None) -> bool:
-        target = self.settings.target
-        if value is None or target is None:
-            return False
-        return value >= target if self.metric == "accuracy" else value <= target
 
     def _central(self, runtime: Runtime, number: int, state: State) -> dict[str, Metric]:
         """The server's model on the central test set."""
@@ -128,11 +136,15 @@ class Evaluator:
             )  # fmt: skip
         return {f"central/{name}": Metric(value) for name, value in _values(total).items()}
 
-    def _chunks(self, model: Message, memory: Memory | None, before: Tensor | None = None) -> list[EvaluationCall]:
-        """The central test set in parts that may be evaluated side by side."""
+    def _chunks(
+        self, model: Message, memory: Memory | None, before: Tensor | None = None, whole: bool = False
+    ) -> list[EvaluationCall]:
+        """The central test set in parts that may be evaluated side by side, unless it is wanted as a whole."""
         test, batch = self.job.federation.test, self.settings.batch
         assert test is not None
-        keep = bool(self.job.scorers) or self.job.algorithm.incremental
+        if whole:
+            return [EvaluationCall(model, memory, None, batch=batch)]
+        keep = memory is None and (bool(self.job.scorers) or self.job.algorithm.incremental)
         parts = [slice(start, min(start + batch, len(test))) for start in range(0, len(test), batch)]
         earlier = [None if before is None else before[part] for part in parts]
         return [
@@ -145,11 +157,19 @@ class Evaluator:
     ) -> Iterator[Scored]:
         """The calls of each client on its held-out samples."""
         for client in self.clients:
-            if self.job.federation.test_size(client):
+            try:
+                samples = self.job.federation.test_size(client)
+            except Exception as error:  # its data cannot even be looked at
+                self._fail(failed(client, error))
+                continue
+            if samples:
                 call = EvaluationCall(
                     model, memory(client), client, batch=self.settings.batch, version=version(client)
                 )  # fmt: skip
                 yield client, [call]
+
+    def _fail(self, failure: Failure) -> None:
+        self.failures.append(Failure(failure.client, f"{UNEVALUATED}it {failure.reason}", failure.trace))
 
     def _score(self, runtime: Runtime, calls: Iterable[Scored]) -> dict[str, Score]:
         """Each client's score; only some clients' memories are in RAM at a time."""
@@ -172,13 +192,13 @@ class Evaluator:
         found: dict[str, list[Score]] = {}
         for client, own in calls.items():
             parts = [next(scores) for _ in own]
-            failed = next((part for part in parts if isinstance(part, Failure)), None)
-            if failed is None:
+            wrong = next((part for part in parts if isinstance(part, Failure)), None)
+            if wrong is None:
                 found[client] = [part for part in parts if isinstance(part, Score)]
             elif must:
-                raise ParleyError(f"the evaluation of the server's model failed: it {failed.reason}\n{failed.trace}")
+                raise ParleyError(f"the evaluation of the server's model failed: it {wrong.reason}\n{wrong.trace}")
             else:
-                self.failures.append(Failure(client, f"could not be evaluated: it {failed.reason}", failed.trace))
+                self._fail(Failure(client, wrong.reason, wrong.trace))
         return found
 
 
@@ -197,10 +217,23 @@ def _values(score: Score) -> dict[str, float]:
 
 
 def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric]:
+    """The mean over the clients for which a metric is defined; how many they are is recorded where some are not."""
     values = {client: _values(score) for client, score in scores.items()}
     names: Iterable[str] = next(iter(values.values())) if values else ()
     metrics = {}
     for name in names:
         own = {client: value[name] for client, value in values.items()}
-        metrics[f"{where}/{name}"] = Metric(math.fsum(own.values()) / len(own), own)
+        if name in ("loss", "accuracy"):
+            metrics[f"{where}/{name}"] = Metric(math.fsum(own.values()) / len(own), own)
+            continue
+        defined = [value for value in own.values() if not math.isnan(value)]
+        metrics[f"{where}/{name}"] = Metric(math.fsum(defined) / len(defined) if defined else math.nan, own)
+        if len(defined) < len(own):
+            metrics[f"{where}/{name}/clients"] = Metric(len(defined))
     return metrics
+
+
+def _check(name: str, scorers: Mapping[str, Scorer], regression: bool, setting: str) -> None:
+    check_measured(name, scorers, setting)
+    if regression and name == "accuracy":
+        raise InputError(f"{setting} is 'accuracy', but the task is regression: use 'loss'.")

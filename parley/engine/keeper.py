@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from parley.core.errors import InputError
 from parley.engine.run import Run
-from parley.store.checkpoints import Checkpoints
+from parley.store.checkpoints import Checkpoints, expected_memories
 from parley.store.memories import MEMORY, Memories
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
@@ -35,10 +36,10 @@ class Keeper:
         """Commit everything so far: files first, then one transaction that makes them valid."""
         number = run.records[-1].number if run.records else 0
         states = {"last": run.state} | ({"best": run.best_state} if run.best_state is not None else {})
-        memories.save()
+        kept = memories.save()
         manifest = self.states.save(number, states)
         checkpoint = {
-            "round": number, "states": manifest,
+            "round": number, **manifest, "memories": vars(kept), "records": len(run.records),
             "best_round": run.best_round, "best_value": run.best_value,
         }  # fmt: skip
         summary = run.summary() if status is not None else None
@@ -50,17 +51,30 @@ class Keeper:
         self._last = time.monotonic()
 
     def restore(self, run: Run, memories: Memories) -> bool:
-        """Bring a run back to its last checkpoint; False if it has none yet."""
+        """Bring a run back to its last checkpoint; False if it has none yet.
+
+        An InputError says why if anything is missing or not as the checkpoint was; then nothing is changed.
+        """
         found = self.store.checkpoint(self.run)
         if found is None:
+            self.store.rewind(self.run, -1)
             return False
         number, checkpoint = found
+        expected = expected_memories(checkpoint)
+        if expected is None:
+            raise InputError(
+                f"run '{self.run}' was begun by an earlier Parley, whose checkpoints cannot be verified; its results "
+                "and its model can be read, but to go on start it again."
+            )
+        states = self.states.load(checkpoint)
+        records = [record for record in self.store.records(self.run) if record.number <= number]
+        if len(records) != checkpoint["records"] or (records and records[-1].number != checkpoint["round"]):
+            raise InputError(f"the records of run '{self.run}' do not belong to its checkpoint; restore the store.")
+        memories.resume(number, expected)
         self.store.rewind(self.run, number)
-        states = self.states.load(checkpoint["states"])
         run.state, run.best_state = states["last"], states.get("best")
         run.best_round, run.best_value = checkpoint["best_round"], checkpoint["best_value"]
-        run.records = self.store.records(self.run)
-        memories.resume(number)
+        run.records = records
         self.durable = number
         self.store.commit(self.run, [], status="running")
         return True

@@ -1,19 +1,18 @@
 """Listeners: told what happens in a run, never asked.
 
-A listener that raises stops the run, as a hyperparameter search does with a run that leads nowhere; what was done until
-then is saved like any other run that failed.
+A listener ends a run well by raising `StopRun`, as a hyperparameter search does with a run that leads nowhere: the run
+is saved with the status `stopped` and given back. Any other exception is a failure; what was done until then is saved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from parley.core.errors import InputError
 from parley.core.message import Message
+from parley.core.registry import Registry
 from parley.store.records import Metric, RoundRecord
 
 if TYPE_CHECKING:
@@ -31,6 +30,10 @@ class Listener:
 
     def note(self, text: str) -> None:
         """Something a user may want to know: which runtime was chosen, from which round a run goes on."""
+
+    def warning(self, text: str) -> None:
+        """Something a user must know, such as clients that never contributed; a note unless this is overridden."""
+        self.note(text)
 
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> Mapping[str, Metric] | None:
         """What clients of a round let be observed, by client and name (simulation only).
@@ -51,19 +54,5 @@ class Listener:
         """The run is over, whatever the reason (see `run.status`)."""
 
 
-class TensorBoard(Listener):
-    """Writes every metric as a scalar; needs the extra `parley-fl[tensorboard]`."""
-
-    def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError("TensorBoard is not installed; pip install 'parley-fl[tensorboard]'.") from None
-        self._writer = SummaryWriter(str(folder))
-
-    def round(self, record: RoundRecord) -> None:
-        for name, metric in record.metrics.items():
-            self._writer.add_scalar(name, metric.value, record.number)
-
-    def end(self, run: Run) -> None:
-        self._writer.close()
+listeners: Registry[type[Listener]] = Registry("listener")
+"""Those that a study can name: `listeners = ["drift"]`."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from parley.core.errors import QuorumError
+from parley.core.errors import QuorumError, StopRun
 from parley.core.key import Key
 from parley.core.message import Memory, State
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
+from parley.engine.roll_call import sentence, silent
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults
+from parley.engine.stopping import Stopping
 from parley.runtimes.protocol import Job, Runtime, Stamp
 from parley.store.memories import Memories
 from parley.store.records import Metric, RoundRecord
@@ -44,16 +47,30 @@ class Loop:
     """The state, the memories and the records belong to the same round; only then may they be saved."""
 
     def go(self) -> None:
-        """Rounds until the last, the target, a lack of quorum or an interrupt; the run's status says which."""
+        """Rounds until the last one, or an end before it; the run's status says which.
+
+        finished      the last round is done, the target is reached or patience is over (`evaluate`)
+        stopped       a listener raised `StopRun`, or too few clients answered, which is raised too
+        interrupted   Ctrl-C
+        failed        anything else was raised
+
+        Whatever it is, all rounds that are done are part of the run and stored; it can be resumed.
+        """
         run = self.run
+        stopping = self._stopping = Stopping(self.evaluator.headline, self.evaluator.settings, run.records)
         try:
             if not run.records and self.evaluator.due(0, last=False):
                 metrics = self._evaluate(0, run.state, {})
                 self._finish(RoundRecord(0, metrics, tuple(self.evaluator.failures)), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None
-            while (done is None or done.number < self.rounds) and not self._reached(done):
+            while (done is None or done.number < self.rounds) and stopping.reason is None:
                 done = self.step((done.number if done is not None else 0) + 1)
+            if stopping.reason is not None and done is not None and done.number < self.rounds:
+                self._tell(f"stopped after round {done.number} of {self.rounds}: {stopping.reason}.")
+        except StopRun as stop:
+            status = "stopped"
+            self._tell(f"stopped by a listener after round {self._last}" + (f": {stop}" if str(stop) else "."))
         except QuorumError:
             status = "stopped"
             raise
@@ -69,8 +86,27 @@ class Loop:
                 self.keeper.save(run, self.memories, status)
             elif self.keeper is not None:  # interrupted between two of them; the last checkpoint stands
                 self.keeper.store.commit(self.keeper.run, [], status=status)
+            self._call_roll()
             for listener in self.listeners:
                 listener.end(run)
+
+    @property
+    def _last(self) -> int:
+        return self.run.records[-1].number if self.run.records else 0
+
+    def _tell(self, text: str) -> None:
+        for listener in self.listeners:
+            listener.note(text)
+
+    def _call_roll(self) -> None:
+        """Say loudly who never contributed; without a listener that does, on standard error."""
+        missing = silent(self.run.records)
+        if not missing:
+            return
+        for listener in self.listeners:
+            listener.warning(sentence(missing))
+        if all(type(listener).warning is Listener.warning for listener in self.listeners):
+            logging.getLogger("parley").warning("%s: %s", self.run.name or "run", sentence(missing))
 
     def step(self, number: int) -> RoundRecord:
         """One round and its record."""
@@ -92,6 +128,8 @@ class Loop:
         if course.observed:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
+        if number == 1:
+            self.evaluator.check(metrics)
         record = RoundRecord(number, metrics, (*course.failures.values(), *self.evaluator.failures))
         self._finish(record, state, course.remembered)
         return record
@@ -108,8 +146,8 @@ class Loop:
         """Make a round part of the run. An interrupt in the middle leaves the last checkpoint as it is."""
         run = self.run
         self._settled = False
-        value = self.evaluator.headline(record.metrics)
-        if value is not None and self.evaluator.better(value, run.best_value):
+        headline = self.evaluator.headline
+        if headline is not None and headline.better(value := headline.of(record), run.best_value):
             run.best_state, run.best_round, run.best_value = state, record.number, value
         run.state = state
         self.memories.accept(record.number, remembered)
@@ -117,13 +155,17 @@ class Loop:
         if self.keeper is not None:
             self.keeper.pending.append(record)
         self._settled = True
+        self._stopping.see(record)
+        stop: StopRun | None = None
         for listener in self.listeners:
-            listener.round(record)
+            try:
+                listener.round(record)
+            except StopRun as wanted:  # the others hear of the round too
+                stop = stop or wanted
         if self.keeper is not None and self.keeper.due():
             self.keeper.save(run, self.memories)
-
-    def _reached(self, record: RoundRecord | None) -> bool:
-        return record is not None and self.evaluator.reached(self.evaluator.headline(record.metrics))
+        if stop is not None:
+            raise stop
 
 
 class _Since(Mapping[str, int | None]):

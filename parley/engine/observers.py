@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from parley.engine.listeners import Listener
+from parley.engine.listeners import Listener, listeners
 from parley.models.layers import layers
 from parley.store.records import Metric
 
 if TYPE_CHECKING:
     from parley.engine.run import Run
+
+__all__ = ["ConsensusDistance", "Drift", "GradientDissimilarity", "listeners"]
 
 Seen = Mapping[str, Mapping[str, Tensor]]
 Groups = Mapping[str, tuple[str, ...]]
@@ -41,6 +43,7 @@ class _Grouped(Listener):
         self._groups = self._given(run.task.network) if callable(self._given) else self._given
 
 
+@listeners("consensus-distance")
 class ConsensusDistance(_Grouped):
     """1/K sum_k ||theta_k - mean||^2 per parameter after local training, by layer (paper 004, Figure 1) and in all.
 
@@ -65,6 +68,7 @@ class ConsensusDistance(_Grouped):
         return metrics | ({"consensus": Metric(total / size)} if size else {})
 
 
+@listeners("drift")
 class Drift(_Grouped):
     """||y_k - x|| of every client's local training, by layer and in all: metrics `drift/<layer>` and `drift`."""
 
@@ -83,6 +87,7 @@ class Drift(_Grouped):
         return metrics
 
 
+@listeners("gradient-dissimilarity")
 class GradientDissimilarity(Listener):
     """(B, G) of 1/K sum_k ||grad f_k(x)||^2 <= G^2 + B^2 ||grad f(x)||^2, from full gradients at the server's models.
 

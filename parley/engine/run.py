@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +17,24 @@ from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import Federation
+from parley.engine.roll_call import named, silent
+from parley.engine.stopping import Headline
+from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
+from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
+from parley.store.tables import METRICS, Absence, absences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
-@dataclass
+_HEADLINES = ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss")
+
+
+@dataclass(repr=False)
 class Run:
     """Records of all rounds, the last state and the best one."""
 
@@ -43,8 +52,19 @@ class Run:
     status: str = "running"
     note: str = ""
     """Which runtime executed it, and why."""
+    headline: Headline | None = None
+    """What the best round is judged by."""
+    scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
+    """What is measured besides loss and accuracy."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
     """What clients keep to themselves; `memory` reads it."""
+
+    def __repr__(self) -> str:
+        rounds = self.records[-1].number if self.records else 0
+        judged = (self.headline.name,) if self.headline is not None else ()
+        headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
+        shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
+        return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
@@ -60,9 +80,16 @@ class Run:
         return float(self.series(metric)[1][-1])
 
     def best(self, metric: str = "accuracy") -> float:
-        """The best value of any evaluated round (the smallest of a loss)."""
+        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss."""
         values = self.series(metric)[1]
-        return float(values.min() if metric.endswith("loss") else values.max())
+        if np.isnan(values).all():
+            return float("nan")
+        return float(np.nanmin(values) if self._smaller(metric) else np.nanmax(values))
+
+    def _smaller(self, metric: str) -> bool:
+        if self.headline is not None and full_name(metric, self.metrics()) == self.headline.name:
+            return self.headline.smaller
+        return bool(smaller_is_better(metric, self.scorers))
 
     def clients(self, metric: str = "clients/accuracy") -> dict[str, float]:
         """The last values of a metric by client."""
@@ -76,10 +103,11 @@ class Run:
         return float(self.series(metric)[1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers."""
+        """The run in a few numbers, and who never contributed to it and why."""
         known = self.metrics()
         result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
-        for name in ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss"):
+        places = [n for n in known if n.startswith(("central/", "clients/")) and n.count("/") == 1]
+        for name in sorted(places, key=lambda name: name.rpartition("/")[2] not in ALWAYS):
             if name in known:
                 result[name] = self.last(name)
                 result[f"best {name}"] = self.best(name)
@@ -87,7 +115,20 @@ class Run:
             if name in known:
                 result[name] = self.total(name)
         result["failures"] = sum(len(record.failures) for record in self.records)
+        if missing := silent(self.records):
+            result["never contributed"] = named(missing)
         return result
+
+    def frame(self) -> DataFrame:
+        """All numbers as a pandas DataFrame: round, metric, client (empty for the round's own value), value.
+
+        `run.frame().query("client == ''").pivot(index="round", columns="metric", values="value")` has a row per round.
+        """
+        return METRICS.frame(self.records)
+
+    def failures(self) -> list[Absence]:
+        """Who did not contribute, in which round and why."""
+        return list(absences(self.records))
 
     def model(self, *, best: bool = False) -> Message:
         """What a client would receive to predict with the last model, or the best one."""
@@ -129,10 +170,13 @@ class Run:
 
     def memory(self, recipient: str | Party) -> Memory:
         """What a client, or a party, keeps to itself after the last round; empty if it has kept nothing yet."""
-        if isinstance(recipient, Party):
-            return self.memories[f"party:{recipient.name}"]
-        self.federation.size(recipient)  # refuses a client that does not exist
-        return self.memories[recipient]
+        name = f"party:{recipient.name}" if isinstance(recipient, Party) else recipient
+        if not isinstance(recipient, Party):
+            self.federation.size(recipient)  # refuses a client that does not exist
+        memory = self.memories[name]
+        if version_held(memory) is not None:
+            raise InputError(f"the memory of '{name}' is on the disk of its node and stays there.")
+        return memory
 
     def clients_with_memory(self) -> Iterator[str]:
         """The clients that keep something, in the federation's order, one after the other.
@@ -142,7 +186,7 @@ class Run:
         return (client for client in self.federation.ids if client in self.memories)
 
     def plot(self, metric: str = "accuracy", path: str | Path | None = None) -> Figure:
-        """A figure of the metric over rounds, saved to `path` if given."""
+        """A figure of the metric over rounds, which a notebook shows; saved to `path` if given."""
         return plot([self], metric, path)
 
     def _filled(self, weights: Tree) -> nn.Module:
@@ -168,9 +212,9 @@ def full_name(metric: str, known: Sequence[str]) -> str:
 
 def plot(runs: Sequence[Run], metric: str = "accuracy", path: str | Path | None = None) -> Figure:
     """One curve per run."""
-    from matplotlib.figure import Figure
+    from parley.core.figure import Picture
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = Picture(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for run in runs:
         rounds, values = run.series(metric)
@@ -179,5 +223,8 @@ def plot(runs: Sequence[Run], metric: str = "accuracy", path: str | Path | None 
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     if path is not None:
-        figure.savefig(path, dpi=150)
+        try:
+            figure.savefig(path, dpi=150)
+        except (OSError, ValueError) as error:  # Matplotlib refuses formats it does not know with a ValueError
+            raise InputError(f"{path} cannot be written: {error}.") from None
     return figure

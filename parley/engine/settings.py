@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from parley.core.checks import checked_at_birth
 from parley.core.errors import InputError
 
 Scheme = Literal["auto", "without-replacement", "with-replacement", "unbiased"]
@@ -46,7 +48,7 @@ class Faults:
     patience: float | None = None
     """Replies slower than this many times the median client's time are left out; needs straggling > 0."""
     deadline: float | None = None
-    """Seconds of real time a client may take before it is given up (pool runtime)."""
+    """Seconds of real time a client may take before it is given up (runtimes pool and wire)."""
     quorum: float = 0.5
     """Share of the clients asked that must answer; below it the run stops and can be resumed."""
     strict: bool = False
@@ -82,20 +84,38 @@ class Evaluation:
     clients: int | Literal["auto", "none", "all"] = "auto"
     """Clients evaluated on their own held-out samples: none, all, or a fixed random set of so many; `auto` takes 100 at
     most where there are such samples and no central test set, or where each client has a model of its own."""
-    metric: Literal["auto", "accuracy", "loss"] = "auto"
-    """What `best` and `target` refer to, on the central test set if there is one; `auto` takes accuracy, or the loss of
-    a regression."""
+    metric: str = "auto"
+    """What `best`, `target` and `patience` refer to: accuracy, loss or one of metrics, on the central test set if there
+    is one (of methods with a model per client: on their own samples); `auto` takes accuracy, or the loss of a
+    regression."""
+    metrics: tuple[str | Callable[..., Any], ...] = ()
+    """Further metrics to measure, centrally and per client, by name or as file.py:function; in Python also functions of
+    targets and outputs."""
+    headline: str | None = None
+    """In place of metric: the full name of what `best`, `target` and `patience` refer to, such as clients/accuracy or
+    train/loss; -server/name where it is a number of the method's own and smaller is better."""
     target: float | None = None
     """Stop as soon as the metric reaches this value."""
+    patience: int | None = None
+    """Stop when so many evaluations in a row brought no new best."""
+    min_delta: float = 0.0
+    """How much better than the best so far an evaluation must be to count as a new best for patience."""
     batch: int = 1000
     """Samples per evaluation call."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.batch < 1:
             raise InputError("evaluate.every and evaluate.batch must be at least 1.")
-        if self.metric not in ("auto", "accuracy", "loss"):
-            raise InputError(f"evaluate.metric must be 'auto', 'accuracy' or 'loss', not '{self.metric}'.")
+        object.__setattr__(self, "metrics", tuple(self.metrics))
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"evaluate.patience must be at least 1, not {self.patience}.")
+        if not self.min_delta >= 0:
+            raise InputError(f"evaluate.min_delta must be at least 0, not {self.min_delta}.")
         if isinstance(self.clients, int) and self.clients < 1:
             raise InputError(f"evaluate.clients must be 'none', 'all' or at least 1, not {self.clients}.")
         if isinstance(self.clients, str) and self.clients not in ("auto", "none", "all"):
             raise InputError(f"evaluate.clients must be 'auto', 'none', 'all' or a number, not '{self.clients}'.")
+
+
+for _cls, _where in ((Sampling, "cohort"), (Faults, "faults"), (Evaluation, "evaluate")):
+    checked_at_birth(_cls, _where)

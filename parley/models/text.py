@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from parley.core.errors import InputError
 from parley.models.spec import check_positive, check_tokens, models
 
 PADDING = 0
+_MOST_LAYERS = 100
 
 
 class NextCharacter(nn.Module):
@@ -46,6 +48,8 @@ class Lstm:
         check_positive("lstm", "embedding", self.embedding)
         check_positive("lstm", "hidden", self.hidden)
         check_positive("lstm", "layers", self.layers)
+        if self.layers > _MOST_LAYERS:
+            raise InputError(f"layers of model 'lstm' must be at most {_MOST_LAYERS}, not {self.layers}.")
         check_positive("lstm", "vocabulary", self.vocabulary or 1)
 
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -1,21 +1,28 @@
 """Checkpoints: the server's state as safetensors files plus a manifest, which the run store commits.
 
 Only tensors that are new objects since the last checkpoint are written (states are values, see `core.tree`), so a
-growing ensemble costs what it grew by. Files no manifest needs any more are removed after the commit.
+growing ensemble costs what it grew by. Files that neither this checkpoint nor the one before needs are removed after
+the commit. The manifest has a checksum of every file it needs.
 """
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from parley.core.errors import InputError
-from parley.core.files import write_atomically
+from parley.core.errors import InputError, WireError
+from parley.core.files import file_errors, read_regular, write_atomically
 from parley.core.message import Payload, State
+from parley.core.text import printable
 from parley.core.wire import decode, encode
+from parley.store.memory_index import Contents
+
+_FILE = re.compile(r"state-[0-9]{8,20}\.safetensors")
 
 
 class Checkpoints:
@@ -25,13 +32,17 @@ class Checkpoints:
         self.folder = folder
         self._written: dict[int, tuple[Tensor, list[str]]] = {}
         """id of a tensor on disk -> the tensor itself (kept, so that the id stays its own) and [file, name]."""
+        self._checksums: dict[str, int] = {}
+        """Of the files that the newest manifest needs."""
+        self._before: set[str] = set()
+        """Files that the newest committed manifest needs."""
 
     def save(self, number: int, states: Mapping[str, State]) -> dict[str, Any]:
         """Write what changed; returns the manifest to commit."""
         file = f"state-{number:08d}.safetensors"
         fresh: dict[str, Tensor] = {}
         written: dict[int, tuple[Tensor, list[str]]] = {}
-        manifest: dict[str, Any] = {}
+        described: dict[str, Any] = {}
         for label, state in states.items():
             places: dict[str, list[str]] = {}
             for name, value in state.tensors.items():
@@ -42,38 +53,65 @@ class Checkpoints:
                     known = (value, [file, key])
                 written[id(value)] = known
                 places[name] = known[1]
-            manifest[label] = {"tensors": places, "scalars": state.scalars}
+            described[label] = {"tensors": places, "scalars": state.scalars}
+        checksums = dict(self._checksums)
         if fresh:
-            write_atomically(self.folder / file, encode(Payload(fresh)))
+            data = encode(Payload(fresh))
+            write_atomically(self.folder / file, data, private=True)
+            checksums[file] = zlib.crc32(data)
+        needed = {place[0] for _, place in written.values()}
+        self._checksums = {file: checksums[file] for file in sorted(needed)}
         self._written = written
-        return manifest
+        return {"states": described, "files": self._checksums}
 
     def committed(self, manifest: Mapping[str, Any]) -> None:
-        """The manifest is in the store: remove the files it does not need."""
-        needed = {place[0] for entry in manifest.values() for place in entry["tensors"].values()}
-        for path in self.folder.glob("state-*.safetensors"):
-            if path.name not in needed:
-                path.unlink(missing_ok=True)
+        """The manifest is in the store: remove the files that neither it nor the one before needs."""
+        needed = set(manifest["files"])
+        with file_errors(f"files of older checkpoints in {self.folder} cannot be removed"):
+            for path in self.folder.glob("state-*.safetensors"):
+                if path.name not in needed | self._before:
+                    path.unlink(missing_ok=True)
+        self._before = needed
 
     def load(self, manifest: Mapping[str, Any]) -> dict[str, State]:
-        """The states of a manifest."""
+        """The states of a manifest, exactly as they were saved, or an InputError."""
+        checksums = manifest.get("files")  # stores of format 1 had none
         files: dict[str, Payload] = {}
         written: dict[int, tuple[Tensor, list[str]]] = {}
         states = {}
-        for label, entry in manifest.items():
-            tensors = {}
-            for name, (file, key) in entry["tensors"].items():
-                if file not in files:
-                    files[file] = self._read(file)
-                value = files[file].tensor(key)
-                written[id(value)] = (value, [file, key])
-                tensors[name] = value
-            states[label] = State(tensors, entry["scalars"])
-        self._written = written
+        try:
+            for label, entry in manifest["states"].items():
+                tensors = {}
+                for name, (file, key) in entry["tensors"].items():
+                    if file not in files:
+                        files[file] = self._read(file, None if checksums is None else checksums[file])
+                    value = files[file].tensor(key)
+                    written[id(value)] = (value, [file, key])
+                    tensors[name] = value
+                states[label] = State(tensors, dict(entry["scalars"]))
+        except (KeyError, TypeError, ValueError, AttributeError, WireError) as error:
+            raise InputError(f"the checkpoint in {self.folder} is damaged ({printable(error)}); the run cannot be "
+                             "resumed or exported.") from error  # fmt: skip
+        self._written, self._checksums, self._before = written, dict(checksums or {}), set(files)
         return states
 
-    def _read(self, file: str) -> Payload:
+    def _read(self, file: str, expected: int | None) -> Payload:
+        if not _FILE.fullmatch(file):
+            raise InputError(f"a checkpoint in {self.folder} names the file '{printable(file)}', which no Parley named "
+                             "so; do not trust this store.")  # fmt: skip
         path = self.folder / file
         if not path.exists():
             raise InputError(f"the checkpoint file {path} is missing; the run cannot be resumed or exported.")
-        return decode(path.read_bytes(), Payload)
+        with file_errors(f"the checkpoint file {path} cannot be read"):
+            data = read_regular(path)
+        if expected is not None and zlib.crc32(data) != expected:
+            raise InputError(f"the checkpoint file {path} is damaged; the run cannot be resumed or exported.")
+        return decode(data, Payload)
+
+
+def expected_memories(checkpoint: Mapping[str, Any]) -> Contents | None:
+    """What the memories of clients must be at this checkpoint; None if it is of format 1, which did not say."""
+    try:
+        return Contents(**checkpoint["memories"]) if "memories" in checkpoint else None
+    except TypeError:
+        raise InputError("a checkpoint does not say which memories belong to it; restore the store.") from None

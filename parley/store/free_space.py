@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 
-class Space:
+class FreeSpace:
     """Gives out stretches of a file that grows only where no gap is wide enough; neighbouring gaps become one.
 
     `_gaps` is what counts; the other two only help to find a gap and are checked against it. So an interrupt in the

@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from parley.core.files import file_errors, make_folder, open_regular
+
 _held: dict[Path, int] = {}
 _guard = threading.Lock()
 _PATIENCE = 0.5  # seconds; long enough for another process's `is_locked` to let go
@@ -18,12 +20,13 @@ _PATIENCE = 0.5  # seconds; long enough for another process's `is_locked` to let
 
 def acquire(path: Path) -> bool:
     """Take the lock; False if another process, or another owner in this one, has it."""
-    path = path.resolve()
+    path = path.parent.resolve() / path.name
     with _guard:
         if path in _held:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        with file_errors(f"the run cannot be claimed, because its lock {path} cannot be written"):
+            make_folder(path.parent, private=True)
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _PATIENCE
         while not _try(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
@@ -37,19 +40,19 @@ def acquire(path: Path) -> bool:
 def release(path: Path) -> None:
     """Give the lock back; harmless if it is not held."""
     with _guard:
-        descriptor = _held.pop(path.resolve(), None)
+        descriptor = _held.pop(path.parent.resolve() / path.name, None)
         if descriptor is not None:
             os.close(descriptor)
 
 
 def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock."""
-    path = path.resolve()
+    path = path.parent.resolve() / path.name
     with _guard:
         if path in _held:
             return True
         try:
-            descriptor = os.open(path, os.O_RDWR)
+            descriptor = open_regular(path)
         except OSError:
             return False
         try:

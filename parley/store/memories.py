@@ -1,7 +1,8 @@
 """Clients' memories: in RAM while all of them fit, on disk where they do not or a run is stored.
 
 A version is valid only with the checkpoint that accepted it. A resumed run takes, for every client, the newest version
-not after the checkpoint's round, so redone rounds and replies that were never accepted change nothing.
+not after the checkpoint's round, so redone rounds and replies that were never accepted change nothing. The checkpoint
+says how many clients have one and repeats a digest of them; what does not agree with it is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from parley.core.message import Memory
 from parley.core.tree import nbytes
 from parley.store.memory_file import MemoryFile
+from parley.store.memory_index import Contents
 
 MEMORY = "memory"
 """The folder of a stored run's memories, among its artefacts."""
@@ -73,19 +75,31 @@ class Memories:
             self._sizes[client] = size
         self._make_room()
 
-    def save(self) -> None:
-        """Bring all versions safely to disk; they become valid when the checkpoint is committed."""
+    def save(self) -> Contents:
+        """Bring all versions safely to disk; a checkpoint that repeats the result, once committed, makes them valid."""
         self._write()
         self._file.flush()
+        return self._file.contents
 
     def committed(self) -> None:
-        """The checkpoint holds: older versions can go."""
+        """The checkpoint holds: versions older than those of the checkpoint before it can go."""
         self._file.committed()
 
-    def resume(self, number: int) -> None:
-        """Go back to the versions valid after round `number`; later ones and outdated ones are removed."""
+    def resume(self, number: int, expected: Contents | None = None) -> None:
+        """Go back to the versions valid after round `number`; later ones and outdated ones are removed.
+
+        Nothing is changed and an InputError says why if they are not as expected.
+        """
         self._forget()
-        self._file.resume(number)
+        self._file.resume(number, expected)
+
+    @classmethod
+    def stored(cls, folder: Path, number: int, expected: Contents | None) -> Memories:
+        """Those of a stored run, to read: they must be as its checkpoint of round `number` expects."""
+        memories = cls(folder, until=number)
+        if expected is not None:
+            memories._file.check(number, expected)
+        return memories
 
     def rest(self, number: int) -> None:
         """Training is over after round `number`: keep them for whoever asks, with little of them in RAM."""

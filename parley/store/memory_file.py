@@ -1,9 +1,10 @@
 """Versions of clients' memories on disk: one file of records, found through an index in SQLite.
 
 A version is (client, round). Its record is written where nothing valid lies, and the place of an older version is used
-again only after the checkpoint that superseded it was committed. So a process killed at any instant loses nothing, and
-the file holds one version per client plus those written since the last checkpoint. Neither opening it nor reading a
-memory costs RAM for the population, and a checkpoint costs one flush to disk however many clients it covers.
+again only after two checkpoints that superseded it were committed. So neither a kill nor a power failure loses
+anything, and the file holds one version per client plus those written since the checkpoint before the last. Neither
+opening it nor reading a memory costs RAM for the population, and a checkpoint costs one flush to disk however many
+clients it covers. Records carry a checksum; `memory_index` keeps a digest of all, which the run's checkpoint repeats.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
+import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from parley.core.errors import InputError
+from parley.core.errors import InputError, WireError
+from parley.core.files import file_errors, make_folder, open_regular, sync_folder
 from parley.core.message import Memory
+from parley.core.text import printable
 from parley.core.wire import decode, encode
-from parley.store.free_space import Space
-from parley.store.schema import explained, transaction
+from parley.store.free_space import FreeSpace
+from parley.store.memory_index import Contents, MemoryIndex, Version
 
-_TABLE = """CREATE TABLE IF NOT EXISTS versions (
-    client TEXT, round INTEGER, offset INTEGER, length INTEGER, PRIMARY KEY (client, round)
-) WITHOUT ROWID"""
-_OLDER = """DELETE FROM versions WHERE EXISTS
-    (SELECT 1 FROM versions AS newer WHERE newer.client = versions.client AND newer.round > versions.round)"""
 _HEAD = 24
 """A record begins with whose and which version it is, and is the encoded memory from here on."""
 _STEP = 64
@@ -45,114 +45,154 @@ class MemoryFile:
         """`until`: the versions valid after this round are meant, later ones are another process's business."""
         self.folder, self.until = folder, until
         self.temporary = folder is None
-        self._space = Space()
-        self._superseded: dict[int, tuple[str, int, int]] = {}
-        """Offset -> client, round and length of versions that can go with the next commit."""
-        self._newest = 0
-        self._db: sqlite3.Connection | None = None
+        self._space = FreeSpace()
+        self._superseded: dict[int, Version] = {}
+        """Offset -> versions that the next checkpoint will not need."""
+        self._retired: dict[int, Version] = {}
+        """Offset -> versions that only the checkpoint before the last needs; they go with the next commit."""
+        self._newest = self._safe = 0
+        """The newest round of any version, now and when the last checkpoint was committed."""
+        self._index: MemoryIndex | None = None
         self._data = -1
         self._end: Callable[[], object] | None = None
 
     @property
     def used(self) -> bool:
         """Whether anything was ever written; nothing is made on disk before."""
-        return self._db is not None or (self.until < _EVER and self._look())
+        return self._index is not None or (self.until < _EVER and self._look())
+
+    @property
+    def contents(self) -> Contents:
+        """What there is: a checkpoint keeps it and `resume` compares."""
+        return self._index.contents() if self._index is not None else Contents()
 
     def read(self, client: str) -> Memory | None:
         """The client's newest version, or None if it has none."""
         if not self.used:
             return None
-        assert self._db is not None
-        with explained(self._index):
-            found = self._db.execute(
-                "SELECT round, offset, length FROM versions WHERE client = ? AND round <= ? "
-                "ORDER BY round DESC LIMIT 1", (client, self.until),
-            ).fetchone()  # fmt: skip
-            gone_on = self.until < _EVER and self._db.execute("PRAGMA user_version").fetchone()[0] > self.until
+        assert self._index is not None
+        found, gone_on = self._index.find(client, self.until), self._gone_on()
         if found is None and not gone_on:
             return None
         if found is not None and not gone_on:
-            number, offset, length = found
-            record = self._record(offset, length)
-            # The head is looked at again because whoever writes over a record does so from its beginning.
-            if record[:_HEAD] == _head(client, number) == self._record(offset, _HEAD):
-                return decode(record[_HEAD:], Memory, limit=length)
-        raise InputError(f"the run has gone on since the memory of client '{client}' was looked up; load it again.")
+            body = self._body(found)
+            if body is not None:
+                with suppress(WireError):
+                    return decode(body, Memory, limit=found.length)
+            if not self._gone_on():  # whoever writes over a record has removed it from the index before
+                raise InputError(
+                    f"the memory of client '{printable(client)}' in {self._index.path.parent} is damaged; restore the "
+                    "folder from a copy made with the store, or start the run again."
+                )
+        raise InputError(
+            f"the run has gone on since the memory of client '{printable(client)}' was looked up; load it again."
+        )
 
     def version(self, client: str) -> int | None:
         """The round of the client's newest version."""
         if not self.used:
             return None
-        assert self._db is not None
-        with explained(self._index):
-            query = "SELECT max(round) FROM versions WHERE client = ? AND round <= ?"
-            number: int | None = self._db.execute(query, (client, self.until)).fetchone()[0]
-            return number
+        assert self._index is not None
+        found = self._index.find(client, self.until)
+        return None if found is None else found.round
 
     def __contains__(self, client: str) -> bool:
         return self.version(client) is not None
 
+    def check(self, until: int, expected: Contents) -> None:
+        """Refuse memories that are not those after round `until`: missing, older, changed, or gone already."""
+        if self._index is None:
+            self._look()
+        found = self._index.count(until) if self._index is not None else Contents()
+        if found != expected:
+            if self._index is not None and self._gone_on():
+                raise InputError("the run has gone on since its checkpoint was looked up; load it again.")
+            what = (
+                f"are of {found.clients:,} clients instead of {expected.clients:,}" if found.clients != expected.clients
+                else "are of other rounds, or damaged"
+            )  # fmt: skip
+            raise InputError(
+                f"the memories of clients in {self.folder} do not belong to the run's checkpoint: they {what}; restore "
+                "the folder from a copy made with the store, or start the run again."
+            )
+
     def write(self, versions: Iterable[tuple[str, int, Memory]]) -> None:
         """Add versions (client, round, memory). They are safe on disk after `flush`."""
-        if self._db is None:
+        if self._index is None:
             self._open(self.folder or Path(tempfile.mkdtemp(prefix="parley-memories-")))
             self.resume(0)  # nothing that a dead process may have left here is valid
-        assert self._db is not None
+        assert self._index is not None
         # What an interrupt leaves taken without a row in the index is a gap again when the file is next opened.
-        rows: list[tuple[str, int, int, int]] = []
+        rows: list[Version] = []
         for client, number, memory in versions:
-            record = _head(client, number) + encode(memory)
-            rows.append((client, number, self._space.take(_rounded(len(record))), len(record)))
-            self._put(record, rows[-1][2])
-        with explained(self._index), transaction(self._db):
-            older = [self._rows(client) for client, _, _, _ in rows]
-            self._db.executemany("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?)", rows)
-        for old in older:
-            self._superseded |= {offset: (client, number, length) for client, number, offset, length in old}
-        self._newest = max([self._newest, *(number for _, number, _, _ in rows)])
+            head, body = _head(client, number), encode(memory)
+            length = _HEAD + len(body)
+            offset = self._space.take(_rounded(length))
+            rows.append(Version(client, number, offset, length, zlib.crc32(body, zlib.crc32(head))))
+            self._put(head, offset)
+            self._put(body, offset + _HEAD)
+        older = self._index.add(rows)
+        self._superseded |= {version.offset: version for version in older if version.offset not in self._retired}
+        self._newest = max([self._newest, *(version.round for version in rows)])
         if self.temporary:  # there are no checkpoints to wait for
-            self.committed()
+            self._remove(self._superseded)
 
     def flush(self) -> None:
         """Everything written is safe from now on."""
-        if self._db is not None and not self.temporary:
-            os.fsync(self._data)
+        if self._index is not None and not self.temporary:
+            with file_errors(f"the memories of clients in {self.folder} cannot be written"):
+                os.fsync(self._data)
 
     def committed(self) -> None:
-        """The checkpoint holds: superseded versions can go."""
-        if self._db is None or not self._superseded:
+        """The checkpoint holds: versions that neither it nor the one before needs can go."""
+        if self._index is None:
             return
-        gone = [(client, number, offset) for offset, (client, number, _) in self._superseded.items()]
-        with explained(self._index), transaction(self._db):
-            self._db.executemany("DELETE FROM versions WHERE client = ? AND round = ? AND offset = ?", gone)
-            self._db.execute(f"PRAGMA user_version = {self._newest}")
-        end = self._space.end
+        # A version is in one table at a time, so that an interrupt may lose a gap but never opens one twice.
+        going, self._retired = self._retired, {}
         while self._superseded:
-            offset, (_, _, length) = self._superseded.popitem()
-            self._space.give(offset, _rounded(length))
-        if self._space.end < end:
-            os.ftruncate(self._data, self._space.end)
+            offset, version = self._superseded.popitem()
+            (self._retired if version.round <= self._safe else going)[offset] = version
+        complete, self._safe = self._safe, self._newest
+        self._remove(going, complete)
 
-    def resume(self, number: int) -> None:
-        """Go back to the versions valid after round `number`; all others are removed."""
+    def resume(self, number: int, expected: Contents | None = None) -> None:
+        """Go back to the versions valid after round `number`, which must be those expected; all others are removed."""
         self._superseded.clear()
-        if self._db is None and not self._look():
+        self._retired.clear()
+        if expected is not None:
+            self.check(number, expected)
+        if self._index is None and not self._look():
             return
-        assert self._db is not None
-        with explained(self._index), transaction(self._db):
-            self._db.execute("DELETE FROM versions WHERE round > ?", (number,))
-            self._db.execute(_OLDER)
-            self._db.execute(f"PRAGMA user_version = {number}")
-        taken = self._db.execute("SELECT offset, length FROM versions ORDER BY offset")
-        self._space = Space((offset, _rounded(length)) for offset, length in taken)
-        os.ftruncate(self._data, self._space.end)
-        self._newest = number
+        assert self._index is not None
+        self._index.go_back(number, expected or self._index.count(number))
+        places = list(self._index.places())
+        with file_errors(f"the memories of clients in {self.folder} cannot be written"):
+            if places and sum(places[-1]) > os.fstat(self._data).st_size:
+                raise InputError(f"the memories of clients in {self.folder} are cut short; restore them from a copy.")
+            self._space = FreeSpace((offset, _rounded(length)) for offset, length in places)
+            os.ftruncate(self._data, self._space.end)
+        self._newest = self._safe = number
 
     def close(self) -> None:
         """Let go of the files; a temporary folder is removed."""
         if self._end is not None:
             self._end()
-        self._db = self._end = None
+        self._index = self._end = None
+
+    def _remove(self, going: dict[int, Version], complete: int = 0) -> None:
+        assert self._index is not None
+        self._index.remove(going.values(), complete)
+        end = self._space.end
+        while going:
+            offset, version = going.popitem()
+            self._space.give(offset, _rounded(version.length))
+        if self._space.end < end:
+            with file_errors(f"the memories of clients beside {self._index.path} cannot be written"):
+                os.ftruncate(self._data, self._space.end)
+
+    def _gone_on(self) -> bool:
+        assert self._index is not None
+        return self.until < _EVER and self._index.complete_since() > self.until
 
     def _look(self) -> bool:
         """Open what is there."""
@@ -162,38 +202,44 @@ class MemoryFile:
         return True
 
     def _open(self, folder: Path) -> None:
-        self._index = folder / "index.db"
+        writing = self.until == _EVER
+        with file_errors(f"the memories of clients in {folder} cannot be opened"):
+            if folder.is_symlink() or (folder / "index.db").is_symlink():
+                raise InputError(f"{folder} is or holds a link to another place; put the memories themselves there.")
+            make_folder(folder, private=True)
+            self._data = open_regular(folder / "records", os.O_RDWR | os.O_CREAT if writing else os.O_RDONLY)
+            sync_folder(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            how = os.O_RDWR | os.O_CREAT if self.until == _EVER else os.O_RDONLY
-            self._data = os.open(folder / "records", how, 0o644)
-        except OSError as error:
-            raise InputError(f"the memories of clients in {folder} cannot be opened: {error.strerror}.") from None
-        with explained(self._index):
-            self._db = sqlite3.connect(self._index, timeout=30.0, isolation_level=None, check_same_thread=False)
-            if self.until == _EVER:
-                self._db.execute(f"PRAGMA journal_mode = {'MEMORY' if self.temporary else 'WAL'}")
-                self._db.execute(f"PRAGMA synchronous = {'OFF' if self.temporary else 'FULL'}")
-                self._db.execute(_TABLE)
-        self._end = weakref.finalize(self, _let_go, self._data, self._db, folder if self.temporary else None)
+            self._index = MemoryIndex(folder / "index.db", writing=writing, durable=not self.temporary)
+        except BaseException:
+            os.close(self._data)
+            raise
+        self._end = weakref.finalize(self, _let_go, self._data, self._index.db, folder if self.temporary else None)
 
-    def _rows(self, client: str) -> list[tuple[str, int, int, int]]:
-        assert self._db is not None
-        return self._db.execute("SELECT * FROM versions WHERE client = ?", (client,)).fetchall()
-
-    def _put(self, record: bytes, offset: int) -> None:
-        rest = memoryview(record)
+    def _put(self, piece: bytes, offset: int) -> None:
+        assert self._index is not None
+        rest = memoryview(piece)
         try:
             while rest:
                 done = os.pwrite(self._data, rest, offset)
                 rest, offset = rest[done:], offset + done
         except OSError as error:
             raise InputError(
-                f"the memories of clients beside {self._index} cannot be written ({error.strerror}); make room and "
-                "resume the run from its last checkpoint."
+                f"the memories of clients beside {self._index.path} cannot be written ({error.strerror}); make room "
+                "and resume the run from its last checkpoint."
             ) from None
 
-    def _record(self, offset: int, length: int) -> bytes:
+    def _body(self, version: Version) -> bytes | None:
+        """The record of a version without its head; None if it is not there as it was written."""
+        with file_errors(f"the memories of clients in {self.folder} cannot be read"):
+            if version.length < _HEAD or version.offset + version.length > os.fstat(self._data).st_size:
+                return None
+            head = self._piece(version.offset, _HEAD)
+            body = self._piece(version.offset + _HEAD, version.length - _HEAD)
+        whole = head == _head(version.client, version.round) and zlib.crc32(body, zlib.crc32(head)) == version.checksum
+        return body if whole else None
+
+    def _piece(self, offset: int, length: int) -> bytes:
         pieces = []
         while length > 0 and (piece := os.pread(self._data, length, offset)):
             pieces.append(piece)
@@ -202,7 +248,7 @@ class MemoryFile:
 
 
 def _head(client: str, number: int) -> bytes:
-    return blake2b(client.encode(), digest_size=16).digest() + number.to_bytes(8, "little")
+    return blake2b(client.encode("utf-8", "surrogatepass"), digest_size=16).digest() + number.to_bytes(8, "little")
 
 
 def _rounded(length: int) -> int:

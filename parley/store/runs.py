@@ -2,22 +2,19 @@
 
 A row is one metric of one round. The clients' values are packed into it, with their number, minimum, mean and maximum
 beside them, so that hundreds of long runs stay quick to read. Whatever `commit` was given is in the file completely or
-not at all, also when the process is killed.
+not at all, also when the process is killed or the power fails. What is read is what was written, or an InputError.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import secrets
-import shutil
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,18 +23,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.core.errors import InputError, nearest
-from parley.store import locks
-from parley.store.schema import connect, explained, transaction
-from parley.store.tables import write_csv, write_parquet
+from parley.core.files import file_errors
+from parley.core.text import printable
+from parley.store import locks, tables
+from parley.store.artefacts import Artefacts
+from parley.store.database import checksum, explained, snapshot, transaction
+from parley.store.rows import insert_record, read_names, read_records, read_series, reading, stored, verify
+from parley.store.schema import connect
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from parley.store.records import RoundRecord
 
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-_COLUMNS = """number, id, name, status, created, fingerprint, config, summary,
-    (SELECT max(round) FROM rounds WHERE run = number)"""
+_COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, saved, checksum"
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,20 @@ def store_path(path: Path | str | None = None) -> Path:
 
 
 class RunStore:
-    """One file of runs. Several processes may use it at once; within a process any thread may."""
+    """One file of runs. Several processes may use it at once; within a process any thread may.
+
+    A store that its user may not write can be read: listed, shown, compared and exported.
+    """
 
     def __init__(self, path: Path | str | None = None, *, create: bool = True) -> None:
         """Open the store; without `create` it must exist already."""
-        self.path = store_path(path)
-        self._db = connect(self.path, create=create)
+        with file_errors("the run store cannot be reached"):
+            self.path = store_path(path)
+            self._db = connect(self.path, create=create)
         self._lock = threading.RLock()
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, str] = {}
+        """Runs this process works on -> their status until it says another."""
+        self._artefacts = Artefacts(self.path)
 
     def create(self, name: str, config: Mapping[str, Any], fingerprint: str) -> str:
         """Enter a new run and return its id: the name and four letters that make it unique."""
@@ -80,10 +88,9 @@ class RunStore:
                 run = f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 if not self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                     break
-            self._db.execute(
-                "INSERT INTO runs (id, name, status, created, fingerprint, config) VALUES (?, ?, 'running', ?, ?, ?)",
-                (run, name, time.time(), fingerprint, json.dumps(dict(config))),
-            )
+            texts = (fingerprint, json.dumps(dict(config)), "{}")
+            row = (run, name, "running", stored(time.time()), *texts, None, 0, None)
+            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return run
 
     def claim(self, run: str, config: Mapping[str, Any] | None = None) -> None:
@@ -92,19 +99,29 @@ class RunStore:
         `config` replaces the stored configuration, where the run goes on for more rounds than it was made for.
         """
         run = self.info(run).id
-        if not locks.acquire(self._lock_file(run)):
+        changes = {} if config is None else {"config": json.dumps(dict(config))}
+        if not locks.acquire(self._artefacts.lock(run)):
             raise InputError(f"run '{run}' is being worked on by another process; wait for it or stop it first.")
-        self._claimed.add(run)
-        with self._writing():
-            self._db.execute("UPDATE runs SET status = 'running' WHERE id = ? AND status != 'finished'", (run,))
-            if config is not None:
-                self._db.execute("UPDATE runs SET config = ? WHERE id = ?", (json.dumps(dict(config)), run))
+        self._claimed[run] = "running"
+        try:
+            with self._writing():  # the run may have been deleted, or may have ended, before it was ours
+                before = self._row(run)["status"]
+                if before != "finished":
+                    changes["status"] = "running"
+                self._change(run, **changes)
+            self._claimed[run] = before
+        except BaseException:
+            self.release(run)
+            raise
 
     def release(self, run: str) -> None:
-        """Let others work on the run."""
+        """Let others work on the run; if nothing was committed, it is as it was when it was claimed."""
         if run in self._claimed:
-            self._claimed.discard(run)
-            locks.release(self._lock_file(run))
+            with suppress(InputError), self._writing():
+                if self._row(run)["status"] == "running":
+                    self._change(run, status=self._claimed[run])
+            del self._claimed[run]
+            locks.release(self._artefacts.lock(run))
 
     def commit(
         self,
@@ -115,33 +132,33 @@ class RunStore:
         status: str | None = None,
         summary: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write all of it in one transaction.
+        """Write all of it in one transaction, which is on disk when this returns.
 
         A record replaces an earlier one of the same round. `checkpoint` is the manifest (plain JSON) of the newest
-        round then in the store; the two newest are kept.
+        round then in the store; the two newest are kept. `summary` holds numbers and texts by name.
         """
         if status is not None and status not in STATUSES:
             raise InputError(f"unknown status '{status}' of a run: {nearest(status, STATUSES)}")
+        changes = {} if status is None else {"status": status}
+        if summary is not None:
+            changes["summary"] = json.dumps(dict(summary))
         with self._writing():
             number = self._number(run)
             for record in records:
-                self._insert(number, record)
+                insert_record(self._db, number, record, time.time())
+            newest = self._count(number)["last"] or 0
             if checkpoint is not None:
-                newest = self._db.execute("SELECT max(round) FROM rounds WHERE run = ?", (number,)).fetchone()[0] or 0
-                self._db.execute(
-                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
-                    (number, newest, json.dumps(dict(checkpoint))),
-                )
+                row = (newest, json.dumps(dict(checkpoint)))
+                values = (number, *row, checksum(*row))
+                self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", values)
                 self._db.execute(
                     "DELETE FROM checkpoints WHERE run = ?1 AND round NOT IN "
                     "(SELECT round FROM checkpoints WHERE run = ?1 ORDER BY round DESC LIMIT 2)",
                     (number,),
                 )
-            if status is not None:
-                self._db.execute("UPDATE runs SET status = ? WHERE number = ?", (status, number))
-            if summary is not None:
-                text = json.dumps(dict(summary))
-                self._db.execute("UPDATE runs SET summary = ? WHERE number = ?", (text, number))
+            self._change(run, **self._count(number), **changes)
+        if run in self._claimed:
+            self._claimed[run] = status or "running"
 
     def rewind(self, run: str, round: int) -> None:
         """Forget all rounds after `round`, which a resumed run is about to redo; -1 forgets all."""
@@ -149,85 +166,93 @@ class RunStore:
             number = self._number(run)
             for table in ("rounds", "metrics", "failures", "checkpoints"):
                 self._db.execute(f"DELETE FROM {table} WHERE run = ? AND round > ?", (number, round))
+            self._change(run, **self._count(number))
 
     def checkpoint(self, run: str) -> tuple[int, dict[str, Any]] | None:
         """The newest checkpoint: its round and its manifest."""
-        rows = self._read(
-            "SELECT round, manifest FROM checkpoints WHERE run = ? ORDER BY round DESC LIMIT 1", self._number(run)
-        )
-        return (rows[0][0], json.loads(rows[0][1])) if rows else None
+        with self._reading():
+            info = self._row(run)
+            row = self._db.execute(
+                "SELECT round, manifest, checksum FROM checkpoints WHERE run = ? ORDER BY round DESC LIMIT 1",
+                (info["number"],),
+            ).fetchone()
+            verify((row[0] if row else None) == info["saved"], "the list of checkpoints")
+            if row is None:
+                return None
+            verify(checksum(*row[:2]) == row[2], "a checkpoint")
+            return row[0], _plain(row[1])
 
     def records(self, run: str) -> list[RoundRecord]:
         """Everything the run recorded, in the order of its rounds."""
-        # Imported here because listing runs must not wait for torch.
-        from parley.store.records import Failure, Metric, RoundRecord
-
-        number = self._number(run)
-        metrics: dict[int, dict[str, Metric]] = {}
-        for (round,) in self._read("SELECT round FROM rounds WHERE run = ? ORDER BY round", number):
-            metrics[round] = {}
-        for round, name, value, packed in self._read(
-            "SELECT round, metric, value, clients FROM metrics WHERE run = ?", number
-        ):
-            metrics.setdefault(round, {})[name] = Metric(_number(value), _unpack(packed))
-        failures: dict[int, list[Failure]] = {}
-        for round, client, reason in self._read(
-            "SELECT round, client, reason FROM failures WHERE run = ? ORDER BY round, position", number
-        ):
-            failures.setdefault(round, []).append(Failure(client, reason))
-        return [RoundRecord(round, metrics[round], tuple(failures.get(round, ()))) for round in sorted(metrics)]
+        with self._reading():
+            row = self._row(run)
+            return read_records(self._db, row["number"], row["last"], row["count"])
 
     def series(self, run: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """The rounds in which the metric was measured and its values (NaN where it was not a number)."""
-        rows = self._read(
-            "SELECT round, value FROM metrics WHERE run = ? AND metric = ? ORDER BY round", self._number(run), metric
-        )
-        if not rows and (names := self.metric_names(run)):
-            raise InputError(f"run '{run}' has no metric '{metric}': {nearest(metric, names)}")
-        values = np.array([_number(value) for _, value in rows], dtype=np.float64)
-        return np.array([round for round, _ in rows], dtype=np.int64), values
+        with self._reading():
+            points = read_series(self._db, self._number(run), metric)
+        if not points and (names := self.metric_names(run)):
+            raise InputError(
+                f"run '{run}' has no metric '{printable(metric)}': {nearest(metric, map(printable, names))}"
+            )
+        values = np.array([value for _, value in points], dtype=np.float64)
+        return np.array([round for round, _ in points], dtype=np.int64), values
 
     def metric_names(self, run: str) -> list[str]:
-        return [name for (name,) in self._read("SELECT DISTINCT metric FROM metrics WHERE run = ?", self._number(run))]
+        with self._reading():
+            return read_names(self._db, self._number(run))
+
+    def failures(self, run: str) -> list[tables.Absence]:
+        """Who did not contribute, in which round and why, in the order of the rounds."""
+        return list(tables.absences(self.records(self.info(run).id)))
 
     def runs(self) -> list[RunInfo]:
         """All runs, the oldest first."""
-        return [self._info(row) for row in self._read(f"SELECT {_COLUMNS} FROM runs ORDER BY number")]
+        with self._reading():
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number").fetchall()
+            return [self._info(row) for row in rows]
 
     def info(self, run: str) -> RunInfo:
         """The run with this id, with an id that begins so, or the newest for 'last'."""
-        if run == "last":
-            rows = self._read(f"SELECT {_COLUMNS} FROM runs ORDER BY number DESC LIMIT 1")
-            if not rows:
-                raise InputError(f"the run store {self.path} holds no runs yet; 'parley run' makes one.")
-            return self._info(rows[0])
-        rows = self._read(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", run)
-        if not rows and run:
-            rows = self._read(f"SELECT {_COLUMNS} FROM runs WHERE substr(id, 1, ?) = ?", len(run), run)
-        if len(rows) > 1:
-            raise InputError(f"'{run}' could be any of {', '.join(row[1] for row in rows)}; write more of its id.")
-        if not rows:
-            ids = [name for (name,) in self._read("SELECT id FROM runs")]
-            raise InputError(f"there is no run '{run}' in {self.path}: {nearest(run, ids)}")
-        return self._info(rows[0])
+        with self._reading():
+            if run == "last":
+                rows = self._db.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number DESC LIMIT 1").fetchall()
+                if not rows:
+                    raise InputError(f"the run store {self.path} holds no runs yet; 'parley run' makes one.")
+                return self._info(rows[0])
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchall()
+            if not rows and run:
+                rows = self._db.execute(
+                    f"SELECT {_COLUMNS} FROM runs WHERE substr(id, 1, ?) = ?", (len(run), run)
+                ).fetchall()
+            infos = [self._info(row) for row in rows]
+        if len(infos) > 1:
+            raise InputError(
+                f"'{printable(run)}' could be any of {', '.join(info.id for info in infos)}; write more of its id."
+            )
+        if not infos:
+            raise self._unknown(run)
+        return infos[0]
 
     def unfinished(self, fingerprint: str, rounds: int = 0) -> str | None:
         """The newest run of this configuration that nobody works on and that did not reach its end, or `rounds`."""
-        for run, status, done in self._read(
-            "SELECT id, status, (SELECT max(round) FROM rounds WHERE run = number) FROM runs "
-            "WHERE fingerprint = ? ORDER BY number DESC",
-            fingerprint,
-        ):
-            ended = status not in _UNFINISHED and (done or 0) >= rounds
-            if not ended and not locks.is_locked(self._lock_file(run)):
-                return str(run)
+        with self._reading():
+            found = [
+                self._checked(row)
+                for row in self._db.execute(
+                    f"SELECT {_COLUMNS} FROM runs WHERE fingerprint = ? ORDER BY number DESC", (fingerprint,)
+                )
+            ]
+        for row in found:
+            ended = row["status"] not in _UNFINISHED and (row["last"] or 0) >= rounds
+            if not ended and not locks.is_locked(self._artefacts.lock(row["id"])):
+                return str(row["id"])
         return None
 
     def folder(self, run: str) -> Path:
         """Where the run's artefacts are; it exists."""
-        folder = self.path.parent / "artefacts" / self.info(run).id
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self._artefacts.make(self.info(run).id)
 
     def delete(self, run: str) -> None:
         """Remove a run and its artefacts; refused while another process works on it."""
@@ -238,17 +263,25 @@ class RunStore:
         try:
             with self._writing():
                 self._db.execute("DELETE FROM runs WHERE id = ?", (run,))
-            shutil.rmtree(self._lock_file(run).parent, ignore_errors=True)
+            self._artefacts.remove(run)
         finally:
             self.release(run)
 
     def export_csv(self, run: str, path: Path | str) -> None:
         """Write the run as a table: round, metric, client (empty for the round's own value), value."""
-        write_csv(self.records(self.info(run).id), Path(path))
+        tables.METRICS.write_csv(self.records(self.info(run).id), Path(path))
 
     def export_parquet(self, run: str, path: Path | str) -> None:
         """The same table as Parquet; needs pyarrow."""
-        write_parquet(self.records(self.info(run).id), Path(path))
+        tables.METRICS.write_parquet(self.records(self.info(run).id), Path(path))
+
+    def export_failures(self, run: str, path: Path | str) -> None:
+        """Write who did not contribute as a table, Parquet if the file's name says so: client, round, reason."""
+        tables.FAILURES.write(self.records(self.info(run).id), Path(path))
+
+    def frame(self, run: str) -> DataFrame:
+        """The run as a pandas DataFrame: round, metric, client (empty for the round's own value), value."""
+        return tables.METRICS.frame(self.records(self.info(run).id))
 
     def close(self) -> None:
         """Release all claims and the file; closing twice does no harm."""
@@ -262,44 +295,54 @@ class RunStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _insert(self, number: int, record: RoundRecord) -> None:
-        key = (number, record.number)
-        if self._db.execute("DELETE FROM rounds WHERE run = ? AND round = ?", key).rowcount:
-            for table in ("metrics", "failures"):
-                self._db.execute(f"DELETE FROM {table} WHERE run = ? AND round = ?", key)
-        self._db.execute("INSERT INTO rounds VALUES (?, ?, ?)", (*key, time.time()))
-        self._db.executemany(
-            "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (number, name, record.number, float(metric.value), *_summary(metric.clients), _pack(metric.clients))
-                for name, metric in record.metrics.items()
-            ],
-        )
-        self._db.executemany(
-            "INSERT INTO failures VALUES (?, ?, ?, ?, ?)",
-            [(*key, place, failure.client, failure.reason) for place, failure in enumerate(record.failures)],
-        )
-
-    def _info(self, row: tuple[Any, ...]) -> RunInfo:
-        _, run, name, status, created, fingerprint, config, summary, rounds = row
-        if status == "running" and not locks.is_locked(self._lock_file(run)):
+    def _info(self, values: tuple[Any, ...]) -> RunInfo:
+        row = self._checked(values)
+        status = row["status"]
+        verify(status in STATUSES, "a run's status")
+        if status == "running" and not locks.is_locked(self._artefacts.lock(row["id"])):
             status = "interrupted"
-        when = datetime.fromtimestamp(created)
-        return RunInfo(run, name, status, when, rounds or 0, fingerprint, json.loads(config), json.loads(summary))
+        when = datetime.fromtimestamp(row["created"])
+        config, summary = _plain(row["config"]), _plain(row["summary"])
+        verify(all(isinstance(value, bool | int | float | str | None) for value in summary.values()), "a summary")
+        return RunInfo(row["id"], row["name"], status, when, row["last"] or 0, row["fingerprint"], config, summary)
 
-    def _lock_file(self, run: str) -> Path:
-        return self.path.parent / "artefacts" / run / "lock"
+    def _checked(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        """A row of the table of runs by column, its checksum verified and its id one that may become a path."""
+        row = dict(zip(_COLUMNS.split(", "), values, strict=True))
+        self._artefacts.folder(row["id"])
+        with reading(self.path):
+            verify(checksum(*values[1:-1]) == row["checksum"], f"run '{row['id']}'")
+        return row
+
+    def _row(self, run: str) -> dict[str, Any]:
+        found = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchone()
+        if found is None:
+            raise self._unknown(run)
+        return self._checked(found)
 
     def _number(self, run: str) -> int:
-        rows = self._read("SELECT number FROM runs WHERE id = ?", run)
-        if not rows:
-            ids = [name for (name,) in self._read("SELECT id FROM runs")]
-            raise InputError(f"there is no run '{run}' in {self.path}: {nearest(run, ids)}")
-        return int(rows[0][0])
+        return int(self._row(run)["number"])
 
-    def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, explained(self.path):
-            return self._db.execute(query, values).fetchall()
+    def _count(self, number: int) -> dict[str, int | None]:
+        last, count = self._db.execute("SELECT max(round), count(*) FROM rounds WHERE run = ?", (number,)).fetchone()
+        (saved,) = self._db.execute("SELECT max(round) FROM checkpoints WHERE run = ?", (number,)).fetchone()
+        return {"last": last, "count": count, "saved": saved}
+
+    def _change(self, run: str, **changes: Any) -> None:
+        """Inside a transaction: other values of a run, and the checksum that goes with them."""
+        row = self._row(run) | changes
+        row["checksum"] = checksum(*list(row.values())[1:-1])
+        columns = ", ".join(f"{name} = :{name}" for name in row)
+        self._db.execute(f"UPDATE runs SET {columns} WHERE number = :number", row)
+
+    def _unknown(self, run: str) -> InputError:
+        ids = [printable(name) for (name,) in self._db.execute("SELECT id FROM runs")]
+        return InputError(f"there is no run '{printable(run)}' in {self.path}: {nearest(run, ids)}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, explained(self.path), reading(self.path), snapshot(self._db):
+            yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -307,24 +350,8 @@ class RunStore:
             yield
 
 
-def _summary(clients: Mapping[str, float]) -> tuple[int, float | None, float | None, float | None]:
-    """n, min, mean, max; the last three over the values that are numbers."""
-    values = [value for value in clients.values() if not math.isnan(value)]
-    if not values:
-        return len(clients), None, None, None
-    return len(clients), min(values), math.fsum(values) / len(values), max(values)
-
-
-def _pack(clients: Mapping[str, float]) -> bytes | None:
-    # Python's JSON gives back the very same floats, NaN and infinities included.
-    values = {client: float(value) for client, value in clients.items()}
-    return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1) if clients else None
-
-
-def _unpack(packed: bytes | None) -> dict[str, float]:
-    return dict(json.loads(zlib.decompress(packed))) if packed else {}
-
-
-def _number(value: float | None) -> float:
-    """SQLite keeps NaN as NULL."""
-    return math.nan if value is None else float(value)
+def _plain(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    value = json.loads(text)
+    verify(isinstance(value, dict), "a description")
+    return dict(value)

@@ -1,18 +1,25 @@
-"""The run store's file: its tables, opening it, and SQLite's errors as sentences."""
+"""The run store's file: its tables, and opening it. Every row carries a checksum of what it says.
+
+SQLite notices when its structure is damaged, not when a number is. `runs` says how many rounds there are,
+which is the last and which the last saved, a round which metrics and failures it has, and each row's checksum covers
+the rest, so nothing goes missing or changes unnoticed.
+"""
+
+from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from parley.core.errors import InputError
+from parley.core.files import file_errors, make_folder
+from parley.store.database import can_write, check_tables, copied, explained, open_to_read, open_to_write, transaction
 
 APPLICATION = 0x5041524C  # "PARL", tells our file from another program's
-VERSION = 1
+VERSION = 2
 
-_TABLES = """
-CREATE TABLE runs (
+TABLES = (
+    """CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     name TEXT NOT NULL,
@@ -20,16 +27,23 @@ CREATE TABLE runs (
     created REAL NOT NULL,
     fingerprint TEXT NOT NULL,
     config TEXT NOT NULL,
-    summary TEXT NOT NULL DEFAULT '{}'
-);
-CREATE TABLE rounds (
+    summary TEXT NOT NULL,
+    last INTEGER,
+    count INTEGER NOT NULL,
+    saved INTEGER,
+    checksum INTEGER NOT NULL
+)""",
+    """CREATE TABLE rounds (
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
     round INTEGER NOT NULL,
     committed REAL NOT NULL,
+    metrics TEXT NOT NULL,
+    failures INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (run, round)
-) WITHOUT ROWID;
--- The clients' values come last: reading a series never touches them.
-CREATE TABLE metrics (
+) WITHOUT ROWID""",
+    # The clients' values come last: reading a series never touches them.
+    """CREATE TABLE metrics (
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
     metric TEXT NOT NULL,
     round INTEGER NOT NULL,
@@ -38,38 +52,60 @@ CREATE TABLE metrics (
     min REAL,
     mean REAL,
     max REAL,
+    packed INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     clients BLOB,
     PRIMARY KEY (run, metric, round)
-) WITHOUT ROWID;
-CREATE TABLE failures (
+) WITHOUT ROWID""",
+    """CREATE TABLE failures (
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
     round INTEGER NOT NULL,
     position INTEGER NOT NULL,
     client TEXT NOT NULL,
     reason TEXT NOT NULL,
     PRIMARY KEY (run, round, position)
-) WITHOUT ROWID;
-CREATE TABLE checkpoints (
+) WITHOUT ROWID""",
+    """CREATE TABLE checkpoints (
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
     round INTEGER NOT NULL,
     manifest TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (run, round)
-) WITHOUT ROWID;
-"""
+) WITHOUT ROWID""",
+)
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open the store at `path`, making it if `create`; an InputError says why it cannot be used."""
+    """Open the store at `path`, making it if `create`; an InputError says why it cannot be used.
+
+    A store that cannot be written is opened to be read.
+    """
     if not create and not path.is_file():
         raise InputError(f"there is no run store at {path}; 'parley run' makes one, --store names another.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"the folder {path.parent} for the run store cannot be made: {error.strerror}.") from None
+    if path.is_file() and not can_write(path):
+        return _readable(path)
+    with file_errors(f"the folder {path.parent} for the run store cannot be made"):
+        make_folder(path.parent, private=True)
+    db = open_to_write(path)
     with explained(path):
-        db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         try:
             _prepare(db, path)
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    db = open_to_read(path)
+    with explained(path):
+        try:
+            if 0 < _version(db, path) < VERSION:
+                db.close()
+                db = copied(path)
+                _migrate(db, path)
+                db.execute("PRAGMA query_only = ON")
+            check_tables(db, TABLES, path)
         except BaseException:
             db.close()
             raise
@@ -81,7 +117,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     deadline = time.monotonic() + 30.0
     while True:
         try:
-            _check_owner(db, path)
+            _version(db, path)
             if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
                 raise InputError(f"the run store {path} lies on a file system without write-ahead logging; move it.")
             break
@@ -89,56 +125,38 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-    db.execute("PRAGMA synchronous = NORMAL")
+    # What a commit says is on disk when it returns: memories and states that it supersedes are removed afterwards.
+    db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")
+    if _version(db, path) < VERSION:
+        _migrate(db, path)
+    check_tables(db, TABLES, path)
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables, or bring those of an earlier version up to date, in one transaction."""
+    from parley.store.migration import from_version_1
+
     with transaction(db):
-        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _TABLES.split(";\n"):
+        version = _version(db, path)  # another process may have been faster
+        if version == 1:
+            from_version_1(db, TABLES, path)
+        elif version == 0:
+            for statement in TABLES:
                 db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _check_owner(db: sqlite3.Connection, path: Path) -> None:
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """The format of the file, 0 if it is empty; refuses what is no run store or a newer one."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application != APPLICATION and (application or version or tables):
         raise InputError(f"{path} is a database of another program, not a run store; name another file.")
+    if version < 0 or (version == 0 and tables):
+        raise InputError(f"the run store {path} is damaged; restore it from a copy or move it away.")
     if version > VERSION:
         raise InputError(f"the run store {path} was made by a newer Parley (format {version}); update Parley.")
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; other writers wait."""
-    if db.in_transaction:  # left open by an interrupt between two statements
-        db.execute("ROLLBACK")
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence about the store."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        what = {
-            sqlite3.SQLITE_NOTADB: "is not a run store; name another file",
-            sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy or move it away",
-            sqlite3.SQLITE_READONLY: "cannot be written; make it writable or name another with --store",
-            sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file you may write",
-            sqlite3.SQLITE_BUSY: "is held by another process; try again when it is done",
-            sqlite3.SQLITE_FULL: "cannot grow because the disk is full",
-        }.get(code)
-        if what is None and isinstance(error, sqlite3.ProgrammingError):
-            raise
-        raise InputError(f"the run store {path} {what or f'failed: {error}'}.") from error
+    return version

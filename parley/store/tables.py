@@ -1,64 +1,103 @@
-"""A run's numbers as one tidy table for other programs."""
+"""A run's numbers, and who was missing, as tidy tables for other programs."""
 
 from __future__ import annotations
 
 import csv
 import importlib
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from parley.core.errors import InputError, UnsupportedError
+from parley.core.errors import UnsupportedError
+from parley.core.files import replacing
+from parley.core.text import plain_cell
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from parley.store.records import RoundRecord
 
-COLUMNS = ("round", "metric", "client", "value")
-Row = tuple[int, str, str, float]
+
+class Measurement(NamedTuple):
+    """One value of one metric; `client` is empty for the round's own value."""
+
+    round: int
+    metric: str
+    client: str
+    value: float
 
 
-def rows(records: Sequence[RoundRecord]) -> Iterator[Row]:
-    """A row per metric and round (client ''), followed by a row per client it was measured on."""
+class Absence(NamedTuple):
+    """A client that did not contribute to a round."""
+
+    client: str
+    round: int
+    reason: str
+    """The end of a sentence that begins with the client: `raised ValueError: ...`."""
+
+
+def measurements(records: Iterable[RoundRecord]) -> Iterator[Measurement]:
+    """A row per metric and round, followed by a row per client it was measured on."""
     for record in records:
         for name, metric in sorted(record.metrics.items()):
-            yield record.number, name, "", metric.value
+            yield Measurement(record.number, name, "", metric.value)
             for client, value in metric.clients.items():
-                yield record.number, name, client, value
+                yield Measurement(record.number, name, client, value)
 
 
-def write_csv(records: Sequence[RoundRecord], path: Path) -> None:
-    def write(target: Path) -> None:
-        with target.open("w", newline="", encoding="utf-8") as file:
+def absences(records: Iterable[RoundRecord]) -> Iterator[Absence]:
+    """A row per client that failed in a round."""
+    for record in records:
+        for failure in record.failures:
+            yield Absence(failure.client, record.number, failure.reason)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns by name and type, and the rows that records give."""
+
+    columns: dict[str, str]
+    """Name -> int64, string or float64."""
+    rows: Callable[[Sequence[RoundRecord]], Iterator[tuple[Any, ...]]]
+
+    def write(self, records: Sequence[RoundRecord], path: Path) -> None:
+        """Write the table in the format that the file's name says."""
+        (self.write_parquet if path.suffix == ".parquet" else self.write_csv)(records, path)
+
+    def write_csv(self, records: Sequence[RoundRecord], path: Path) -> None:
+        """Text that a spreadsheet would take for a formula gets a quote in front."""
+        with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             table = csv.writer(file)
-            table.writerow(COLUMNS)
-            table.writerows(rows(records))
+            table.writerow(self.columns)
+            for row in self.rows(records):
+                table.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
 
-    _replacing(path, write)
-
-
-def write_parquet(records: Sequence[RoundRecord], path: Path) -> None:
-    try:
-        arrow: Any = importlib.import_module("pyarrow")
+    def write_parquet(self, records: Sequence[RoundRecord], path: Path) -> None:
+        arrow = _needed("pyarrow", "Parquet needs the package pyarrow; install it or export to a .csv file.")
         parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise UnsupportedError("Parquet needs the package pyarrow; install it or export to a .csv file.") from None
-    columns = list(zip(*rows(records), strict=True)) or [(), (), (), ()]
-    types = (arrow.int64(), arrow.string(), arrow.string(), arrow.float64())
-    arrays = [arrow.array(column, type=kind) for column, kind in zip(columns, types, strict=True)]
-    table = arrow.Table.from_arrays(arrays, names=list(COLUMNS))
-    _replacing(path, lambda target: parquet.write_table(table, target))
+        arrays = [
+            arrow.array(column, type=getattr(arrow, kind)())
+            for column, kind in zip(self._by_column(records), self.columns.values(), strict=True)
+        ]
+        with replacing(path) as part:
+            parquet.write_table(arrow.Table.from_arrays(arrays, names=list(self.columns)), part)
+
+    def frame(self, records: Sequence[RoundRecord]) -> DataFrame:
+        pandas = _needed("pandas", "data frames need the package pandas; install it or export to a .csv file.")
+        frame: DataFrame = pandas.DataFrame(dict(zip(self.columns, self._by_column(records), strict=True)))
+        return frame
+
+    def _by_column(self, records: Sequence[RoundRecord]) -> list[tuple[Any, ...]]:
+        return list(zip(*self.rows(records), strict=True)) or [()] * len(self.columns)
 
 
-def _replacing(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the file and put it in place when it is complete."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+METRICS = Table({"round": "int64", "metric": "string", "client": "string", "value": "float64"}, measurements)
+FAILURES = Table({"client": "string", "round": "int64", "reason": "string"}, absences)
+
+
+def _needed(package: str, otherwise: str) -> Any:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(part)
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        return importlib.import_module(package)
+    except ImportError:
+        raise UnsupportedError(otherwise) from None

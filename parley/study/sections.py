@@ -7,19 +7,22 @@ Every mistake is one sentence that names the setting by its dotted path.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from parley.algorithms import Algorithm, algorithms
 from parley.algorithms.base.server import ServerOptimizer, server_optimizers
+from parley.core.checks import shown, unsound
 from parley.core.errors import InputError, nearest
-from parley.core.fields import Setting, settings_of, type_text
+from parley.core.fields import Setting, options_of, settings_of, type_text
 from parley.core.registry import Registry
 from parley.learn.schedules import Schedule, schedules
 from parley.models.feature_model import FeatureSpec, feature_maps
+from parley.study.opaque import opaque
 from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.registry import kernels
 
@@ -51,7 +54,26 @@ def choose(registry: Registry[type[T]], table: Any, where: str) -> T:
         raise InputError(f"{where}.name is missing: choose one of {', '.join(registry)}.")
     name = check(str, table["name"], f"{where}.name")
     rest = {key: value for key, value in table.items() if key != "name"}
-    return build(registry[name], rest, where, f"{registry.kind} '{name}'")
+    chosen: Any = registry[name]
+    what = f"{registry.kind} '{name}'"
+    if isinstance(chosen, type) and is_dataclass(chosen):
+        return cast(T, build(chosen, rest, where, what))
+    if registry.kind != "model" or not callable(chosen):
+        raise InputError(f"{what} must be a dataclass, whose fields are its settings.")
+    options = options_of(chosen)
+    return cast(T, Made(name, chosen, checked(options, rest, where, what)))
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model of the user's own that is no dataclass: a function that builds a module, or a module's class."""
+
+    name: str
+    make: Callable[..., Any]
+    options: dict[str, Any]
+
+    def __call__(self) -> Any:
+        return self.make(**self.options)
 
 
 def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, what: str) -> dict[str, Any]:
@@ -69,17 +91,19 @@ def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, w
 
 def check(hint: Any, value: Any, path: str) -> Any:
     """The value as the type says, or a sentence."""
+    wrong = unsound(value)
+    if wrong is not None:
+        raise InputError(f"{path} {wrong}.")
     try:
         return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
-    except TypeError:
-        raise InputError(f"{path} must be {type_text(hint)}, not {value}.") from None
-    except ValidationError as error:
-        raise InputError(f"{path} must be {_wanted(hint, error)}, not {_shown(value)}.") from None
+    except (TypeError, ValueError) as error:
+        wanted = _wanted(hint, error) if isinstance(error, ValidationError) else type_text(hint)
+        raise InputError(f"{path} must be {wanted}, not {shown(value)}.") from None
 
 
 def as_table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{where} must be a section, not {_shown(value)}: write [{where}] and its settings below it.")
+        raise InputError(f"{where} must be a section, not {shown(value)}: write [{where}] and its settings below it.")
     return dict(value)
 
 
@@ -88,12 +112,23 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         registry = _registry_of(type(value))
         name = {"name": registry.name_of(type(value))} if registry else {}
-        return name | {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
+        return name | {field.name: _inner(getattr(value, field.name)) for field in fields(value) if field.init}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):
         return [plain(inner) for inner in value]
-    return value
+    if isinstance(value, bool | str) or value is None or value is MISSING:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else opaque(value)
+
+
+def _inner(value: Any) -> Any:
+    """A field's value; a dataclass that no registry knows is a part that only Python can make."""
+    if is_dataclass(value) and not isinstance(value, type) and _registry_of(type(value)) is None:
+        return opaque(value)
+    return plain(value)
 
 
 def located(error: InputError, where: str) -> InputError:
@@ -144,14 +179,6 @@ def _wanted(hint: Any, error: ValidationError) -> str:
     if first["type"] in words:
         return words[first["type"]].format(**limits)
     return type_text(hint)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "a section"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 def _dotted(where: str, name: str) -> str:

@@ -1,50 +1,62 @@
-"""Training from Python: `train(FedAvg(lr=0.1), federation, model=mlp(100), rounds=100, cohort=20)`."""
+"""Training: `train(study)`, or `train(FedAvg(lr=0.1), federation, model=mlp(100), rounds=100, cohort=20)`."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import nn
+from typing import Any, overload
 
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data import ClientData, Federation
-from parley.data.sources import InMemory
+from parley.data import Federation
 from parley.engine.evaluation import Evaluator
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
+from parley.engine.loggers import loggers
 from parley.engine.loop import Loop
+from parley.engine.observers import listeners as named
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.learn.losses import Loss, losses
-from parley.learn.task import Task
-from parley.models.buffers import BufferPolicy, check_policy
-from parley.models.spec import ModelSpec, build_module
+from parley.learn.losses import Loss
+from parley.learn.metrics import scorers
+from parley.models.buffers import BufferPolicy
 from parley.runtimes import Job, open_runtime
+from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
+from parley.store.secret import keep_secret, secret_root
+from parley.study.description import Logging, Model, Study, as_study
+from parley.study.difference import check_resumable, difference, essential
+from parley.study.task import make_task, pool, prepared
 
-if TYPE_CHECKING:
-    from parley.study.study import Study
-
-Model = nn.Module | ModelSpec | Callable[[], nn.Module]
+__all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
 
 
+@overload
+def train(
+    study: Study,
+    /,
+    *,
+    store: RunStore | str | Path | None = None,
+    resume: bool | str | None = None,
+    listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
+    progress: bool = False,
+    **changes: Any,
+) -> Run: ...
+@overload
 def train(
     algorithm: Algorithm,
     federation: Federation,
+    /,
     *,
     model: Model,
-    rounds: int,
+    rounds: int = 100,
     cohort: int | Sampling | None = None,
     seed: int = 0,
     loss: str | Loss | None = None,
@@ -53,151 +65,154 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
-    store: RunStore | str | Path | None = None,
-    name: str = "",
-    resume: str | None = None,
     checkpoint: float = 5.0,
-    listeners: Sequence[Listener] = (),
     channels: Channel | Chain | Sequence[Channel] = (),
+    name: str = "",
+    revision: str = "",
+    logging: Logging = ...,
+    store: RunStore | str | Path | None = None,
+    resume: bool | str | None = None,
+    listeners: Sequence[Listener] = (),
     secret: bytes | None = None,
     progress: bool = False,
-    config: dict[str, Any] | None = None,
-    fingerprint: str = "",
+) -> Run: ...
+def train(
+    what: Study | Algorithm,
+    federation: Federation | None = None,
+    /,
+    *,
+    store: RunStore | str | Path | None = None,
+    resume: bool | str | None = None,
+    listeners: Sequence[Listener] = (),
+    secret: bytes | None = None,
+    progress: bool = False,
+    **settings: Any,
 ) -> Run:
-    """Train and return the run.
+    """Train a study, or what a study would be made of, and return the run.
 
-    `store` keeps metrics, checkpoints and the final model under a run id; `resume` names a stored run to go on with
-    (pass the same arguments as before: the same seed gives the same numbers). `config` and `fingerprint` describe the
-    run in the store; the command line fills them from the study file.
+    `store` keeps metrics, checkpoints and the final model under a run id. `resume` names a stored run to go on with, or
+    is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
+    now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
     """
-    if rounds < 1:
-        raise InputError(f"rounds must be at least 1, not {rounds}.")
-    sampling = cohort if isinstance(cohort, Sampling) else Sampling(size=cohort)
-    faults = faults or Faults()
-    algorithm = as_algorithm(algorithm)
-    if sampling.scheme == "auto":
-        sampling = replace(sampling, scheme=algorithm.scheme)
-    if algorithm.pooled:
-        federation = pool(federation)
-        sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
-    federation = prepared(algorithm, federation, seed)
-    task = make_task(federation, model, seed, loss, buffers)
-    task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
-    if sampling.size is not None and sampling.size > len(federation):
-        raise InputError(f"cohort.size is {sampling.size}, but the federation has only {len(federation)} clients.")
-    key = Key(seed)
-    job = Job(algorithm, task, federation, Channels.of(algorithm, channels), secret or secrets.token_bytes(16))
+    study = as_study(what, federation, settings)
+    _check_workers(study.workers)
     with ExitStack() as stack:
-        run = Run(algorithm, task, federation, algorithm.init(task, key.fold("init")), name=name)
-        seen = rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
-        opened, why = open_runtime(runtime, job, workers, faults.deadline, seen)
+        heard = [*listeners, *_named(study), *_progress(progress)]
+        kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
+        if kept is None and resume:
+            raise InputError("resume needs the store in which the run is kept.")
+        config = study.stored() if kept is not None else {}
+        found = _found(kept, study, resume, config) if kept is not None and resume else None
+        plan = _plan(study, heard, secret_root(kept, found, secret))
+        opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
         stack.callback(opened.close)
+        run = plan.run
         run.note = why or f"runtime {opened.name}"
         keeper = None
-        if store is not None:
-            kept = store if isinstance(store, RunStore) else stack.enter_context(RunStore(store))
-            new = resume is None
-            run.id = kept.create(name or "run", config or {}, fingerprint) if new else kept.info(str(resume)).id
-            kept.claim(run.id, None if new else config)
+        if kept is not None:
+            run.id = found or kept.create(study.title, config, study.fingerprint())
+            kept.claim(run.id, None if found is None else config)
             stack.callback(kept.release, run.id)
-            keeper = Keeper(kept, run.id, checkpoint)
-        elif resume is not None:
-            raise InputError("resume needs the store in which the run is kept.")
+            keeper = Keeper(kept, run.id, study.checkpoint)
+            keep_secret(kept.folder(run.id), plan.job.secrets)
+            opened.folder = kept.folder(run.id) / "nodes"
         memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
         failing = stack.enter_context(ExitStack())
         failing.callback(memories.close)
-        heard = [*listeners, *_progress(progress)]
-        if keeper is not None and resume is not None and keeper.restore(run, memories):
+        if keeper is not None and found is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
-        for listener in heard:
-            listener.start(run, rounds)
+        for listener in plan.listeners:
+            listener.start(run, study.rounds)
             listener.note(why or run.note)
-        evaluator = Evaluator(job, evaluation or Evaluation(), key.fold("evaluation"))
-        sampler = Sampler(federation, sampling, faults, key.fold("sampling"))
-        Loop(job, run, opened, sampler, evaluator, faults, key, rounds, memories, keeper, heard).go()
+        key = Key(study.seed)
+        sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, key.fold("sampling"))
+        Loop(
+            plan.job,
+            run,
+            opened,
+            sampler,
+            plan.evaluator,
+            plan.faults,
+            key,
+            study.rounds,
+            memories,
+            keeper,
+            plan.listeners,
+        ).go()
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
     return run
 
 
-def train_study(
-    study: Study,
-    *,
-    store: RunStore | None = None,
-    resume: bool = False,
-    listeners: Sequence[Listener] = (),
-    runtime: str | None = None,
-    progress: bool = False,
-) -> Run:
-    """Train what a study file says.
+@dataclass(frozen=True)
+class _Plan:
+    """A study made ready: the job, the run to fill, and settings that follow from the method."""
 
-    `resume` goes on with the newest run of the same configuration that did not reach its end, or that ended before the
-    rounds asked for now.
-    """
-    unfinished = store.unfinished(study.fingerprint(), study.rounds) if store is not None and resume else None
-    if resume and unfinished is None:
-        raise InputError("there is no unfinished run of this configuration to resume; start it without --resume.")
-    return train(
-        study.algorithm, study.federation(), model=study.model, rounds=study.rounds, cohort=study.sampling,
-        seed=study.seed, loss=study.loss, buffers=study.buffers, faults=study.faults, evaluation=study.evaluation,
-        runtime=runtime or study.runtime, workers=study.workers, store=store, name=study.name, resume=unfinished,
-        checkpoint=study.checkpoint, listeners=listeners, progress=progress, config=study.resolved(),
-        fingerprint=study.fingerprint(),
-    )  # fmt: skip
+    job: Job
+    run: Run
+    sampling: Sampling
+    faults: Faults
+    evaluator: Evaluator
+    listeners: list[Listener]
+    seen: int
+    """Samples that local steps see in the whole run, to choose a runtime by."""
 
 
-def make_task(
-    federation: Federation, model: Model, seed: int, loss: str | Loss | None = None, buffers: BufferPolicy = "average"
-) -> Task:
-    """The task of a federation and a model, weights drawn from the seed; checked on one sample."""
-    info = federation.info
-    module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
-    check_policy(module, buffers)
-    if not any(p.requires_grad for p in module.parameters()):
-        raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
-    default = "mse" if info.kind == "regression" else "cross-entropy"
-    chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
-    task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
-    _try_out(task, federation)
-    return task
+def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
+    algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
+    faults = study.faults or Faults()
+    if sampling.scheme == "auto":
+        sampling = replace(sampling, scheme=algorithm.scheme)
+    if algorithm.pooled:
+        federation = pool(federation)
+        sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
+    federation = prepared(algorithm, federation, study.seed)
+    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
+    run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
+    seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
+    evaluation = study.evaluation or Evaluation()
+    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    job = Job(algorithm, task, federation, Channels.of(algorithm, study.channels), secret, measured)
+    evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
+    run.headline, run.scorers = evaluator.headline, measured
+    return _Plan(job, run, sampling, faults, evaluator, listeners, seen)
 
 
-def pool(federation: Federation) -> Federation:
-    """All clients' samples at one client, for centralised baselines."""
-    clients = [federation.client(client) for client in federation.ids]
-    data = ClientData(torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients]))
-    return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
+def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:
+    """The stored run to go on with, which must be the same in everything that its numbers depend on."""
+    run = store.unfinished(study.fingerprint(), study.rounds) if resume is True else store.info(str(resume)).id
+    if run is None:
+        raise InputError(f"there is no unfinished run of this configuration to resume{_nearest_run(store, config)}.")
+    check_resumable(run, store.info(run).config, config)
+    return run
 
 
-def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
-    """The federation as the method trains on it."""
-    return algorithm.prepare(federation, Key(seed).fold("prepare"))
+def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
+    """The end of that sentence: in what the newest run differs from the one asked for."""
+    runs = store.runs()
+    found = difference(essential(runs[-1].config), essential(config)) if runs and runs[-1].config else []
+    if not found:
+        return "; start it without --resume"
+    return f"; run '{runs[-1].id}' differs in {found[0]}"
 
 
-@torch.no_grad()
-def _try_out(task: Task, federation: Federation) -> None:
-    """One forward pass, so that a model that does not fit the data is told before anything starts."""
-    client = federation.client(federation.ids[0])
-    predict = task.predictor(task.initial(), task.initial_buffers())
-    if task.info.vocabulary:
-        try:
-            predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
-        except IndexError:
-            raise InputError(
-                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
-                "knows; set its vocabulary, or give a model of next tokens data with such targets."
-            ) from None
-    try:
-        outputs = predict(client.x[:2])
-        value = task.loss(outputs, client.y[:2])
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        text = str(error).splitlines()[0]
+def _named(study: Study) -> list[Listener]:
+    """The listeners and loggers that the study names."""
+    return [*[named[name]() for name in study.observers], *loggers(study.logging)]
+
+
+def _check_workers(workers: int | None) -> None:
+    cores = available_cores()
+    if workers is not None and workers > (most := max(16, 4 * cores)):
         raise InputError(
-            f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
-            f"and {client.x.dtype}: {text}"
-        ) from None
-    if value.shape != (len(client.x[:2]),):
-        raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
+            f"runtime.workers is {workers}, but this machine has {cores} cores: at most {most} processes make sense."
+        )
+
+
+def train_study(study: Study, **options: Any) -> Run:
+    """`train(study)`, by its former name."""
+    return train(study, **options)
 
 
 def _progress(wanted: bool) -> list[Listener]:

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from parley.core import registry as module
-from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, nearest
+from parley.core.errors import InputError, ParleyError, ParleyWarning, QuorumError, UnsupportedError, WireError, nearest
 from parley.core.registry import Registry
 
 
@@ -61,3 +61,28 @@ def test_nearest():
 @pytest.mark.parametrize("kind", [InputError, WireError, UnsupportedError, QuorumError])
 def test_all_errors_are_parley_errors(kind: type[Exception]):
     assert issubclass(kind, ParleyError)
+
+
+def test_a_broken_entry_point_breaks_nothing_else(monkeypatch: pytest.MonkeyPatch):
+    points = [EntryPoint("bad", "no_such_package:thing", "g"), EntryPoint("good", "collections:deque", "g")]
+    monkeypatch.setattr(module, "entry_points", lambda group: points)
+    things = Registry[object]("algorithm")
+    mine = things("own")(object())
+    with pytest.warns(ParleyWarning, match="algorithm 'bad' of another package is left out"):
+        assert things["own"] is mine
+    assert list(things) == ["good", "own"]
+    assert list(things.broken) == ["bad"]
+    with pytest.raises(InputError, match="algorithm 'bad' cannot be loaded: its entry point no_such"):
+        things["bad"]
+
+
+def test_a_cell_run_again_replaces_what_it_registered():
+    things = Registry[type]("model")
+    cell = "@things('net')\nclass Net:\n    pass"
+    for _ in range(2):
+        space = {"things": things, "__name__": "__main__"}
+        exec(cell, space)
+        assert things["net"] is space["Net"]
+    other = {"things": things, "__name__": "elsewhere"}
+    with pytest.raises(InputError, match="two things call themselves model 'net'"):
+        exec(cell, other)

@@ -1,20 +1,28 @@
 """What the numbers of a run mean, computed again by hand."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
+from parley.algorithms.base.protocol import Algorithm, OneExchange, Reply
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.core.message import Message
+from parley.core.message import Message, State
 from parley.core.wire import wire_size
-from parley.data import Federation
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.sources import InMemory
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling
+from parley.learn.losses import IGNORE, cross_entropy
+from parley.learn.task import Task
 from parley.models import linear, mlp
+from parley.runtimes import Job, execute
+from parley.runtimes.protocol import EvaluationCall
 from parley.study.train import make_task, train
 
 
@@ -43,7 +51,7 @@ def test_central_and_client_metrics_by_hand():
     )
     assert [record.number for record in run.records] == [0, 1, 2, 3]
     for record in run.records:
-        model = run.algorithm.predictor(run.task, states.kept[record.number])
+        model = run.algorithm.predictor(run.task, run.algorithm.model(run.task, states.kept[record.number]))
         with torch.no_grad():
             outputs = model(federation.test.x)
             loss = F.cross_entropy(outputs, federation.test.y).item()
@@ -168,3 +176,55 @@ def test_the_trained_module_can_be_taken_out():
     assert run.summary()["rounds"] == 3
     with pytest.raises(InputError, match="did you mean 'central/accuracy'"):
         run.series("central/acuracy")
+
+
+class Filled(OneExchange):
+    """Its model's weights are what the test says from the first round on."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def init(self, task, key):
+        return State.of(model=task.initial())
+
+    def client(self, task, message, memory, data, context):
+        return Reply(Message())
+
+    def outputs(self, task, model, memory, x, before=None):
+        return torch.full_like(self.predictor(task, model, memory)(x), self.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_outputs_that_are_not_finite_are_wrong(value: float):
+    """The largest of them would be class 0, and right where the targets are."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(20, 4)).astype(np.float32)
+    zeros = np.zeros(20, dtype=int)
+    federation = Federation.from_arrays({"a": (x, zeros), "b": (x, zeros + 1)}, test=(x, zeros), test_fraction=0.5)
+    run = train(Filled(value), federation, model=linear(), rounds=1, evaluation=Evaluation(clients="all"))
+    assert run.last("central/accuracy") == run.last("clients/accuracy") == 0
+    assert math.isnan(run.last("central/loss"))
+    assert run.best_value == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_sequences_with_positions_that_are_not_finite(bad: float):
+    """[n, C, T]: only the positions with finite outputs can be right."""
+    outputs = torch.zeros(3, 4, 5)
+    outputs[:, 0] = 1.0
+    outputs[1, 2, 3] = bad
+    y = torch.zeros(3, 5, dtype=torch.int64)
+    y[0, 0] = IGNORE
+    data = ClientData(torch.zeros(3, 5, dtype=torch.int64), y)
+    info = DataInfo("toy", (5,), 4, "classification")
+    job = Job(Told(outputs), Task(None, cross_entropy, info, 1), Federation(info, ("a",), InMemory((data,)), test=data))
+    score = execute.score(job, EvaluationCall(Message(), None, None))
+    assert (score.correct, score.positions, score.samples) == (13, 14, 3)
+
+
+class Told(Algorithm):
+    def __init__(self, outputs: torch.Tensor) -> None:
+        self.told = outputs
+
+    def outputs(self, task, model, memory, x, before=None):
+        return self.told

@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.store.free_space import Space
+from parley.store.free_space import FreeSpace
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=60))
 def test_against_a_list_of_bytes(steps: list[tuple[bool, int]]):
-    space, taken = Space(), {}
+    space, taken = FreeSpace(), {}
     for giving, number in steps:
         if giving and taken:
             offset = sorted(taken)[number % len(taken)]
@@ -22,7 +22,7 @@ def test_against_a_list_of_bytes(steps: list[tuple[bool, int]]):
             taken[offset] = number
         assert space.end == max((offset + length for offset, length in taken.items()), default=0)
         assert space.free == space.end - sum(taken.values())
-    again = Space(sorted(taken.items()))
+    again = FreeSpace(sorted(taken.items()))
     assert (again.end, again.free) == (space.end, space.free)
 
 
@@ -35,5 +35,5 @@ def _gaps(taken: dict[int, int], end: int) -> list[int]:
 
 
 def test_the_narrowest_gap_that_is_wide_enough_is_taken():
-    space = Space([(10, 1), (14, 1), (40, 1)])
+    space = FreeSpace([(10, 1), (14, 1), (40, 1)])
     assert [space.take(3), space.take(8), space.take(25), space.take(3)] == [11, 0, 15, 41]

@@ -25,8 +25,8 @@ def value(kept: Memory) -> float | None:
 
 def versions(memories: Memories) -> list[tuple[str, int]]:
     """(client, round) of what the index knows."""
-    db = memories._file._db
-    return db.execute("SELECT client, round FROM versions ORDER BY client, round").fetchall() if db else []
+    index = memories._file._index
+    return index.db.execute("SELECT client, round FROM versions ORDER BY client, round").fetchall() if index else []
 
 
 @settings(deadline=None, max_examples=25)
@@ -44,7 +44,7 @@ def test_whatever_the_budget_the_last_accepted_version_counts(rounds: list[dict[
         assert held <= budget
         assert len(versions(memories)) <= len(wanted)  # no old versions pile up
         assert {client for client in "abcdef" if client in memories} == set(wanted)
-    folder = memories._file._index.parent if memories._file.used else None
+    folder = memories._file._index.path.parent if memories._file.used else None
     memories.close()
     assert folder is None or not folder.exists()
 
@@ -76,7 +76,7 @@ def test_versions_become_valid_with_their_checkpoint(tmp_path: Path):
     again.accept(2, {"a": memory(2)})
     again.save()
     again.committed()
-    assert versions(again) == [("a", 2), ("b", 1)]
+    assert versions(again) == [("a", 1), ("a", 2), ("b", 1)]  # those of the checkpoint before stay too
     third = Memories(tmp_path)
     third.resume(2)
     assert (value(third["a"]), value(third["b"])) == (2, 10)
@@ -138,13 +138,13 @@ def test_nothing_is_made_on_disk_for_methods_without_memories(tmp_path: Path):
     assert not (tmp_path / "memory").exists()
 
 
-def test_the_file_holds_one_version_per_client_and_those_since_the_last_checkpoint(tmp_path: Path):
+def test_the_file_holds_one_version_per_client_and_those_since_the_checkpoint_before(tmp_path: Path):
     memories, one = Memories(tmp_path, budget=0), len(encode(memory(10))) + 24 + 64  # a head; multiples of 64
     for number in range(1, 30):
         memories.accept(number, {str(i): memory(number) for i in range(number % 3, 12, 3)})
         memories.save()
         memories.committed()
-        assert (tmp_path / "records").stat().st_size <= (12 + 4) * one
+        assert (tmp_path / "records").stat().st_size <= (12 + 4 + 4) * one
     assert {value(memories[str(i)]) for i in range(12)} == {27, 28, 29}
 
 
@@ -196,9 +196,14 @@ def test_a_reader_sees_its_round_or_is_told_that_it_is_gone(tmp_path: Path):
     assert (value(reader["a"]), value(reader["b"])) == (1, None)
     memories.save()
     memories.committed()
+    memories.accept(3, {"a": memory(3)})
+    assert (value(reader["a"]), value(reader["b"])) == (1, None)  # the checkpoint before stays readable
+    memories.save()
+    memories.committed()
     with pytest.raises(InputError, match="gone on since the memory of client 'a'"):
         reader["a"]
     assert value(Memories(tmp_path, until=2)["a"]) == 2
+    assert value(Memories(tmp_path, until=3)["a"]) == 3
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import parley as pl
 from parley.core.errors import InputError
 from parley.data import DataInfo
 from parley.engine.run import Run
@@ -44,7 +45,7 @@ def test_a_loaded_run_predicts_as_the_trained_one(store: RunStore, algorithm: st
 
 def test_runs_that_cannot_be_loaded(store: RunStore):
     bare = store.create("bare", {}, "")
-    with pytest.raises(InputError, match="without a study"):
+    with pytest.raises(InputError, match="without a description"):
         load_run(store, bare)
     young = store.create("young", study().resolved(), "")
     with pytest.raises(InputError, match="no checkpoint yet"):
@@ -104,14 +105,14 @@ def test_the_target_column_is_left_out_wherever_it_is(trained: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("x.txt", b"", "must be a .csv, .npz or .safetensors file"),
-        ("x.npz", b"PK nothing", "cannot be read as .npz"),
-        ("x.safetensors", b"nothing", "cannot be read as .safetensors"),
-        ("x.csv", b"a,b\n1,2\n", "it has 2 input columns, but the model takes 4"),
-        ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 does not have 4 columns"),
-        ("x.csv", b"a,b,c,d\n1,2,3,x\n", "could not convert"),
+        ("x.txt", b"", "must be a .csv, .parquet, .npz or .safetensors file"),
+        ("x.npz", b"PK nothing", "not a usable .npz file"),
+        ("x.safetensors", b"nothing", "not a usable .safetensors file"),
+        ("x.csv", b"a,b\n1,2\n", "has 2 input columns, but the model takes 4"),
+        ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 of .* has 3 columns, but the header has 4"),
+        ("x.csv", b"a,b,c,d\n1,2,3,x\n", "line 2, column 'd' of .* holds 'x'; inputs must be numbers"),
         ("x.csv", b"a,b,c,d\n", "holds 0 samples"),
-        ("x.csv", b"", "it has 0 input columns"),
+        ("x.csv", b"", "needs a header line"),
     ],
 )
 def test_files_that_cannot_be_predicted(tmp_path: Path, name: str, content: bytes, sentence: str):
@@ -125,7 +126,7 @@ def test_other_mistakes(trained: Run, tmp_path: Path):
     with pytest.raises(InputError, match="there is no file"):
         read_inputs(tmp_path / "none.csv", trained.task.info)
     np.savez(tmp_path / "y.npz", y=np.zeros(3))
-    with pytest.raises(InputError, match="no array 'x'"):
+    with pytest.raises(InputError, match="lacks the array 'x'; it must hold 'x'\\."):
         read_inputs(tmp_path / "y.npz", trained.task.info)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 5), np.float32))
     with pytest.raises(InputError, match=r"samples of shape \(5,\), but the model takes samples of shape \(4,\)"):
@@ -154,3 +155,67 @@ def test_values_of_a_regression():
     text = DataInfo("text", (4,), 3, "text")
     with pytest.raises(InputError, match="sequence"):
         predictions_text(torch.zeros(2, 3, 4), text)
+
+
+def python_study(**changes: object) -> pl.Study:
+    random = np.random.default_rng(0)
+    clients = {f"site {i}": (random.normal(size=(8, 4)), random.integers(3, size=8)) for i in range(3)}
+    say = {"model": pl.models.mlp(5), "rounds": 2, "faults": pl.Faults(dropout=0.4, quorum=0.0)}
+    return pl.Study(pl.FedAvg(), pl.Federation.from_arrays(clients), **(say | changes))
+
+
+def test_a_run_from_python_predicts_without_its_data(store: RunStore, tmp_path: Path):
+    study = python_study()
+    trained = pl.train(study, store=store)
+    loaded = load_run(store, "last")
+    x = torch.ones(3, 4)
+    assert torch.equal(loaded.predict(x), trained.predict(x))
+    assert torch.equal(loaded.predict(x, client="site 1"), trained.predict(x, client="site 1"))
+    with pytest.raises(InputError, match="there is no client 'site 9'"):
+        loaded.predict(x, client="site 9")
+    with pytest.raises(InputError, match="were given in Python"):
+        loaded.federation.client("site 1")
+    export_run(store, "last", tmp_path / "model", formats=["safetensors"])
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert load_run(tmp_path / "runs.db", "last", study).federation.client("site 1").x.shape == (8, 4)
+
+
+def test_what_only_python_can_make_is_named(store: RunStore):
+    net = torch.nn.Linear(4, 3)
+    study = python_study(model=net)
+    trained = pl.train(study, store=store)
+    with pytest.raises(InputError, match="a part that only Python can make, model = Linear; load it in Python with"):
+        load_run(store, "last")
+    x = torch.ones(3, 4)
+    assert torch.equal(load_run(store, "last", study).predict(x), trained.predict(x))
+    with pytest.raises(InputError, match="was started with another object as model"):
+        load_run(store, "last", python_study(model=torch.nn.Linear(4, 3)))
+
+
+def test_a_card_names_who_was_missing_and_no_place_on_this_machine(store: RunStore, tmp_path: Path):
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    for i in range(4):
+        rows = "\n".join(f"{row},{row + i},{row % 2}" for row in range(10))
+        (folder / f"site{i}.csv").write_text(f"a,b,label\n{rows}\n")
+    (tmp_path / "study.toml").write_text(
+        'rounds = 4\n[data]\nfolder = "clients"\n[model]\nname = "linear"\n[algorithm]\nname = "local-only"\n'
+        "[faults]\ndropout = 0.4\nquorum = 0.0\n"
+    )
+    trained = pl.train(pl.load_study(tmp_path / "study.toml"), store=store)
+    export_run(store, "last", tmp_path / "model", client="site1", formats=["safetensors"])
+    text = (tmp_path / "model" / "card.json").read_text()
+    assert str(tmp_path) not in text
+    story = json.loads(text)["provenance"]
+    assert story["model"] == "that of client site1"
+    assert story["study"]["data"]["folder"] == "clients"
+    missing = {one.client for one in trained.failures()}
+    assert missing
+    assert set(story["left_out"]) == missing
+    assert all(entry["reason"] == "dropped out (simulated)." for entry in story["left_out"].values())
+    assert sum(len(entry["rounds"]) for entry in story["left_out"].values()) == len(trained.failures())
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    for name, value in trained.personal("site1").state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=0)
+    with pytest.raises(InputError, match="last round only"):
+        export_run(store, "last", tmp_path / "other", client="site1", best=True)

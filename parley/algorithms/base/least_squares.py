@@ -27,7 +27,8 @@ from parley.learn.losses import half_squares, mse
 from parley.learn.task import Task
 from parley.theory.kernel.blocks import psd_eigh
 from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.methods import FedProx, Method
+from parley.theory.kernel.methods import KernelStep as Method
+from parley.theory.kernel.methods import ProximalStep as FedProx
 from parley.theory.kernel.points import check_finite
 from parley.theory.theta import Array
 

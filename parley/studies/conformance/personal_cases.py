@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from parley.advise.objective import flat
 from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.ditto import Ditto
 from parley.algorithms.ema import EMA
@@ -17,8 +18,9 @@ from parley.algorithms.moon import MOON
 from parley.algorithms.scaffold import Scaffold
 from parley.engine.run import Run
 from parley.studies.conformance.case import Case, equals, settles
-from parley.studies.conformance.problem import Array, Problem, flat, problem
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
 from parley.theory.surrogate import All, Quadratics
+from parley.theory.theta import Array
 
 LR, STEPS = 0.1, 3
 AVERAGE = FedAvg(lr=LR, steps=STEPS, batch=None)
@@ -26,7 +28,7 @@ AVERAGE = FedAvg(lr=LR, steps=STEPS, batch=None)
 
 def personal() -> list[Case]:
     """FedRep, FedBABU and Ditto: each client's own model."""
-    given = problem()
+    given = quadratic_problem()
     rep = FedRep(lr=LR, steps=1, head_steps=4, batch=None)
     babu = FedBABU(lr=LR, steps=STEPS, batch=None)
     tuned = replace(babu, personalise_after=90, finetune_steps=5)
@@ -46,7 +48,7 @@ def personal() -> list[Case]:
 
 def wrapped() -> list[Case]:
     """MOON without its loss, and moving averages."""
-    given = problem()
+    given = quadratic_problem()
     best = given.clients.minimiser(LR, All(STEPS))
     moon, scaffold = MOON(lr=LR, steps=STEPS, batch=None, mu=0.0), Scaffold(lr=LR, steps=STEPS, batch=None)
     return [
@@ -58,7 +60,7 @@ def wrapped() -> list[Case]:
     ]  # fmt: skip
 
 
-def _own(method: str, statement: str, given: Problem, algorithm: Algorithm, goals: Array, rounds: int) -> Case:
+def _own(method: str, statement: str, given: QuadraticProblem, algorithm: Algorithm, goals: Array, rounds: int) -> Case:
     """Every client's own model after `rounds` against its goal, [clients, d]."""
 
     def own(run: Run, client: str) -> Array:
@@ -73,13 +75,13 @@ def _own(method: str, statement: str, given: Problem, algorithm: Algorithm, goal
     return Case(method, statement, measure)
 
 
-def _blocks(given: Problem) -> Callable[[Array], tuple[Array, Array, Array]]:
+def _blocks(given: QuadraticProblem) -> Callable[[Array], tuple[Array, Array, Array]]:
     """A in terms of phi and h: A_pp, A_ph, A_hh."""
     cut = given.phi
     return lambda A: (A[:cut, :cut], A[:cut, cut:], A[cut:, cut:])
 
 
-def _fedrep(given: Problem, steps: int) -> Array:
+def _fedrep(given: QuadraticProblem, steps: int) -> Array:
     """phi solves sum_i p_i Q_i S_i (phi - c_i) = 0, S_i the Schur complement that is left of f_i with the best head."""
     split, cut = _blocks(given), given.phi
     total, right = np.zeros((cut, cut)), np.zeros(cut)
@@ -96,7 +98,7 @@ def _fedrep(given: Problem, steps: int) -> Array:
     return np.array([np.concatenate([phi, head]) for head in heads])
 
 
-def _fedbabu(given: Problem) -> Array:
+def _fedbabu(given: QuadraticProblem) -> Array:
     """FedAvg's surrogate of f_i(., h_0), and h_0."""
     split, cut = _blocks(given), given.phi
     head = given.start[cut:]
@@ -108,20 +110,20 @@ def _fedbabu(given: Problem) -> Array:
     return np.concatenate([Quadratics(A, c, given.clients.p).minimiser(LR, All(STEPS)), head])
 
 
-def _finetuned(given: Problem, steps: int) -> Array:
+def _finetuned(given: QuadraticProblem, steps: int) -> Array:
     """Gradient steps on f_i from FedBABU's model."""
     x, eye = _fedbabu(given), np.eye(len(given.start))
     pairs = zip(given.clients.A, given.clients.c, strict=True)
     return np.array([c + np.linalg.matrix_power(eye - LR * A, steps) @ (x - c) for A, c in pairs])
 
 
-def _ditto(given: Problem, lam: float) -> Array:
+def _ditto(given: QuadraticProblem, lam: float) -> Array:
     w, eye = given.clients.minimiser(LR, All(STEPS)), np.eye(len(given.start))
     pairs = zip(given.clients.A, given.clients.c, strict=True)
     return np.array([np.linalg.solve(A + lam * eye, A @ c + lam * w) for A, c in pairs])
 
 
-def _averaged(given: Problem, rounds: int, decay: float) -> Array:
+def _averaged(given: QuadraticProblem, rounds: int, decay: float) -> Array:
     """FedAvg's x_t is affine in x_{t-1}, and so is the mean of all of them."""
     best, eye = given.clients.minimiser(LR, All(STEPS)), np.eye(len(given.start))
     one_round = eye - LR * given.clients.hessian(LR, All(STEPS))

@@ -1,0 +1,134 @@
+"""The public names of Parley and where they come from; `parley/__init__.py` reads this file, so it is said once."""
+
+from parley import (
+    advise as advise,
+    algorithms as algorithms,
+    channels as channels,
+    core as core,
+    data as data,
+    engine as engine,
+    learn as learn,
+    models as models,
+    report as report,
+    runtimes as runtimes,
+    store as store,
+    studies as studies,
+    study as study,
+    theory as theory,
+)
+from parley.advise.gain import gain as gain, Gains as Gains
+from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
+from parley.algorithms.base.protocol import (
+    Algorithm as Algorithm,
+    algorithm as algorithm,
+    ask as ask,
+    Cohort as Cohort,
+    Exchange as Exchange,
+    OneExchange as OneExchange,
+    Party as Party,
+    Replies as Replies,
+    Reply as Reply,
+)
+from parley.algorithms.base.server import (
+    Adagrad as Adagrad,
+    Adam as Adam,
+    Descent as Descent,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Yogi as Yogi,
+)
+from parley.algorithms.baselines import (
+    Centralised as Centralised,
+    LocalOnly as LocalOnly,
+    Lookahead as Lookahead,
+    MinibatchSGD as MinibatchSGD,
+)
+from parley.algorithms.datashare import DataShare as DataShare
+from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
+from parley.algorithms.feddyn import FedDyn as FedDyn
+from parley.algorithms.fednova import FedNova as FedNova
+from parley.algorithms.kernel import KernelFedAvg as KernelFedAvg, KernelFedProx as KernelFedProx
+from parley.algorithms.kernel_features import FeatureFedAvg as FeatureFedAvg, FeatureFedProx as FeatureFedProx
+from parley.algorithms.local_update import (
+    FedAdagrad as FedAdagrad,
+    FedAdam as FedAdam,
+    FedAvg as FedAvg,
+    FedAvgM as FedAvgM,
+    FedProx as FedProx,
+    FedSGD as FedSGD,
+    FedYogi as FedYogi,
+    FOMAML as FOMAML,
+    LocalUpdate as LocalUpdate,
+    MAML as MAML,
+    MetaMinibatchProx as MetaMinibatchProx,
+    Reptile as Reptile,
+)
+from parley.algorithms.scaffold import Scaffold as Scaffold
+from parley.channels.base import Channel as Channel, channel as channel
+from parley.core.context import Context as Context
+from parley.core.errors import (
+    InputError as InputError,
+    ParleyError as ParleyError,
+    ParleyWarning as ParleyWarning,
+    QuorumError as QuorumError,
+    StopRun as StopRun,
+    UnsupportedError as UnsupportedError,
+    WireError as WireError,
+)
+from parley.core.form import Form as Form
+from parley.core.key import Key as Key
+from parley.core.message import Memory as Memory, Message as Message, State as State
+from parley.core.registry import Registry as Registry
+from parley.core.tree import Tree as Tree
+from parley.data import (
+    ClientData as ClientData,
+    DataInfo as DataInfo,
+    Dataset as Dataset,
+    Dirichlet as Dirichlet,
+    Federation as Federation,
+    IID as IID,
+    Natural as Natural,
+    Pachinko as Pachinko,
+    Partitioner as Partitioner,
+    QuantitySkew as QuantitySkew,
+    Shards as Shards,
+    SHomogeneity as SHomogeneity,
+    Sorted as Sorted,
+)
+from parley.engine.listeners import Listener as Listener
+from parley.engine.loggers import MLflow as MLflow, TensorBoard as TensorBoard, WandB as WandB
+from parley.engine.observers import (
+    ConsensusDistance as ConsensusDistance,
+    Drift as Drift,
+    GradientDissimilarity as GradientDissimilarity,
+)
+from parley.engine.run import plot as plot, Run as Run
+from parley.engine.settings import Evaluation as Evaluation, Faults as Faults, Sampling as Sampling
+from parley.learn.batches import Work as Work
+from parley.learn.losses import Loss as Loss
+from parley.learn.optimizers import LocalOptimizer as LocalOptimizer
+from parley.learn.task import Predictor as Predictor, Task as Task
+from parley.learn.transforms import GradientTransform as GradientTransform
+from parley.models.spec import ModelSpec as ModelSpec
+from parley.store.records import Failure as Failure, Metric as Metric, RoundRecord as RoundRecord
+from parley.store.runs import RunStore as RunStore
+from parley.study.description import Logging as Logging
+from parley.study.difference import Difference as Difference, difference as difference
+from parley.study.load import export_run as export_run, load_run as load_run
+from parley.study.study import load_study as load_study, Study as Study
+from parley.study.train import train as train
+
+__version__: str
+from parley.algorithms.base.local_sgd import Local as Local
+from parley.algorithms.base.parts import body_and_head as body_and_head
+from parley.algorithms.base.parts import buffers_of as buffers_of
+from parley.algorithms.base.parts import parameters_of as parameters_of
+from parley.algorithms.ditto import Ditto as Ditto
+from parley.algorithms.ema import EMA as EMA
+from parley.algorithms.fedbabu import FedBABU as FedBABU
+from parley.algorithms.fedrep import FedRep as FedRep
+from parley.algorithms.moon import MOON as MOON
+from parley.channels.clip import clip as clip
+from parley.channels.top_k import top_k as top_k
+from parley.core import tree as tree
+from parley.learn import transforms as transforms

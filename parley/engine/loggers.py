@@ -1,0 +1,109 @@
+"""Listeners that pass every metric on to other programs; each needs a package of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from parley.core.errors import InputError
+from parley.engine.listeners import Listener
+from parley.store.records import RoundRecord
+
+if TYPE_CHECKING:
+    from parley.engine.run import Run
+
+
+class Wanted(Protocol):
+    """The section [logging] of a study."""
+
+    @property
+    def tensorboard(self) -> str | None: ...
+    @property
+    def wandb(self) -> str | None: ...
+    @property
+    def mlflow(self) -> str | None: ...
+
+
+def loggers(wanted: Wanted) -> list[Listener]:
+    """A listener for each program that is to be told."""
+    made: list[Listener] = []
+    if wanted.tensorboard is not None:
+        made.append(TensorBoard(wanted.tensorboard, own_folder=True))
+    if wanted.wandb is not None:
+        made.append(WandB(wanted.wandb))
+    if wanted.mlflow is not None:
+        made.append(MLflow(wanted.mlflow))
+    return made
+
+
+class TensorBoard(Listener):
+    """Writes every metric as a scalar; needs the extra `parley-fl[tensorboard]`."""
+
+    def __init__(self, folder: str | Path, *, own_folder: bool = False) -> None:
+        """`own_folder`: write into a folder named after the run, so that several can be seen beside each other."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError("TensorBoard is not installed; pip install 'parley-fl[tensorboard]'.") from None
+        self._open, self._folder, self._own = SummaryWriter, Path(folder), own_folder
+        self._writer: Any = None
+
+    def start(self, run: Run, rounds: int) -> None:
+        self._writer = self._open(str(self._folder / _title(run) if self._own else self._folder))
+
+    def round(self, record: RoundRecord) -> None:
+        for name, metric in record.metrics.items():
+            self._writer.add_scalar(name, metric.value, record.number)
+
+    def end(self, run: Run) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class WandB(Listener):
+    """Logs every metric to a project at Weights & Biases; needs the package wandb."""
+
+    def __init__(self, project: str) -> None:
+        self._wandb, self._project = _package("wandb", "Weights & Biases"), project
+        self._run: Any = None
+
+    def start(self, run: Run, rounds: int) -> None:
+        self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
+
+    def round(self, record: RoundRecord) -> None:
+        self._run.log({name: metric.value for name, metric in record.metrics.items()}, step=record.number)
+
+    def end(self, run: Run) -> None:
+        if self._run is not None:
+            self._run.finish()
+
+
+class MLflow(Listener):
+    """Logs every metric to an experiment in MLflow; needs the package mlflow."""
+
+    def __init__(self, experiment: str) -> None:
+        self._mlflow, self._experiment, self._open = _package("mlflow", "MLflow"), experiment, False
+
+    def start(self, run: Run, rounds: int) -> None:
+        self._mlflow.set_experiment(self._experiment)
+        self._mlflow.start_run(run_name=_title(run))
+        self._open = True
+
+    def round(self, record: RoundRecord) -> None:
+        self._mlflow.log_metrics({name: metric.value for name, metric in record.metrics.items()}, step=record.number)
+
+    def end(self, run: Run) -> None:
+        if self._open:
+            self._mlflow.end_run("FINISHED" if run.status in ("finished", "stopped") else "FAILED")
+
+
+def _package(name: str, title: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(f"{title} is not installed; pip install {name}.") from None
+
+
+def _title(run: Run) -> str:
+    return run.id or run.name or type(run.algorithm).__name__

@@ -1,0 +1,297 @@
+"""One description of a run: what is trained on which data and how, built in Python or read from a file.
+
+    study = Study(FedAvg(lr=0.1), federation, model=mlp(100), rounds=100, cohort=20)
+    run = train(study, store="runs.db")
+
+What came from a registry is described completely and can be rebuilt from the stored run; objects that only Python can
+make are kept by name and digest (see `opaque`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import nn
+
+from parley.algorithms import Algorithm, algorithms
+from parley.channels import Chain, Channel
+from parley.core.checks import check_fields, check_value
+from parley.core.errors import InputError, nearest
+from parley.core.key import Key
+from parley.core.plugins import digest_of
+from parley.data import Federation
+from parley.engine.observers import listeners
+from parley.engine.settings import Evaluation, Faults, Sampling
+from parley.learn.losses import Loss, losses
+from parley.models import BufferPolicy, ModelSpec, build_module, models
+from parley.runtimes import runtimes
+from parley.study.channel_names import described, stages
+from parley.study.data_section import DataSection
+from parley.study.difference import essential
+from parley.study.fingerprint import fingerprint_of
+from parley.study.opaque import MARK, called, opaque
+from parley.study.sections import Made, located, plain
+
+Model = nn.Module | ModelSpec | Callable[[], nn.Module]
+Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class General:
+    """The settings above the first section."""
+
+    name: str | None = None
+    """What runs of this study are called; by default the algorithm and the data set."""
+    seed: int = 0
+    """All random numbers of a run follow from it."""
+    rounds: Positive = 100
+    """Rounds to train."""
+    loss: str | None = None
+    """Loss to minimise: cross-entropy, half-squares or mse; by default cross-entropy for classes, mse for numbers."""
+    buffers: BufferPolicy = "average"
+    """BatchNorm statistics: averaged like weights, kept local by each client, or refused."""
+    plugins: tuple[str, ...] = ()
+    """Python files with methods, models, losses or listeners of your own, relative to the study file; their code is
+    run."""
+    listeners: tuple[str, ...] = ()
+    """Listeners that add metrics to every round, by name or as file.py:Class."""
+    revision: str = ""
+    """What else must be the same for a run to go on, such as the revision of your own code."""
+    data_fingerprint: str | None = None
+    """The fingerprint the data must have, as a stored run knows it; other data are refused."""
+    plugin_digests: tuple[str, ...] = ()
+    """Digests of the plugins' code, as a stored run knows them; no run goes on with changed code."""
+
+
+@dataclass(frozen=True)
+class RuntimeSection:
+    """Who executes the clients. The numbers do not depend on it (stacked: up to rounding)."""
+
+    name: str = "auto"
+    """inline, stacked, pool, or auto, which picks one for the model."""
+    workers: Positive | None = None
+    """Worker processes; by default one per core."""
+
+
+@dataclass(frozen=True)
+class StoreSection:
+    """How a run is kept."""
+
+    checkpoint: Annotated[float, Field(ge=0)] = 5.0
+    """Seconds between checkpoints; 0 makes one after every round."""
+
+
+@dataclass(frozen=True)
+class Logging:
+    """Other programs that are told every metric, each a package of its own."""
+
+    tensorboard: str | None = None
+    """Folder for TensorBoard; every run writes to a folder of its own in it."""
+    wandb: str | None = None
+    """Project at Weights & Biases."""
+    mlflow: str | None = None
+    """Experiment in MLflow; where it is kept, $MLFLOW_TRACKING_URI says."""
+
+
+@dataclass(frozen=True)
+class ChannelsSection:
+    """What happens to messages on the way."""
+
+    up: tuple[str, ...] = ()
+    """Channels on the way to the server, in this order, such as "top-k(0.01)" or "clip(1.0)"."""
+
+
+SECTIONS: dict[str, type] = {
+    "channels": ChannelsSection,
+    "cohort": Sampling,
+    "faults": Faults,
+    "evaluate": Evaluation,
+    "runtime": RuntimeSection,
+    "store": StoreSection,
+    "logging": Logging,
+}
+"""The sections with fixed settings; those of data, model and algorithm depend on their names."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked description of a run, ready to train."""
+
+    algorithm: Algorithm
+    data: Federation | DataSection
+    model: Model
+    rounds: int = 100
+    cohort: Sampling | int | None = None
+    """Clients per round, or how they are sampled; None asks all."""
+    seed: int = 0
+    loss: str | Loss | None = None
+    """By name or as a function of outputs and targets that gives one number per sample."""
+    buffers: BufferPolicy = "average"
+    faults: Faults | None = None
+    evaluation: Evaluation | None = None
+    runtime: str = "auto"
+    workers: int | None = None
+    checkpoint: float = 5.0
+    """Seconds between checkpoints."""
+    channels: Channel | Chain | Sequence[Channel] = ()
+    """What happens to replies on the way to the server."""
+    name: str = ""
+    logging: Logging = field(default_factory=Logging)
+    plugins: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
+    """Names of listeners."""
+    revision: str = ""
+    """What else must be the same for a run to go on, such as the revision of your own code."""
+    data_fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, default in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
+        if isinstance(self.cohort, int):
+            object.__setattr__(self, "cohort", Sampling(size=self.cohort))
+        for name, hint in (("rounds", int), ("seed", int), ("workers", int | None), ("checkpoint", float)):
+            check_value(hint, getattr(self, name), name)
+        for name, cls in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
+            if not isinstance(getattr(self, name), cls):
+                raise InputError(f"{name} must be a {cls.__name__}, not a {type(getattr(self, name)).__name__}.")
+        if not isinstance(self.data, Federation | DataSection):
+            raise InputError(f"a study needs a Federation, not a {type(self.data).__name__}.")
+        if self.rounds < 1:
+            raise InputError(f"rounds must be at least 1, not {self.rounds}.")
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers must be at least 1, not {self.workers}.")
+        if self.checkpoint < 0:
+            raise InputError(f"checkpoint must be at least 0, not {self.checkpoint}.")
+        if isinstance(self.loss, str):
+            losses[self.loss]  # refuses unknown ones
+        for name in self.observers:
+            listeners[name]
+        if self.runtime not in (known := ["auto", *runtimes]):
+            raise InputError(f"unknown runtime '{self.runtime}': {nearest(str(self.runtime), known)}")
+        check_fields(self.algorithm, "algorithm")
+        check_fields(self.model, "model")
+
+    @property
+    def title(self) -> str:
+        """Its name, or the algorithm and the data set."""
+        where = self.data.info.name if isinstance(self.data, Federation) else self.data.title
+        return self.name or f"{self._described_algorithm().get('name', called(type(self.algorithm)))}-{where}"
+
+    @property
+    def sampling(self) -> Sampling:
+        assert isinstance(self.cohort, Sampling)
+        return self.cohort
+
+    def federation(self) -> Federation:
+        """The clients; loaded at the first call, then kept."""
+        return self._federation
+
+    @cached_property
+    def _federation(self) -> Federation:
+        if isinstance(self.data, Federation):
+            federation = self.data
+        else:
+            try:
+                federation = self.data.load(self.seed)
+            except OSError as error:
+                raise located(InputError(f"the data cannot be read: {error}."), "data") from None
+        size, clients = self.sampling.size, len(federation)
+        if size is not None and size > clients:
+            raise InputError(f"cohort.size is {size}, but the federation has only {clients} clients; lower it.")
+        if self.data_fingerprint is not None and (found := fingerprint_of(federation)) != self.data_fingerprint:
+            raise InputError(
+                f"[data] these are other data than the study names: their fingerprint is {found}, "
+                f"not {self.data_fingerprint}."
+            )
+        return federation
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole configuration with all defaults as plain JSON; `study_from_dict` takes it back.
+
+        Parts that only Python can make are described by name and digest, and cannot be taken back.
+        """
+        return {
+            "name": self.title, "seed": int(self.seed), "rounds": int(self.rounds), "loss": self._described_loss(),
+            "buffers": self.buffers,
+            "plugins": list(self.plugins), "listeners": list(self.observers), "revision": self.revision,
+            "data": self._described_data(),
+            "model": self._described_model(),
+            "algorithm": self._described_algorithm(),
+            "channels": {"up": [described(one) for one in stages(self.channels)]},
+            "cohort": plain(self.sampling),
+            "faults": plain(self.faults),
+            "evaluate": plain(self.evaluation),
+            "runtime": {"name": self.runtime, "workers": self.workers},
+            "store": {"checkpoint": float(self.checkpoint)},
+            "logging": plain(self.logging),
+        }  # fmt: skip
+
+    def stored(self) -> dict[str, Any]:
+        """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
+        code = {"plugin_digests": [digest_of(place) for place in self.plugins]} if self.plugins else {}
+        return self.resolved() | code | {"data_fingerprint": fingerprint_of(self.federation())}
+
+    def fingerprint(self) -> str:
+        """The same for two studies exactly if they must give the same numbers, round by round, on the same data."""
+        code = [digest_of(place) for place in self.plugins]
+        numbers = essential(self.resolved()) | {"plugins": code}
+        return blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+    def _described_loss(self) -> Any:
+        if isinstance(self.loss, str):
+            return self.loss
+        if self.loss is not None:
+            return losses.name_of(self.loss) if losses.knows(self.loss) else opaque(self.loss)
+        return "mse" if self.federation().info.kind == "regression" else "cross-entropy"
+
+    def _described_data(self) -> dict[str, Any]:
+        if isinstance(self.data, DataSection):
+            return self.data.plain(self.seed)
+        info, ids = self.data.info, self.data.ids
+        named = {} if type(ids) is not tuple or len(ids) > _NAMED else {"ids": list(ids)}
+        return {MARK: "Federation", "info": plain(info), "clients": len(ids), **named}
+
+    def _described_algorithm(self) -> dict[str, Any]:
+        kind = type(self.algorithm)
+        if algorithms.knows(kind):
+            return {"name": algorithms.name_of(kind), **plain(self.algorithm)}
+        return opaque(self.algorithm)
+
+    def _described_model(self) -> dict[str, Any]:
+        model = self.model() if isinstance(self.model, type) and models.knows(self.model) else self.model
+        if isinstance(model, Made):
+            return {"name": model.name, **plain(model.options)}
+        if models.knows(type(model)):
+            kind: Any = type(model)
+            return {"name": models.name_of(kind), **plain(model)}
+        if isinstance(model, nn.Module) or (isinstance(model, ModelSpec) and not isinstance(model, type)):
+            return opaque(model)
+        info, public = self.federation().info, self.federation().public
+        module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
+        return opaque(module) | {MARK: called(model)}
+
+
+def as_study(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:
+    """The study that was given, with these settings changed, or the one made of an algorithm, clients and settings."""
+    known = [field.name for field in fields(Study) if field.init]
+    for name in settings:
+        if name not in known:
+            raise InputError(f"there is no setting '{name}': {nearest(name, known)}")
+    if isinstance(what, Study):
+        if federation is not None:
+            raise InputError("a study has its own data; leave the federation out, or change the study's.")
+        return replace(what, **settings) if settings else what
+    if federation is None or "model" not in settings:
+        raise InputError("this needs an algorithm, a federation and a model, or a study.")
+    return Study(what, federation, **settings)
+
+
+_NAMED = 10_000
+"""Federations of at most so many clients keep their names in the stored run."""

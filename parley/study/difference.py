@@ -1,0 +1,102 @@
+"""What differs between two resolved studies, and which differences a run may be resumed with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parley.core.checks import shown
+from parley.core.errors import InputError, ParleyWarning
+from parley.study.opaque import MARK
+
+FREE = (
+    "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
+    "evaluate.target", "evaluate.patience", "evaluate.min_delta",
+)  # fmt: skip
+"""What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting that two studies do not share; None stands for one that a study does not have."""
+
+    setting: str
+    first: Any
+    second: Any
+
+    def __str__(self) -> str:
+        return f"{self.setting} = {shown(self.first)}, not {shown(self.second)}"
+
+
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
+    """The settings in which two resolved studies (`Study.resolved()`, `RunInfo.config`) differ, by dotted name.
+
+    >>> [str(one) for one in difference({"seed": 0, "algorithm": {"lr": 0.1}}, {"seed": 0, "algorithm": {"lr": 0.2}})]
+    ['algorithm.lr = 0.1, not 0.2']
+    """
+    return list(_walk(first, second, ""))
+
+
+def essential(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved study without what may change while a run goes on."""
+    kept = {key: value for key, value in resolved.items() if key not in FREE and key != "data_fingerprint"}
+    for name in FREE:
+        section, dot, setting = name.partition(".")
+        if dot and isinstance(kept.get(section), Mapping):
+            kept[section] = {key: value for key, value in kept[section].items() if key != setting}
+    return kept
+
+
+def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run that was started with something else, naming the first difference."""
+    if not stored:
+        warnings.warn(
+            f"run '{run}' was stored without a description; it cannot be checked that it goes on as it was started.",
+            ParleyWarning,
+            stacklevel=3,
+        )
+    before, after = essential(stored), essential(now)
+    # What an older version did not know yet cannot be compared.
+    found = [one for one in difference(before, after) if _known(before, one.setting) or one.setting.endswith(".name")]
+    if found:
+        first = found[0]
+        what = (
+            f"another object as {first.setting.rpartition('.')[0]}"
+            if first.setting.endswith(".digest")
+            else f"{first.setting} = {shown(first.first)}, which is {shown(first.second)} now"
+        )
+        raise InputError(f"run '{run}' was started with {what}; go on with what it was, or start a new run.")
+    data, here = stored.get("data_fingerprint"), now.get("data_fingerprint")
+    if data is not None and here is not None and data != here:
+        raise InputError(
+            f"run '{run}' was started with other data (their fingerprint was {data[:12]}, now it is {here[:12]}); "
+            "go on with what it was, or start a new run."
+        )
+
+
+def _known(table: Any, setting: str) -> bool:
+    for key in setting.split("."):
+        if not isinstance(table, Mapping) or key not in table:
+            return False
+        table = table[key]
+    return True
+
+
+def _walk(first: Any, second: Any, path: str) -> Iterator[Difference]:
+    if isinstance(first, Mapping) and isinstance(second, Mapping) and (first or second):
+        names = [table.get("name", table.get(MARK)) for table in (first, second)]
+        if path and names[0] != names[1]:
+            # Another method or model: its settings are others too, and say nothing.
+            yield Difference(f"{path}.name", *names)
+            return
+        for key in dict.fromkeys([*first, *second]):
+            below = f"{path}.{key}" if path else str(key)
+            yield from _walk(first.get(key, _MISSING), second.get(key, _MISSING), below)
+    elif isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        if list(first) != list(second):
+            yield Difference(path, first, second)
+    elif first is _MISSING or second is _MISSING or first != second:
+        yield Difference(path, None if first is _MISSING else first, None if second is _MISSING else second)

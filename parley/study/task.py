@@ -1,0 +1,149 @@
+"""The task of a study: its model built for its data, and tried out before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from parley.algorithms.base.protocol import Algorithm
+from parley.core.errors import InputError
+from parley.core.key import Key
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.sources import InMemory
+from parley.learn.losses import Loss, losses
+from parley.learn.task import Task
+from parley.models.buffers import BufferPolicy, check_policy
+from parley.models.spec import ModelSpec, build_module
+from parley.study.description import Model
+
+_LARGE = 4096
+"""A specification with a number of this size is measured before it is built."""
+_TOO_LARGE = 10**8
+
+
+def make_task(
+    federation: Federation,
+    model: Model,
+    seed: int,
+    loss: str | Loss | None = None,
+    buffers: BufferPolicy = "average",
+    *,
+    try_out: bool = True,
+) -> Task:
+    """The task of a federation and a model, weights drawn from the seed; checked on one sample with `try_out`."""
+    info = federation.info
+    _check_size(model, info)
+    try:
+        module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        if not isinstance(model, ModelSpec):
+            raise  # the user's own code, whose traceback says where
+        raise InputError(f"[model] {_called(model)} cannot be built: {_line(error)}.") from None
+    if try_out and federation.form.dtype == torch.float64 and not isinstance(model, nn.Module):
+        module = module.double()  # what is built here follows the data; the user's own module stays as it is
+    check_policy(module, buffers)
+    if not any(p.requires_grad for p in module.parameters()):
+        raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
+    default = "mse" if info.kind == "regression" else "cross-entropy"
+    chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
+    task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
+    if try_out:
+        _try_out(task, federation)
+    return task
+
+
+def pool(federation: Federation) -> Federation:
+    """All clients' samples at one client, for centralised baselines."""
+    clients = [federation.client(client) for client in federation.ids]
+    data = ClientData(torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients]))
+    return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
+
+
+def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
+    """The federation as the method trains on it."""
+    return algorithm.prepare(federation, Key(seed).fold("prepare"))
+
+
+@torch.no_grad()
+def _try_out(task: Task, federation: Federation) -> None:
+    """One forward pass, so that a model that does not fit the data is told before anything starts."""
+    client = federation.client(federation.ids[0])
+    predict = task.predictor(task.initial(), task.initial_buffers())
+    if task.info.vocabulary:
+        try:
+            predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
+        except IndexError:
+            raise InputError(
+                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
+                "knows; set its vocabulary, or give a model of next tokens data with such targets."
+            ) from None
+    try:
+        outputs = predict(client.x[:2])
+        _check_outputs(task, outputs, len(client.x[:2]))
+        value = task.loss(outputs, client.y[:2])
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        hint = (
+            "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
+        )
+        raise InputError(
+            f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
+            f"and {client.x.dtype}: {_line(error)}{hint}."
+        ) from None
+    if value.shape != (len(client.x[:2]),):
+        raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
+
+
+def _check_outputs(task: Task, outputs: object, samples: int) -> None:
+    name, many = type(task.network).__name__, task.info.outputs
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"the model {name} must give a tensor, not a {type(outputs).__name__}.")
+    if outputs.ndim < 2 or len(outputs) != samples:
+        raise InputError(
+            f"the model {name} gives outputs of shape {list(outputs.shape)} for {samples} samples, but must give "
+            f"[{samples}, {many}]{': end its forward with .unsqueeze(1)' if outputs.ndim == 1 and many == 1 else ''}."
+        )
+
+
+def _check_size(model: Model, info: DataInfo) -> None:
+    """Refuse a specification whose weights alone would not fit into memory; a huge width is mostly a slip."""
+    if not isinstance(model, ModelSpec) or isinstance(model, type | nn.Module):
+        return
+    largest = max(_numbers(model), default=0)
+    if largest < _LARGE:
+        return
+    if largest > _TOO_LARGE:
+        raise InputError(f"[model] {_called(model)} cannot be built: {largest} is too large for any of its settings.")
+    try:
+        with torch.device("meta"):
+            module = model.build(tuple(info.shape), info.outputs)
+    except Exception:
+        return  # what is wrong with it, building it for real will say
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    if size > (memory := psutil.virtual_memory().total):
+        raise InputError(
+            f"[model] {_called(model)} would have {size / 1e9:,.0f} GB of weights, but {memory / 1e9:,.0f} GB "
+            "is all the memory here; make it smaller."
+        )
+
+
+def _numbers(thing: Any) -> list[int]:
+    """All whole numbers among the settings of a specification."""
+    if isinstance(thing, int):
+        return [thing]
+    if isinstance(thing, tuple | list):
+        return [number for inner in thing for number in _numbers(inner)]
+    if is_dataclass(thing) and not isinstance(thing, type):
+        return [number for field in fields(thing) for number in _numbers(getattr(thing, field.name))]
+    return []
+
+
+def _called(model: object) -> str:
+    return f"the model {type(model).__name__}"
+
+
+def _line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")

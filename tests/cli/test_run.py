@@ -1,0 +1,156 @@
+"""`parley run`, `runs` and `export`: several seeds, who was missing, and nothing that a terminal would obey."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import parley as pl
+from parley.store.runs import RunStore
+
+STUDY = """
+rounds = 2
+[data]
+folder = "clients"
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+[faults]
+dropout = 0.4
+quorum = 0.0
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_STORE", raising=False)
+    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "clients").mkdir()
+    for i in range(4):
+        rows = "\n".join(f"{row},{row + i},{row % 2}" for row in range(10))
+        (tmp_path / "clients" / f"site{i}.csv").write_text(f"a,b,label\n{rows}\n")
+    return tmp_path
+
+
+def sentence(result: tuple[int, str, str]) -> str:
+    code, out, err = result
+    assert code == 2, err
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert err.startswith("parley: ")
+    return err
+
+
+def test_several_seeds_are_runs_of_one_study(parley):
+    code, out, _ = parley("run", "study.toml", "--seeds", "0-2")
+    assert code == 0
+    firsts = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert [word for word in firsts if word in ("0", "1", "2", "mean", "std")] == ["0", "1", "2", "mean", "std"]
+    with RunStore() as store:
+        runs = store.runs()
+        assert [info.config["seed"] for info in runs] == [0, 1, 2]
+        assert [pl.difference(runs[0].config, info.config)[0].setting for info in runs[1:]] == ["seed", "seed"]
+    # With --resume only what is missing is trained.
+    code, out, _ = parley("run", "study.toml", "--seeds", "0-3", "--resume", "--quiet")
+    assert code == 0
+    assert out.split()[:3] == [info.id for info in runs]
+    with RunStore() as store:
+        assert len(store.runs()) == 4
+
+
+@pytest.mark.parametrize("seeds", ["", "x", "3-1", "1,1", "0-99999999999", "-1", "1--2", "9" * 5000, "0-1-2", "1;2"])
+def test_seeds_that_are_none(parley, seeds: str):
+    assert "--seeds takes" in sentence(parley("run", "study.toml", f"--seeds={seeds}"))
+
+
+def test_who_was_missing_is_named(parley, place: Path):
+    code, out, _ = parley("run", "study.toml")
+    assert code == 0
+    with RunStore() as store:
+        missing = store.failures("last")
+    assert missing
+    for text in (out, parley("runs", "show", "last")[1]):
+        assert "why, the last time" in text
+        assert all(one.client in text for one in missing)
+        assert "dropped out (simulated)." in text
+    assert parley("runs", "export", "last", "missing.csv", "--failures")[0] == 0
+    with (place / "missing.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["client"], int(row["round"]), row["reason"]) for row in rows] == [tuple(one) for one in missing]
+
+
+def test_the_model_of_one_client(parley, place: Path):
+    assert parley("run", "study.toml", "--set", "algorithm.name=local-only", "-q")[0] == 0
+    assert parley("export", "last", "model", "--client", "site2", "--format", "safetensors")[0] == 0
+    story = json.loads((place / "model" / "card.json").read_text())["provenance"]
+    assert story["model"] == "that of client site2"
+    assert str(place) not in (place / "model" / "card.json").read_text()
+    assert "there is no client 'site9'" in sentence(parley("export", "last", "other", "--client", "site9"))
+
+
+def test_a_run_from_python_can_be_used(parley, place: Path):
+    x = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    federation = pl.Federation.from_arrays({"a": (x, (x[:, 0] > 0).astype(int))})
+    pl.train(pl.FedAvg(), federation, model=pl.models.mlp(3), rounds=1, store=place / "runs.db")
+    np.savez(place / "new.npz", x=x)
+    assert parley("predict", "last", "new.npz", "--out", "out.csv", "--store", "runs.db")[0] == 0
+    assert len((place / "out.csv").read_text().splitlines()) == 10
+    assert parley("runs", "show", "last", "--store", "runs.db")[0] == 0
+
+
+def test_a_terminal_is_not_spoken_to_by_names(parley, place: Path):
+    x = np.ones((9, 3), np.float32)
+    evil = "a\x1b[2Jb\nc\u202e"
+    federation = pl.Federation.from_arrays({evil: (x, np.zeros(9, int)), "b": (x, np.ones(9, int))})
+    faults = pl.Faults(dropout=0.999, quorum=0)
+    pl.train(pl.FedAvg(), federation, model=pl.models.mlp(3), rounds=1, faults=faults, store="runs.db", name="x\x1b[1m")
+    for command in (["runs"], ["runs", "show", "last"]):
+        code, out, err = parley(*command, "--store", "runs.db")
+        assert code == 0
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out
+    assert "\x1b" not in sentence(parley("run", "study.toml", "--set", "algorithm.name=\x1b[2J"))
+
+
+def test_files_that_are_none(parley, place: Path):
+    os.mkfifo(place / "fifo.toml")
+    assert "it is no file" in sentence(parley("run", "fifo.toml"))
+    assert "File name too long" in sentence(parley("run", "x" * 5000))
+    assert "NUL" in sentence(parley("run", "a\0b.toml"))
+    assert "NUL" in sentence(parley("run", "study.toml", "--set", 'data.folder="a\\u0000b"'))
+    assert sentence(parley("run", "study.toml", "--set", f"data.folder={'x' * 3000}"))
+    assert sentence(parley("run", "study.toml", "--store", "x" * 3000))
+    (place / "large.toml").write_bytes(b"#" * 2**21)
+    assert "more than 1 MB" in sentence(parley("run", "large.toml"))
+    assert sentence(parley("run", "/dev/zero"))
+
+
+HARD = [
+    "seed=" + "9" * 5000, "model.hidden=" + "[" * 500 + "]" * 500, "algorithm.lr=nan", "algorithm.server.lr=inf",
+    "evaluate.target=nan", "faults.straggling=inf", "faults.deadline=inf", "data.test_fraction=nan",
+    "runtime.workers=1000000000", "rounds=1e400", "algorithm.options={momentum=nan}", "plugins=[\"none.py\"]",
+    "logging.wandb=project", "listeners=[\"none.py:X\"]", "logging.tensorboard=3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("override", HARD, ids=[text[:30] for text in HARD])
+def test_hard_settings_are_one_sentence(parley, place: Path, override: str):
+    assert sentence(parley("run", "study.toml", "--set", override))
+    assert not (place / "parley-runs" / "runs.db").exists() or parley("runs")[1].count("fedavg") == 0
+
+
+def test_help_and_lists_load_nothing_heavy():
+    for words in (["--help"], ["list"], ["list", "algorithms"], ["run", "--help"], ["runs", "--help"]):
+        code = (
+            "import sys\nfrom parley.cli.main import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+            "print([name for name in ('torch', 'numpy', 'scipy', 'pydantic', 'matplotlib') if name in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]", words
