@@ -87,7 +87,9 @@ class Evaluator:
         """Refuse a headline, not one of evaluation's, that the first round does not have."""
         name = "" if self.headline is None else self.headline.name
         if name and not name.startswith(("central/", "clients/")) and name not in metrics:
-            raise InputError(f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}")
+            raise InputError(
+                f"evaluate.headline is '{name}', but no such metric was recorded: {nearest(name, metrics)}"
+            )
 
     def due(self, number: int, last: bool) -> bool:
         return (self.central or bool(self.clients)) and (last or number % self.settings.every == 0)
@@ -98,7 +100,7 @@ class Evaluator:
     ) -> dict[str, Metric]:  # fmt: skip
         """All metrics of the settings, as they stand after round `number`."""
         self.failures = []
-        algorithm, task = self.job.algorithm, self.job.task
+        algorithm, task = self.job.algorithm, self.job.server
         metrics: dict[str, Metric] = {}
         if self.central and not self.personal:
             metrics |= self._central(runtime, number, state)
@@ -117,7 +119,7 @@ class Evaluator:
 
     def _central(self, runtime: Runtime, number: int, state: State) -> dict[str, Metric]:
         """The server's model on the central test set."""
-        algorithm, task = self.job.algorithm, self.job.task
+        algorithm, task = self.job.algorithm, self.job.server
         since, before = self._outputs if self._outputs is not None and algorithm.incremental else (None, None)
         calls = self._chunks(algorithm.model(task, state, since), None, before)
         parts = self._evaluated(runtime, {"": calls}, must=True)[""]

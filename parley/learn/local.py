@@ -24,6 +24,7 @@ from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
+from parley.learn.devices import wide
 from parley.learn.gradients import Gradient, SoloGradient, StackGradient
 from parley.learn.optimizers import Kept, LocalOptimizer, Stepper
 from parley.learn.randomness import forward_randomness
@@ -89,7 +90,7 @@ def train(
         carried = [[[tree[name] for name in names] for tree in stage.trees] for stage in stages]
         gradient = SoloGradient(task, names, own, data, plan)
         # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
-        with forward_randomness(key.fold("forward"), task.traits.dense is None):
+        with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
             return run(gradient, plan.steps, x, stages, carried, own)
     return _train_stack(
         task, names, parameters, data, key, work, _Steps(task, names, optimizer, theta, clip, kept), stages
@@ -150,7 +151,7 @@ class _Steps:
         plain = optimizer.plain and not stages and total is None and self.clip is None
         fused = plain and isinstance(gradient, DenseGradient)
         shape = (len(steps),) if isinstance(steps, tuple) else ()
-        losses = torch.zeros(shape, dtype=torch.float64, device=x[0].device)
+        losses = torch.zeros(shape, dtype=wide(x[0].device), device=x[0].device)
         self.task.network.train()
         with torch.no_grad():
             for k in range(most):
@@ -191,8 +192,8 @@ class _Steps:
             parameters=dict(zip(self.names, [value.detach() for value in x], strict=True)),
             buffers=buffers,
             gradients=dict(zip(self.names, total, strict=True)) if total is not None else {},
-            loss=losses / torch.tensor(steps, dtype=torch.float64, device=losses.device),
-            moved=partial(self.optimizer.step_sum, steps, self.kept is not None),
+            loss=losses / torch.tensor(steps, dtype=losses.dtype).to(losses.device),
+            moved=partial(self.optimizer.step_sum, steps, self.kept is not None, losses.device),
             optimizer=stepper.kept() if self.kept is not None else Kept(),
         )
 

@@ -23,6 +23,7 @@ from parley.engine.observers import listeners as named
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
+from parley.learn.devices import resolve
 from parley.learn.losses import Loss
 from parley.learn.metrics import scorers
 from parley.models.buffers import BufferPolicy
@@ -65,6 +66,7 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
+    device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
@@ -166,11 +168,12 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
+    there = task.on(resolve(study.device))
     run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
-    job = Job(algorithm, task, federation, Channels.of(algorithm, study.channels), secret, measured)
+    job = Job(algorithm, there, federation, Channels.of(algorithm, study.channels), secret, measured)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
     return _Plan(job, run, sampling, faults, evaluator, listeners, seen)
