@@ -119,3 +119,16 @@ from parley.study.study import load_study as load_study, Study as Study
 from parley.study.train import train as train
 
 __version__: str
+from parley.algorithms.base.local_sgd import Local as Local
+from parley.algorithms.base.parts import body_and_head as body_and_head
+from parley.algorithms.base.parts import buffers_of as buffers_of
+from parley.algorithms.base.parts import parameters_of as parameters_of
+from parley.algorithms.ditto import Ditto as Ditto
+from parley.algorithms.ema import EMA as EMA
+from parley.algorithms.fedbabu import FedBABU as FedBABU
+from parley.algorithms.fedrep import FedRep as FedRep
+from parley.algorithms.moon import MOON as MOON
+from parley.channels.clip import clip as clip
+from parley.channels.top_k import top_k as top_k
+from parley.core import tree as tree
+from parley.learn import transforms as transforms

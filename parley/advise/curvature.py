@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from parley.advise.lanczos import Extremes, extremes
-from parley.advise.linear import LeastSquares, least_squares
-from parley.advise.objective import Objective, flat, one_thread
+from parley.advise.linear import LinearProblem, least_squares
+from parley.advise.objective import Objective, flat, torch_on_one_thread
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.tree import Tree
@@ -99,7 +99,7 @@ def estimate(
     problem = least_squares(task, data, shares, ridge)
     if problem is not None:
         return _exact(problem, ids, x0, mu)
-    with one_thread():
+    with torch_on_one_thread():
         return _measured(task, data, ids, shares, x0, ridge, mu, key, steps, tolerance, iterations)
 
 
@@ -140,7 +140,7 @@ def ball(points: Array) -> float:
     return float(np.sqrt(least))
 
 
-def _exact(problem: LeastSquares, ids: Sequence[str], x0: Array, mu: float | None) -> Curvature:
+def _exact(problem: LinearProblem, ids: Sequence[str], x0: Array, mu: float | None) -> Curvature:
     spectra = problem.spectra()
     worst = int(np.argmin(spectra[:-1, 0]))
     notes: list[str] = []

@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class LeastSquares:
+class LinearProblem:
     """f_i(W) = scale/2 mean_n ||Z_n W' - y_n||^2 + ridge/2 ||W||^2, W [outputs, width], one design Z per client.
 
     A vector of parameters is W's rows one after the other (`coordinates`), so that a client's Hessian repeats
@@ -99,7 +99,7 @@ def is_least_squares(task: Task) -> bool:
     return (plain or isinstance(task.module, FeatureModel)) and task.loss in (half_squares, mse)
 
 
-def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: float) -> LeastSquares | None:
+def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: float) -> LinearProblem | None:
     """The task in closed form, or None if its model is not linear in its weights or its loss not a squared one."""
     if not is_least_squares(task):
         return None
@@ -112,7 +112,7 @@ def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: 
         designs.append(np.hstack([Z, np.ones((len(Z), 1))]) if bias else Z)
         targets.append(own.y.double().reshape(len(Z), -1).numpy())
     scale = 1.0 if task.loss is half_squares else 2.0 / targets[0].shape[1]
-    return LeastSquares(designs, targets, shares, scale, ridge, bias)
+    return LinearProblem(designs, targets, shares, scale, ridge, bias)
 
 
 def _layers(task: Task) -> list[Step]:

@@ -26,7 +26,7 @@ CHUNK = 512
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def torch_on_one_thread() -> Iterator[None]:
     """As in training: small products are no faster with more threads, and far slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

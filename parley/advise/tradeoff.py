@@ -34,7 +34,7 @@ from parley.theory.surrogate import Quadratics
 Array = npt.NDArray[np.float64]
 
 MOST_STEPS = 1000
-"""Local steps a study is advised to take at most, unless the caller says otherwise."""
+"""Local steps advised at most, unless the caller says otherwise."""
 CLIENTS = 20
 """Clients whose Hessians are measured where the model is not linear, unless the caller says otherwise."""
 
@@ -82,18 +82,18 @@ class Tradeoff:
 
     def toml(self) -> str:
         """The lines of a study that train with the best setting, as the theory assumes it: full gradients."""
-        best, server = self.best, {"none": "sgd"}.get(self.server, self.server)
+        best, momentum = self.best, self.best.server.momentum
         gamma, eta = best.gamma, best.server.eta
         lines = ["[algorithm]", 'name = "local-update"']
         if self.ridge:
             # Weight decay is the local optimizer's, so the change of the model is sent: gamma times the gradients.
-            gamma = gamma or 1 / self.L  # one step: any size gives the gradient back
+            gamma = gamma or eta  # one step: only its product with the server's matters
             eta /= gamma
             lines += ['form = "delta"', f"options = {{ weight_decay = {_shown(self.ridge)} }}"]
         lines += [f"lr = {_shown(gamma)}", f"steps = {best.K}", "batch = 0"]
         lines += [f"alpha = {_shown(best.alpha)}"] if best.alpha else []
-        lines += ["", "[algorithm.server]", f'name = "{server}"', f"lr = {_shown(eta)}"]
-        lines += [f"momentum = {_shown(best.server.momentum)}"] if self.server != "none" else []
+        lines += ["", "[algorithm.server]", f'name = "{self.server if momentum else "sgd"}"', f"lr = {_shown(eta)}"]
+        lines += [f"momentum = {_shown(momentum)}"] if momentum else []
         return "\n".join(lines)
 
 
@@ -107,7 +107,7 @@ def from_constants(
     distance: float = 1.0,
     server: str = "none",
     alpha: float = 0.0,
-    max_steps: int | None = None,
+    max_steps: int | None = MOST_STEPS,
     max_gamma: float | None = None,
 ) -> Tradeoff:
     """The best guarantee from kappa_0, or from L and mu; only C / distance matters, so both default to 1."""
@@ -127,7 +127,7 @@ def from_quadratics(
     rounds: int,
     server: str = "none",
     alpha: float = 0.0,
-    max_steps: int | None = None,
+    max_steps: int | None = MOST_STEPS,
     max_gamma: float | None = None,
 ) -> Tradeoff:
     """The best for known quadratic (least-squares, kernel) clients from x_0 = `start` [d]: guaranteed, and exactly."""
@@ -167,8 +167,9 @@ def from_federation(
     actual = None
     if found.quadratics is not None and found.start is not None and len(found.ids) == len(federation):
         actual = best_exact_setting(
-            found.quadratics, found.start, rounds, server, max_steps=max_steps, max_gamma=max_gamma
-        )
+            found.quadratics, found.start, rounds, server, max_steps=max_steps, max_gamma=max_gamma,
+            form="delta" if ridge else "gradients",
+        )  # fmt: skip
     return _advise(found, rounds, server, alpha, max_steps, max_gamma, C, distance, actual, ridge)
 
 

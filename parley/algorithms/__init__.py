@@ -3,17 +3,23 @@
 from parley.algorithms import (
     baselines,
     datashare,
+    ditto,
+    ema,
     fedals,
+    fedbabu,
     feddyn,
     fednova,
+    fedrep,
     kernel,
     kernel_features,
     local_update,
+    moon,
     scaffold,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "fedals", "feddyn", "fednova", "kernel", "kernel_features", "local_update", "scaffold",
+    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
+    "moon", "scaffold",
 ]  # fmt: skip

@@ -16,7 +16,6 @@ period "never" is each client's own: FedPer (a head of one's own), LG-FedAvg (a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -24,19 +23,9 @@ from typing import ClassVar
 import torch
 
 from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.parts import (
-    NEVER,
-    Part,
-    Period,
-    buffers_of,
-    chosen_parts,
-    listed,
-    merged,
-    numbers,
-    parameters_of,
-)  # fmt: skip
-from parley.algorithms.base.periods import plan_periods
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Replies, Reply, algorithm
+from parley.algorithms.base.parts import NEVER, Part, Period, buffers_of, chosen_parts, merged, parameters_of
+from parley.algorithms.base.periods import drift_rates, listed, numbered, plan_periods
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -97,21 +86,24 @@ class FedALS(LocalSGD):
         if self.budget is not None and self.personal:
             raise InputError('budget chooses the periods of all parts; leave out "never", or the budget.')
         if self.variates and (self.optimizer != "sgd" or self.schedule.by == "step"):
-            raise InputError(
-                "control variates are read off SGD steps of one size in a round; take sgd and leave out schedule."
-            )
+            raise InputError("control variates are read off SGD steps of one size; take sgd and leave out schedule.")
         if not self.lr > 0:
             raise InputError(f"lr must be above 0, not {self.lr}.")
 
     @property
     def personal(self) -> bool:
         """Some part is never averaged."""
-        return "never" in ((self.alpha, *self.periods.values()) if self.budget is None else self.periods.values())
+        by_layers = not self.periods and self.split is None and self.budget is None
+        return "never" in ([self.alpha] if by_layers else self.periods.values())
 
     def parts(self, task: Task) -> tuple[Part, ...]:
         """The parts, with the periods they have without a budget."""
         each = self.budget is not None and self.layers is None
         return chosen_parts(task.network, tuple(self.periods.items()), self.split, each, self.layers, self.alpha)
+
+    def private(self, task: Task) -> list[Part]:
+        """The parts that each client keeps to itself, from the model's own beginning on; they never travel."""
+        return [part for part in self.parts(task) if part.period == NEVER]
 
     def init(self, task: Task, key: Key) -> State:
         x, buffers, parts = task.initial(), task.initial_buffers(), self.parts(task)
@@ -121,8 +113,6 @@ class FedALS(LocalSGD):
             averaged=torch.zeros(len(parts), dtype=torch.int64),
         )  # fmt: skip
 
-    # --- the server ---
-
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         parts = self.parts(task)
         periods, averaged = state.tensor("periods").tolist(), state.tensor("averaged").tolist()
@@ -131,7 +121,7 @@ class FedALS(LocalSGD):
         reported = due == shared or (self.report is not None and number % self.report == 0)
         asks = {"due": listed(due), "send": listed(shared if reported else due)}
         # A client has the parts that were not averaged since it last took part; those that lack the same get the same.
-        lacking = {i: tuple(q for q, r in enumerate(averaged) if (cohort.since.get(i) or 0) <= r) for i in cohort.ids}
+        lacking = {i: tuple(q for q in shared if (cohort.since.get(i) or 0) <= averaged[q]) for i in cohort.ids}
         made = {want: self._message(task, state, [parts[q] for q in want], asks) for want in set(lacking.values())}
         replies = yield {i: made[want] for i, want in lacking.items()}
         mean = {name: state["model"][name] - moved for name, moved in replies.average("update").items()}
@@ -146,38 +136,24 @@ class FedALS(LocalSGD):
             share = len(replies.weights) / task.population
             new = new.replace(c=state["c"] | add(parameters_of(state["c"], now), replies.average("c"), share))
         if self.budget is not None and due == shared:
-            new = new.replace(periods=torch.tensor(self._planned(replies, now, periods, self.budget)))
+            planned = plan_periods(*drift_rates(replies, now, periods), self.budget, self.longest)
+            new = new.replace(periods=torch.tensor(planned))
         return new
 
     def _message(self, task: Task, state: State, parts: Sequence[Part], asks: dict[str, str]) -> Message:
+        model, c = (parameters_of(state.get(group), parts) for group in ("model", "c"))
         buffers = buffers_of(state.get("buffers"), parts) if task.sent_buffers else {}
-        return Message.of(
-            model=parameters_of(state["model"], parts), c=parameters_of(state.get("c"), parts), buffers=buffers, **asks
-        )
-
-    def _planned(self, replies: Replies, parts: Sequence[Part], periods: list[int], budget: float) -> list[int]:
-        """Periods from the rates v = consensus distance per parameter / T^2 just measured."""
-        total, mean = math.fsum(replies.weights.values()), replies.average("update")
-        rates, sizes = [], []
-        for part, period in zip(parts, periods, strict=True):
-            apart = math.fsum(
-                weight / total * float((replies[i]["update"][name] - mean[name]).double().square().sum())
-                for i, weight in replies.weights.items() for name in part.parameters
-            )  # fmt: skip
-            sizes.append(sum(mean[name].numel() for name in part.parameters))
-            rates.append(apart / sizes[-1] / period**2)
-        return plan_periods(rates, sizes, budget, self.longest)
-
-    # --- the client ---
+        return Message.of(model=model, c=c, buffers=buffers, **asks)
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         parts, received = self.parts(task), message.get("model")
-        due, send = ([parts[q] for q in numbers(message, name)] for name in ("due", "send"))
+        due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
         rest = [part for part in parts if part not in due]
-        x = merged(task.form, memory.get("model"), received)
+        own = self.private(task)
+        x = merged(task.form, parameters_of(task.initial(), own) | memory.get("model"), received)
         transform = transforms.GradientTransform()
         if self.variates:
-            c = merged(task.form, memory.get("c"), message.get("c"))
+            c = merged(task.form, zeros_like(parameters_of(x, own)) | memory.get("c"), message.get("c"))
             c_i = memory.get("c_i") or zeros_like(c)
             transform = transforms.add(c) | transforms.add(c_i, -1.0)
         local = self.train(task, x, message, memory, data, context, transform=transform)
@@ -186,34 +162,30 @@ class FedALS(LocalSGD):
         kept = {"model": parameters_of(y, rest), "start": parameters_of(start, rest)}
         if self.variates:
             # How far each part has come since its last average, in units of gradients.
-            before = {p.label: 0 if p.parameters[0] in received else memory["steps"][p.label] for p in parts}
-            steps = {label: local.step_sum + taken for label, taken in before.items()}
+            before = {part.label: 0 for part in parts if part in own or part.parameters[0] in received}
+            steps = {label: local.step_sum + past for label, past in (memory.get("steps") | before).items()}
             mean = {n: v for p in due for n, v in scale(parameters_of(sent["update"], [p]), 1 / steps[p.label]).items()}
             sent["c"] = {name: gradient - c[name] for name, gradient in mean.items()}
             kept |= {"c_i": c_i | add(parameters_of(c_i, due), sent["c"]), "c": parameters_of(c, rest)}
             kept["steps"] = {part.label: steps[part.label] for part in rest}
         sent["buffers"] = buffers_of(local.buffers, send) if task.sent_buffers else {}
         kept["buffers"] = buffers_of(local.buffers, rest) if task.sent_buffers else local.buffers
-        state = local.trained.optimizer.parts() if self.keep else {}
-        return Reply(Message.of(**sent), Memory.of(**kept, **state), local.observed)
+        return Reply(Message.of(**sent), Memory.of(**kept, **local.kept), local.observed)
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form:
         parts = self.parts(task)
-        due, send = ([parts[q] for q in numbers(message, name)] for name in ("due", "send"))
-        c = parameters_of(task.form, due) if self.variates else {}
-        return Form.of(update=parameters_of(task.form, send), c=c, buffers=buffers_of(task.sent_buffers, send))
-
-    # --- the reported model ---
+        due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
+        update, c = parameters_of(task.form, send), parameters_of(task.form, due) if self.variates else {}
+        return Form.of(update=update, c=c, buffers=buffers_of(task.sent_buffers, send))
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
-        statistics = state.get("statistics") if task.sent_buffers else {}
-        return Message.of(model=state["shown"], buffers=statistics)
+        return Message.of(model=state["shown"], buffers=state.get("statistics") if task.sent_buffers else {})
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
         shared = super().weights(task, model, memory) or {}
         if memory is None or not self.personal:
             return shared
-        own = [part for part in self.parts(task) if part.period == NEVER]
+        own = self.private(task)
         return {**shared, **parameters_of(memory.get("model"), own), **buffers_of(memory.get("buffers"), own)}
 
 

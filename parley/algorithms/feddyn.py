@@ -63,8 +63,7 @@ class FedDyn(FedAvg):
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         h = add(state["h"], replies.average("update"), self.alpha * len(replies.weights) / task.population)
         new = super().aggregate(task, state, replies, number, key)
-        mean = new["model"]
-        return new.replace(model=add(mean, h, -1 / self.alpha), h=h, mean=mean)
+        return new.replace(model=add(new["model"], h, -1 / self.alpha), h=h, mean=new["model"])
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
         reported = state["model"] if self.report == "server" else state["mean"]

@@ -16,8 +16,8 @@ float32.
 
 This form REVEALS THE DATA TO THE SERVER: f cannot be evaluated without the points, so it learns all inputs, and it can
 solve c_i = eta/n_i P_ii (y_i - f) for the targets. Clients learn nothing of each other but f at their own points,
-unless they are asked to evaluate f on held-out samples: for that they need the function, hence all points. Use it where the
-server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
+unless they are asked to evaluate f on held-out samples: for that they need the function, hence all points. Use it
+where the server may see the data, or to find out what features (`feature-fedavg`, `feature-fedprox`) lose.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from parley.learn.task import Predictor, Task
 from parley.models.feature_model import points_of
 from parley.theory.kernel.gram import Gram, cross_product
 from parley.theory.kernel.kernels import RBF, Kernel
-from parley.theory.kernel.methods import FedAvg, FedProx, Method
+from parley.theory.kernel.methods import GradientSteps as FedAvg
+from parley.theory.kernel.methods import KernelStep as Method
+from parley.theory.kernel.methods import ProximalStep as FedProx
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 

@@ -37,7 +37,9 @@ from parley.data import ClientData
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.models.feature_model import FeatureModel
-from parley.theory.kernel.methods import FedAvg, FedProx, Method
+from parley.theory.kernel.methods import GradientSteps as FedAvg
+from parley.theory.kernel.methods import KernelStep as Method
+from parley.theory.kernel.methods import ProximalStep as FedProx
 from parley.theory.kernel.points import check_finite
 
 

@@ -60,9 +60,14 @@ class LocalUpdate(LocalSGD, OneExchange):
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
             raise InputError('form = "delta" needs lr > 0 and theta = "all"; use form = "gradients".')
 
+    def start(self, task: Task) -> Tree:
+        """What the server's model is before the first round: all parameters, or those that clients share."""
+        return task.initial()
+
     def init(self, task: Task, key: Key) -> State:
-        x = task.initial()
-        buffers = task.initial_buffers() if task.sent_buffers else {}
+        x = self.start(task)
+        travelling = self.sent_buffers(task)
+        buffers = {name: value for name, value in task.initial_buffers().items() if name in travelling}
         return State.of(model=x, buffers=buffers, **_named(self.server.start(x)))
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
@@ -108,6 +113,11 @@ class FedAvg(LocalUpdate):
 
     form: Literal["gradients", "delta"] = "delta"
     """Send the change of the model; a server step of 1 is plain averaging."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form != "delta" and type(self).client is not LocalUpdate.client:
+            raise InputError(f'{self.title} is defined by the change of the model; leave form = "delta".')
 
 
 @algorithm("reptile")

@@ -5,9 +5,8 @@
              c_i+ = the gradient of f_i at x                           (option I)
              c_i+ = c_i - c + (x - y) / (eta ||a||_1)                  (option II; ||a||_1 = K without momentum)
 
-With momentum the change x - y is eta sum_k a_k (g_k - c_i + c), a_k the momentum weights, so ||a||_1 and not K turns it
-back into a mean gradient. The printed division by K eta multiplies the variates' error by about 1 - 1/(1 - beta) a
-round and diverges at beta = .9. Momentum that runs through the rounds has ||a||_1 = K/(1 - beta).
+With momentum x - y is eta sum_k a_k (g_k - c_i + c), so ||a||_1 and not K turns it back into a mean gradient: the
+printed division by K eta diverges at beta = .9. Momentum that runs through the rounds has ||a||_1 = K/(1 - beta).
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ class Scaffold(FedAvg):
         return self.reply(task, local, send={"update": moved, "c": change}, keep={"c_i": add(c_i, change)})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        share = len(replies.weights) / task.population
-        c = add(state["c"], replies.average("c"), share)
+        c = add(state["c"], replies.average("c"), len(replies.weights) / task.population)
         return super().aggregate(task, state, replies, number, key).replace(c=c)
 
     def sends(self, task: Task) -> dict[str, Any]:

@@ -1,8 +1,22 @@
 """Side-by-side speed: Parley and its peers on the same work, on the same cores, in the same run."""
 
-from parley.bench.result import Check, Result, Standing
+from parley.bench.against import Paired, against, paired_table
+from parley.bench.result import BenchResult, Claim, Standing
 from parley.bench.run import bench
 from parley.bench.table import table
 from parley.bench.workloads import WORKLOADS, Target, Workload, workload
 
-__all__ = ["WORKLOADS", "Check", "Result", "Standing", "Target", "Workload", "bench", "table", "workload"]
+__all__ = [
+    "WORKLOADS",
+    "BenchResult",
+    "Claim",
+    "Paired",
+    "Standing",
+    "Target",
+    "Workload",
+    "against",
+    "bench",
+    "paired_table",
+    "table",
+    "workload",
+]

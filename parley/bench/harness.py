@@ -20,7 +20,7 @@ import psutil
 from safetensors.torch import load_file
 from torch import Tensor
 
-from parley.bench.roster import Entry
+from parley.bench.roster import Entrant
 from parley.bench.work import write_work
 from parley.bench.workloads import Workload
 from parley.core.errors import ParleyError
@@ -34,7 +34,7 @@ class ContestantError(ParleyError):
 class Lap:
     """What one contestant brought home."""
 
-    entry: Entry
+    entry: Entrant
     versions: dict[str, str] = field(default_factory=dict)
     setup: float = 0.0
     """Seconds from the start of the process to the end of its warm-up round."""
@@ -54,7 +54,7 @@ class Lap:
 class Child:
     """A contestant's process tree. It sleeps (SIGSTOP) except between a command and its answer."""
 
-    def __init__(self, entry: Entry, python: Path, work: Path, cores: int, log: Path) -> None:
+    def __init__(self, entry: Entrant, python: Path, work: Path, cores: int, log: Path) -> None:
         self.entry, self.log = entry, log
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -64,6 +64,7 @@ class Child:
                 stderr=errors,
                 text=True,
                 env={**os.environ, **entry.environment()},
+                cwd=work,  # Python looks for modules where it is started, before anywhere else
                 # Linux shares the processor between sessions, and some launchers open one: so everyone gets one.
                 start_new_session=True,
             )
@@ -148,7 +149,7 @@ def peak_resident(pid: int | None = None) -> int:
 
 def race(
     workload: Workload,
-    entries: Sequence[Entry],
+    entries: Sequence[Entrant],
     pythons: Mapping[str, Path],
     say: Callable[[str], None] = lambda _: None,
     seed: int = 0,

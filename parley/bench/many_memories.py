@@ -20,8 +20,8 @@ from statistics import median
 from typing import Any
 
 from parley.bench.harness import terminable
-from parley.bench.result import GIGA, Check, Result, Standing, machine
-from parley.bench.workloads import Scale
+from parley.bench.result import GIGA, BenchResult, Claim, Standing, machine
+from parley.bench.workloads import BenchScale
 from parley.core.errors import InputError, ParleyError
 
 NAME = "SCAFFOLD-100K"
@@ -65,21 +65,21 @@ class Diary:
     """At any moment."""
     end: dict[str, Any] = field(default_factory=dict)
 
-    def hear(self, told: dict[str, Any]) -> int:
+    def hear(self, message: dict[str, Any]) -> int:
         """Take down one line; gives the round it is about, or 0."""
-        self.peak = max(self.peak, told.get("peak", 0))
-        if "round" in told:
-            self.seconds.append(told["seconds"])
-            self.cpu.append(told["cpu"])
-            self.resident.append(told["resident"])
+        self.peak = max(self.peak, message.get("peak", 0))
+        if "round" in message:
+            self.seconds.append(message["seconds"])
+            self.cpu.append(message["cpu"])
+            self.resident.append(message["resident"])
         else:
-            self.end |= told
-        return int(told.get("round", 0))
+            self.end |= message
+        return int(message.get("round", 0))
 
 
 def measure(
-    scale: Scale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
-) -> Result:
+    scale: BenchScale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
+) -> BenchResult:
     """Train, kill, resume, verify; the work is one process on one core, whatever `cores` says."""
     crowd = FULL if scale == "full" else SMOKE
     needed = int(1.1 * VARIATE * (crowd.clients + 20 * crowd.cohort))
@@ -92,16 +92,17 @@ def measure(
     with terminable(), tempfile.TemporaryDirectory(prefix="parley-bench-") as folder:
         first, second = Diary(), Diary()
         last = crowd.rounds - crowd.more // 2
-        for told in _child(folder, crowd, seed, kill=last):
-            number = first.hear(told)
+        for message in _child(folder, crowd, seed, kill=last):
+            number = first.hear(message)
             if number % 10 == 0 and number:
-                say(f"{NAME}: round {number}/{crowd.rounds}, {told['seconds']:.2f} s, {told['resident'] / 1e6:.0f} MB")
+                resident = message["resident"] / 1e6
+                say(f"{NAME}: round {number}/{crowd.rounds}, {message['seconds']:.2f} s, {resident:.0f} MB")
         say(f"{NAME}: killed after round {last}; resuming")
-        for told in _child(folder, crowd, seed):
-            second.hear(told)
+        for message in _child(folder, crowd, seed):
+            second.hear(message)
         size = sum(path.stat().st_size for path in Path(folder).rglob("memory/*"))
     checks = _checks(crowd, first, second, size, scale)
-    return Result(NAME, ABOUT, scale, 1, 1, machine(), [_standing(first, second)], checks)
+    return BenchResult(NAME, ABOUT, scale, 1, 1, machine(), [_standing(first, second)], checks)
 
 
 def _child(folder: str, crowd: Crowd, seed: int, kill: int = 0) -> Iterator[dict[str, Any]]:
@@ -111,9 +112,9 @@ def _child(folder: str, crowd: Crowd, seed: int, kill: int = 0) -> Iterator[dict
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                told = json.loads(line)
-                yield told
-                if kill and told.get("round") == kill:
+                message = json.loads(line)
+                yield message
+                if kill and message.get("round") == kill:
                     return
         finally:
             process.kill()
@@ -130,19 +131,19 @@ def _standing(first: Diary, second: Diary) -> Standing:
     )  # fmt: skip
 
 
-def _checks(crowd: Crowd, first: Diary, second: Diary, size: int, scale: Scale) -> list[Check]:
+def _checks(crowd: Crowd, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:
     quarter = len(first.resident) // 4
     peak = max(first.peak, second.peak) / GIGA
     growth = max(first.resident[-quarter:]) / max(first.resident[quarter : 2 * quarter])
     found, resume, apart = (float(second.end[name]) for name in ("memories", "resume", "difference"))
     share = size / crowd.clients / VARIATE
 
-    def at_most(claim: str, value: float, bound: float) -> Check:
-        return Check(claim, value, bound, value <= bound if scale == "full" else None)
+    def at_most(claim: str, value: float, bound: float) -> Claim:
+        return Claim(claim, value, bound, value <= bound if scale == "full" else None)
 
     return [
-        Check("every client has a memory", found, crowd.clients, found == crowd.clients),
-        Check("the server's variate is the mean of all clients'", apart, 1e-3, apart <= 1e-3),
+        Claim("every client has a memory", found, crowd.clients, found == crowd.clients),
+        Claim("the server's variate is the mean of all clients'", apart, 1e-3, apart <= 1e-3),
         at_most("resident at the peak: at most 2 GB", peak, 2.0),
         at_most("resident in the last quarter of the rounds: at most 1.1 times the second quarter's", growth, 1.1),
         at_most("on disk: at most 1.1 variates per client", share, 1.1),

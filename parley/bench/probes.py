@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from parley.bench import many_memories, step_cost
-from parley.bench.result import Result
-from parley.bench.workloads import Scale
+from parley.bench.result import BenchResult
+from parley.bench.workloads import BenchScale
 
-PROBES: dict[str, Callable[[Scale, int | None, int, Callable[[str], None]], Result]] = {
+PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]], BenchResult]] = {
     step_cost.NAME: step_cost.measure,
     many_memories.NAME: many_memories.measure,
 }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from parley.bench.harness import Lap
-from parley.bench.workloads import Scale, Target, Workload, available_cpus
+from parley.bench.workloads import BenchScale, Target, Workload, available_cpus
 
 GIGA = 1e9
 
@@ -40,7 +40,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Check:
+class Claim:
     """One claim with the figure that decides it."""
 
     claim: str
@@ -55,17 +55,17 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """Everything one race left behind; `as_json` gives plain data."""
 
     workload: str
     about: str
-    scale: Scale
+    scale: BenchScale
     cores: int
     rounds_per_chunk: int
     machine: dict[str, Any]
     standings: list[Standing]
-    checks: list[Check]
+    checks: list[Claim]
 
     @property
     def passed(self) -> bool:
@@ -88,7 +88,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def summarise(workload: Workload, scale: Scale, laps: Sequence[Lap], initial: Mapping[str, Tensor]) -> Result:
+def summarise(workload: Workload, scale: BenchScale, laps: Sequence[Lap], initial: Mapping[str, Tensor]) -> BenchResult:
     """Turn the laps of a race into figures and verdicts; `initial` are the weights everyone started from."""
     reference = next((lap for lap in laps if lap.entry.group == "plain"), laps[0])
     standings = [
@@ -108,9 +108,11 @@ def summarise(workload: Workload, scale: Scale, laps: Sequence[Lap], initial: Ma
         )
         for lap in laps
     ]
-    checks = [judge(target, standings, workload, scale) for target in workload.targets]
+    checks = [judge_target(target, standings, workload, scale) for target in workload.targets]
     checks += _agreement(workload, standings)
-    return Result(workload.name, workload.about, scale, workload.cores, workload.rounds, machine(), standings, checks)
+    return BenchResult(
+        workload.name, workload.about, scale, workload.cores, workload.rounds, machine(), standings, checks
+    )
 
 
 def relative_distance(
@@ -132,24 +134,24 @@ def relative_distance(
     return apart / scale if scale else apart
 
 
-def judge(target: Target, standings: Sequence[Standing], workload: Workload, scale: Scale) -> Check:
+def judge_target(target: Target, standings: Sequence[Standing], workload: Workload, scale: BenchScale) -> Claim:
     """The verdict on one target. A smoke run reports the figure but judges nothing."""
     who = next((s for s in standings if s.name == target.who), None)
-    rivals = [s for s in standings if s.group == target.against]
+    opponents = [s for s in standings if s.group == target.against]
     claim = _claim(target)
-    if who is None or (target.quantity == "speedup" and not rivals):
-        return Check(claim, None, target.bound, None)
+    if who is None or (target.quantity == "speedup" and not opponents):
+        return Claim(claim, None, target.bound, None)
     if target.quantity == "speedup":
-        rival = min(rivals, key=lambda s: s.median)
-        values = [theirs / ours for theirs, ours in zip(rival.per_chunk, who.per_chunk, strict=True)]
-        claim += f" (its best: {rival.name})" if len(rivals) > 1 else ""
+        opponent = min(opponents, key=lambda s: s.median)
+        values = [theirs / ours for theirs, ours in zip(opponent.per_chunk, who.per_chunk, strict=True)]
+        claim += f" (its best: {opponent.name})" if len(opponents) > 1 else ""
     elif target.quantity == "microseconds per client":
         values = [1e6 * seconds / workload.cohort for seconds in who.per_chunk]
     else:
         values = [who.peak_gb]
     value = median(values)
     passed = target.met_by(value) if scale == "full" else None
-    return Check(claim, value, target.bound, passed, min(values), max(values))
+    return Claim(claim, value, target.bound, passed, min(values), max(values))
 
 
 def _claim(target: Target) -> str:
@@ -160,9 +162,9 @@ def _claim(target: Target) -> str:
     return f"{target.who} needs at most {target.bound:g} GB at its peak"
 
 
-def _agreement(workload: Workload, standings: Sequence[Standing]) -> list[Check]:
+def _agreement(workload: Workload, standings: Sequence[Standing]) -> list[Claim]:
     versions = {s.versions["torch"] for s in standings}
-    checks = [Check("all contestants run the same torch version", len(versions), 1, len(versions) == 1)]
+    checks = [Claim("all contestants run the same torch version", len(versions), 1, len(versions) == 1)]
     for when, bound, differences in (
         ("after the parity rounds", workload.tolerance, [s.early_difference for s in standings]),
         ("at the end", workload.final_tolerance, [s.final_difference for s in standings]),
@@ -170,7 +172,7 @@ def _agreement(workload: Workload, standings: Sequence[Standing]) -> list[Check]
         known = [d for d in differences if d is not None]
         if len(known) > 1:
             worst = max(known)
-            checks.append(Check(f"parameters agree {when}", worst, bound, worst <= bound))
+            checks.append(Claim(f"parameters agree {when}", worst, bound, worst <= bound))
     return checks
 
 

@@ -1,5 +1,6 @@
 """Who takes part in a race, in which arrangement of processes and threads, and how each is started."""
 
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from pathlib import Path
 from parley.bench.workloads import Workload, available_cpus
 from parley.core.errors import InputError, nearest
 
-FOLDER = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+"""The checkout (or the folder of packages) that this Parley is in."""
 KEEP = str(2**30)
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entrant:
     """One contestant: its module under `contestants/` and how the cores are used."""
 
     name: str
@@ -27,16 +29,18 @@ class Entry:
     """Passed on to the contestant, which knows what it means."""
     comparable: bool = True
     """Whether it ends with global weights that must equal the others'."""
+    root: Path = ROOT
+    """The checkout whose contestants, and whose Parley, it runs."""
 
     def command(self, python: Path, work: Path, cores: int) -> list[str]:
         """The command line that starts it, confined to the first `cores` CPUs."""
         cpus = ",".join(map(str, available_cpus()[:cores]))
-        told = [str(work), f"--threads={self.threads}", f"--processes={self.processes}", f"--cpus={cpus}"]
-        told += [f"--variant={self.variant}"] if self.variant else []
+        arguments = [str(work), f"--threads={self.threads}", f"--processes={self.processes}", f"--cpus={cpus}"]
+        arguments += [f"--variant={self.variant}"] if self.variant else []
         if self.module == "pfl" and self.processes > 1:
             torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}"]
-            return [str(python), *torchrun, "-m", "contestants.pfl", *told]
-        return [str(python), "-m", f"contestants.{self.module}", *told]
+            return [str(python), *torchrun, "-m", "contestants.pfl", *arguments]
+        return [str(python), "-m", f"contestants.{self.module}", *arguments]
 
     def environment(self) -> dict[str, str]:
         """Variables that hold its threads to the arrangement and keep it quiet and off the network."""
@@ -44,9 +48,11 @@ class Entry:
         # The bare loops are the yardstick of what the machine can do, so they alone are spared the page faults of an
         # allocator that gives memory back after every step.
         keep = {"MALLOC_TRIM_THRESHOLD_": KEEP, "MALLOC_MMAP_THRESHOLD_": KEEP} if self.module == "bare" else {}
+        # Peers get the contestants only: what else lies beside Parley must not be found before their own packages.
+        paths = [self.root / "parley" / "bench", *([] if self.peer else [self.root])]
         return {
             **keep,
-            "PYTHONPATH": str(FOLDER),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -56,21 +62,21 @@ class Entry:
         }
 
 
-def roster(workload: Workload) -> list[Entry]:
+def roster(workload: Workload) -> list[Entrant]:
     """Every contestant of a workload on its number of cores; pfl in each arrangement that fills them."""
     n = workload.cores
     everyone = {
-        "parley": [Entry("parley", "parley", "parley_", processes=n)],
-        "parley stacked": [Entry("parley stacked", "parley stacked", "parley_", processes=n, variant="stacked")],
-        "plain": [Entry("plain", "plain", "plain", threads=n)],
-        "pfl": [Entry(f"pfl {p}x{n // p}", "pfl", "pfl", p, n // p, peer="pfl") for p in sorted({1, n})],
-        "flower": [Entry("flower", "flower", "flower", processes=n, peer="flower")],
-        "bare": [Entry("bare", "bare", "bare", processes=n, comparable=False)],
+        "parley": [Entrant("parley", "parley", "parley_", processes=n)],
+        "parley stacked": [Entrant("parley stacked", "parley stacked", "parley_", processes=n, variant="stacked")],
+        "plain": [Entrant("plain", "plain", "plain", threads=n)],
+        "pfl": [Entrant(f"pfl {p}x{n // p}", "pfl", "pfl", p, n // p, peer="pfl") for p in sorted({1, n})],
+        "flower": [Entrant("flower", "flower", "flower", processes=n, peer="flower")],
+        "bare": [Entrant("bare", "bare", "bare", processes=n, comparable=False)],
     }
     return [entry for group in workload.groups for entry in everyone[group]]
 
 
-def chosen(entries: Iterable[Entry], names: Iterable[str]) -> list[Entry]:
+def chosen(entries: Iterable[Entrant], names: Iterable[str]) -> list[Entrant]:
     """The entries whose name or group is among `names`."""
     entries, names = list(entries), list(names)
     known = {e.name for e in entries} | {e.group for e in entries}

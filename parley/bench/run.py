@@ -6,16 +6,16 @@ from pathlib import Path
 from parley.bench.environments import install, installed
 from parley.bench.harness import race
 from parley.bench.probes import ON_REQUEST, PROBES
-from parley.bench.result import Result, summarise
+from parley.bench.result import BenchResult, summarise
 from parley.bench.roster import chosen, own_python, roster
 from parley.bench.work import initial_weights
-from parley.bench.workloads import WORKLOADS, Scale, workload
+from parley.bench.workloads import WORKLOADS, BenchScale, workload
 from parley.core.errors import InputError, nearest
 
 
 def bench(
     names: Iterable[str] = (),
-    scale: Scale = "full",
+    scale: BenchScale = "full",
     *,
     cores: int | None = None,
     contestants: Iterable[str] = (),
@@ -23,7 +23,7 @@ def bench(
     cache: Path | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
-) -> list[Result]:
+) -> list[BenchResult]:
     """Run workloads and probes, and return one result each; without `names`, all but those that fill a disk.
 
     `contestants` narrows a race to those names or groups. At full scale missing peers are installed first; at smoke
@@ -43,14 +43,14 @@ def bench(
 
 def _bench_one(
     name: str,
-    scale: Scale,
+    scale: BenchScale,
     cores: int | None,
     contestants: list[str],
     install_peers: bool,
     cache: Path | None,
     seed: int,
     say: Callable[[str], None],
-) -> Result:
+) -> BenchResult:
     work = workload(name, scale, cores)
     entries = chosen(roster(work), contestants) if contestants else roster(work)
     pythons = {"": own_python()}

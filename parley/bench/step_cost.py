@@ -23,8 +23,8 @@ from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAvg
 from parley.bench.contestants.models import build
 from parley.bench.harness import peak_resident
-from parley.bench.result import GIGA, Check, Result, Standing, machine
-from parley.bench.workloads import Scale, available_cpus
+from parley.bench.result import GIGA, BenchResult, Claim, Standing, machine
+from parley.bench.workloads import BenchScale, available_cpus
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Message
@@ -109,15 +109,15 @@ class Lane:
 
 
 def measure(
-    scale: Scale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
-) -> Result:
+    scale: BenchScale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
+) -> BenchResult:
     """Time all variants of both arrangements and judge the ratios and the bytes."""
     available = len(available_cpus())
     if cores is not None and not 1 <= cores <= available:
         raise InputError(f"{NAME} cannot run on {cores} cores; this machine offers 1 to {available}.")
     workers = cores or min(2, available)
     standings: list[Standing] = []
-    checks: list[Check] = []
+    checks: list[Claim] = []
     for plan in ARRANGEMENTS:
         chunks = plan.chunks if scale == "full" else 1
         batch, clients = (plan.batch, plan.clients) if scale == "full" else (4, 2)
@@ -126,7 +126,7 @@ def measure(
         for kind in ("", " momentum", " kept momentum"):
             checks.append(_ratio(plan, lanes, f"fedals{kind}", f"fedavg{kind}", scale))
         checks.append(_bytes(plan, lanes, chunks, clients))
-    return Result(NAME, ABOUT, scale, workers, ALPHA, machine(), standings, checks)
+    return BenchResult(NAME, ABOUT, scale, workers, ALPHA, machine(), standings, checks)
 
 
 def federation(shape: tuple[int, ...], clients: int, samples: int, seed: int) -> Federation:
@@ -182,8 +182,8 @@ def _loop(algorithm: Algorithm, data: Federation, plan: Arrangement, workers: in
 def _processor_seconds() -> float:
     """Of this process and its workers; those of other variants sleep meanwhile."""
     total = 0.0
-    own = psutil.Process()
-    for process in (own, *own.children()):
+    this = psutil.Process()
+    for process in (this, *this.children()):
         with suppress(psutil.Error):
             times = process.cpu_times()
             total += times.user + times.system
@@ -199,14 +199,14 @@ def _standing(name: str, lane: Lane) -> Standing:
     )  # fmt: skip
 
 
-def _ratio(plan: Arrangement, lanes: Mapping[str, Lane], who: str, against: str, scale: Scale) -> Check:
+def _ratio(plan: Arrangement, lanes: Mapping[str, Lane], who: str, against: str, scale: BenchScale) -> Claim:
     values = [ours / theirs for ours, theirs in zip(lanes[who].chunks, lanes[against].chunks, strict=True)]
     value = median(values)
     claim = f"{plan.model}: a step of {who} takes at most {BOUND:g} times one of {against}"
-    return Check(claim, value, BOUND, value <= BOUND if scale == "full" else None, min(values), max(values))
+    return Claim(claim, value, BOUND, value <= BOUND if scale == "full" else None, min(values), max(values))
 
 
-def _bytes(plan: Arrangement, lanes: Mapping[str, Lane], chunks: int, clients: int) -> Check:
+def _bytes(plan: Arrangement, lanes: Mapping[str, Lane], chunks: int, clients: int) -> Claim:
     """Clients send the head in every round and the rest in one of alpha: bytes of the wire format, to the byte."""
     lane = lanes["fedals"]
     method, task = lane.loop.job.algorithm, lane.loop.job.task
@@ -217,4 +217,4 @@ def _bytes(plan: Arrangement, lanes: Mapping[str, Lane], chunks: int, clients: i
     claimed = chunks * clients * ((ALPHA - 1) * few + all_of_it)
     share = lane.sent / lanes["fedavg"].sent
     claim = f"{plan.model}: fedals sends what it claims, {share:.1%} of fedavg's bytes"
-    return Check(claim, lane.sent / claimed, 1.0, lane.sent == claimed)
+    return Claim(claim, lane.sent / claimed, 1.0, lane.sent == claimed)

@@ -3,15 +3,15 @@
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from parley.bench.result import Check, Result, Standing
+from parley.bench.result import BenchResult, Claim, Standing
 
 
-def table(result: Result) -> RenderableType:
+def table(result: BenchResult) -> RenderableType:
     """Both tables, ready for `rich.print`."""
-    return Group(contestants(result), claims(result))
+    return Group(contestants_table(result), claims_table(result))
 
 
-def contestants(result: Result) -> Table:
+def contestants_table(result: BenchResult) -> Table:
     """Wall and processor time a round, memory and distance of the parameters; quickest contestant first."""
     cores = f"{result.cores} core{'s' if result.cores > 1 else ''}"
     drawn = Table(title=f"{result.workload} on {cores}: {result.about}")
@@ -25,7 +25,7 @@ def contestants(result: Result) -> Table:
     return drawn
 
 
-def claims(result: Result) -> Table:
+def claims_table(result: BenchResult) -> Table:
     """One row per claim: the figure, its spread over the chunks and the verdict."""
     drawn = Table()
     drawn.add_column("claim")
@@ -43,11 +43,11 @@ def _difference(standing: Standing) -> str:
     return "-" if known is None else f"{known:.1e}"
 
 
-def _spread(check: Check) -> str:
+def _spread(check: Claim) -> str:
     return "" if check.low is None or check.high is None else f"{check.low:.3g} .. {check.high:.3g}"
 
 
-def _verdict(check: Check) -> str:
+def _verdict(check: Claim) -> str:
     if check.passed is None:
         return "[dim]not judged"
     return "[green]pass" if check.passed else "[red]FAIL"

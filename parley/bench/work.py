@@ -16,7 +16,7 @@ from parley.core.key import Key
 from parley.data import load
 
 SPEC = ("model", "shape", "classes", "clients", "samples", "cohort", "batch", "lr", "epochs", "dropout", "lazy")
-"""The fields of a workload that contestants are told, in `spec.json`."""
+"""The fields of a workload that contestants are given, in `spec.json`."""
 
 
 def write_work(workload: Workload, folder: Path, seed: int = 0) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from parley.core.errors import InputError, nearest
 
-Scale = Literal["smoke", "full"]
+BenchScale = Literal["smoke", "full"]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 
-def workload(name: str, scale: Scale = "full", cores: int | None = None) -> Workload:
+def workload(name: str, scale: BenchScale = "full", cores: int | None = None) -> Workload:
     """The named workload (any case) at a scale; `smoke` keeps the shapes and replaces data, counts and rounds.
 
     Without `cores` the workload's own number holds, or as many as the machine has if those are fewer.

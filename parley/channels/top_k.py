@@ -52,7 +52,7 @@ class TopK(Channel):
         values, places = message.tensors.get(VALUES), message.tensors.get(PLACES)
         if values is None or places is None:
             return message
-        names = [name for name in form if name not in message.tensors]
+        names = sorted(name for name in form if name not in message.tensors)  # the order in which they were sent
         shapes = [_shape(form, name) for name in names]
         sizes = [math.prod(shape) for shape in shapes]
         if len(places) and not (int(places.min()) >= 0 and int(places.max()) < sum(sizes)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
@@ -26,6 +27,11 @@ def bench(
     ] = None,
     install: Annotated[bool, typer.Option(help="Install peers that are missing (full scale).")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the workload's data and weights.", metavar="N")] = 0,
+    against: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Race the Parley in this other checkout instead, in interleaved pairs.", metavar="FOLDER"),
+    ] = None,
+    pairs: Annotated[int, typer.Option(help="Pairs of timed chunks with --against, at least 9.", metavar="N")] = 9,
 ) -> None:
     """Measure Parley's speed beside other frameworks, on the same work and cores; exit 1 if a claim fails."""
     from parley import bench as benchmark
@@ -33,6 +39,13 @@ def bench(
 
     if scale not in ("full", "smoke"):
         raise InputError(f"unknown scale '{scale}': {nearest(scale, ('full', 'smoke'))}")
+    if against is not None:
+        raced = benchmark.against(
+            against, workloads or (), scale, cores=cores, contestants=only or (), pairs=pairs, seed=seed,  # type: ignore[arg-type]
+            say=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
+        console().print(benchmark.paired_table(raced))
+        return
     results = benchmark.bench(
         workloads or (), scale, cores=cores, contestants=only or (), install_peers=install, seed=seed,  # type: ignore[arg-type]
         say=lambda text: print(text, file=sys.stderr),

@@ -24,10 +24,10 @@ def conformance(
 ) -> None:
     """Hold methods against their exact fixed points on four quadratics; exit 1 if one misses."""
     from rich.console import Console
-    from rich.progress import track
 
+    from parley.engine.progress import track
     from parley.runtimes import runtimes
-    from parley.studies.conformance import RUNTIMES, cases, check_rule, load_rule, table
+    from parley.studies.conformance import RUNTIMES, check_rule, load_rule, planned, table
 
     chosen = tuple(runtime or RUNTIMES)
     for name in chosen:
@@ -35,9 +35,8 @@ def conformance(
     if algorithm is not None and ":" in algorithm:
         checks = check_rule(load_rule(algorithm))
     else:
-        jobs = [(case, name) for case in cases(algorithm) for name in chosen]
-        shown = Console(stderr=True)
-        checks = [case.check(name) for case, name in track(jobs, "checking", console=shown, transient=True)]
+        plan = planned(algorithm, chosen)
+        checks = [case.check(name) for case, name in track(plan, "checking", Console(stderr=True))]
     console().print(table(checks))
     if not all(check.passed for check in checks):
         raise typer.Exit(1)

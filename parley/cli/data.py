@@ -85,7 +85,8 @@ def show(
 
 
 def _show_federation(federation: Federation, figure: Path | None) -> None:
-    from parley.data import describe, partition_figure
+    from parley.data import describe
+    from parley.report import partition_figure
 
     names = {"min": "smallest client", "median": "median client", "max": "largest client"}
     facts = describe(federation)

@@ -37,8 +37,17 @@ def gain(
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.9,
     measure: Annotated[
-        OptionalText, typer.Option("--measure", help="What an error is: loss (the study's) or error-rate.")
+        OptionalText,
+        typer.Option(
+            "--measure",
+            help="What an error is: loss (the study's); for classes also error-rate, or brier (squared error of the "
+            "probabilities), which rarely seen classes do not lead.",
+        ),
     ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", help="Train all models with so many seeds; from 2 on intervals include their luck."),
+    ] = 1,
     local_rounds: Annotated[
         OptionalInt,
         typer.Option("--local-rounds", help="Rounds own models may train; the study's, but at least 50."),
@@ -59,10 +68,12 @@ def gain(
     ] = None,
     sigma: Annotated[
         OptionalFloat,
-        typer.Option("--sigma", help="Noise, for the stopping rule of linear and kernel models; measured."),
+        typer.Option(
+            "--sigma", help="Standard deviation of the noise, to say when linear and kernel models stop; measured."
+        ),
     ] = None,
     norm: Annotated[
-        float, typer.Option("--norm", help="Distance ||f_0 - f*||_H of the start, for the same rule.")
+        float, typer.Option("--norm", help="How far the start is from the truth, to say when they stop; nobody knows.")
     ] = 1.0,
     figure: Annotated[
         OptionalPath, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
@@ -73,7 +84,8 @@ def gain(
     """Estimate which clients of STUDY profit by joining, from their data alone.
 
     Each client's own best model is compared with the federated one on samples that neither was trained on. A gain of 2
-    means that the federated model makes half the error.
+    means that the federated model makes half the error on new data of that client: more of what its samples were drawn
+    from. Linear regression and kernels are solved in closed form, everything else is trained.
     """
     from parley.advise.gain import from_study
     from parley.core.errors import InputError
@@ -85,7 +97,7 @@ def gain(
     with _progress() as tell:
         found = from_study(
             load_study(study, settings or []), folds=folds, repeats=repeats, clients=clients, level=level,
-            measure=measure, local_rounds=local_rounds, local_rates=local_rate or None, kernel=kernel,
+            measure=measure, seeds=seeds, local_rounds=local_rounds, local_rates=local_rate or None, kernel=kernel,
             lengthscale=lengthscale, sigma=sigma, norm=norm, tell=tell,
         )  # fmt: skip
     show(found)

@@ -41,10 +41,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure in the format its name says."""
+    from parley.report.files import save_figure
+
     with writing(path):
         if not path.suffix:
             raise ValueError("the ending of its name must say the format, such as .png")
-        figure.savefig(path, dpi=150)
+        path.parent.resolve(strict=True)  # a folder that does not exist is a typing mistake, not one to make
+        save_figure(figure, path)
 
 
 @contextmanager

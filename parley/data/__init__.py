@@ -6,6 +6,7 @@ from parley.data.client import ClientData, DataInfo
 from parley.data.dataset import Dataset
 from parley.data.federation import Federation
 from parley.data.fetch import cache_dir
+from parley.data.label_spread import describe
 from parley.data.partition import (
     IID,
     Dirichlet,
@@ -20,7 +21,6 @@ from parley.data.partition import (
     partitioner,
     partitioners,
 )
-from parley.data.picture import describe, partition_figure
 from parley.data.sets.base import Loader, dataset, datasets
 from parley.data.sets.cifar import cifar10, cifar100
 from parley.data.sets.embedded import breast_cancer, diabetes, digits, iris, wine
@@ -65,7 +65,6 @@ __all__ = [
     "mnist",
     "mnist_writers",
     "multinli",
-    "partition_figure",
     "partitioner",
     "partitioners",
     "shakespeare",

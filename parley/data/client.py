@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.data.scaling import Scaling
 
 Kind = Literal["classification", "regression", "text"]
 
@@ -19,9 +18,9 @@ class ClientData:
     """Samples of one client (or a test set): row i of `x` belongs to row i of `y`."""
 
     x: Tensor
-    """[n, ...] inputs: float32, or int64 token ids."""
+    """[n, ...] inputs: float32 or float64, or int64 token ids."""
     y: Tensor
-    """[n] class numbers (int64), or [n] or [n, k] regression targets (float32)."""
+    """[n] class numbers (int64), or [n] or [n, k] regression targets (of the inputs' dtype)."""
 
     def __post_init__(self) -> None:
         if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
@@ -54,6 +53,10 @@ class DataInfo:
     """Terms of use."""
     vocabulary: int = 0
     """Number of different token ids (text only)."""
+    columns: tuple[str, ...] = ()
+    """Names of the input columns, in order, where the samples are rows of tables."""
+    scaling: Scaling | None = None
+    """What was done to the inputs by `Federation.standardised`; new samples need the same."""
 
     def __post_init__(self) -> None:
         if self.outputs < 1:
@@ -62,37 +65,3 @@ class DataInfo:
             raise InputError(
                 f"data set '{self.name}' names {len(self.classes)} classes but has {self.outputs} outputs."
             )
-
-
-def as_inputs(values: Any) -> Tensor:
-    """Floats, bytes and booleans become float32 (unscaled); other integers are taken for token ids, int64."""
-    tensor = _tensor(values)
-    if tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.bool):
-        return tensor.to(torch.float32)
-    return tensor.to(torch.int64)
-
-
-def as_targets(values: Any) -> Tensor:
-    """Integers and booleans become int64 class numbers, floats become float32 regression targets."""
-    tensor = _tensor(values)
-    return tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
-
-
-def infer_info(name: str, sample: ClientData, largest_label: int) -> DataInfo:
-    """What can be told from one client and the largest label of all clients (-1: unknown or regression)."""
-    shape = tuple(sample.x.shape[1:])
-    if sample.y.is_floating_point():
-        return DataInfo(name, shape, sample.y[0].numel() if len(sample) else 1, "regression")
-    if sample.x.is_floating_point():
-        return DataInfo(name, shape, largest_label + 1, "classification")
-    return DataInfo(name, shape, largest_label + 1, "text", vocabulary=int(sample.x.max()) + 1)
-
-
-def _tensor(values: Any) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"samples must be numbers, but an array of type {array.dtype} was given.")
-    # `require` copies only what torch could not view (read-only or strided memory).
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

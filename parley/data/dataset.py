@@ -13,6 +13,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.data.checks import Form, check_form, check_info, check_values
 from parley.data.client import ClientData, DataInfo
 from parley.data.federation import Federation, NumberedIds, check_fraction
 from parley.data.partition.base import Partition, Partitioner, partitioners
@@ -41,7 +42,11 @@ class Dataset:
     """[n] what partitioners take for the labels where `y` does not hold one class per sample."""
 
     def __post_init__(self) -> None:
-        ClientData(self.x, self.y)  # checks the lengths
+        whole = ClientData(self.x, self.y)  # checks the lengths
+        check_info(form := Form.of(whole), self.info)
+        check_values(whole, self.info, f"'{self.info.name}'")
+        if self.test is not None:
+            check_values(check_form(self.test, form, "the test set"), self.info, f"the test set of '{self.info.name}'")
         for name in ("groups", "coarse", "strata"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.x):

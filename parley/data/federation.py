@@ -3,59 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from parley.core.errors import InputError, nearest
+from parley.core.inputs import shown
 from parley.core.key import Key
-from parley.data.client import ClientData, DataInfo, as_inputs, as_targets, infer_info
+from parley.data.checks import Form, check_form, check_info, check_inputs, check_values, infer_info
+from parley.data.client import ClientData, DataInfo
+from parley.data.convert import Precision, as_inputs
+from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
+from parley.data.ids import NumberedIds
+from parley.data.scaling import pooled_scaling
 from parley.data.sources import Cached, HeldOut, InMemory, Made, Source
 
 __all__ = ["ClientData", "DataInfo", "Federation", "NumberedIds"]
 
-
-class NumberedIds(Sequence[str]):
-    """The ids '0', '1', ... `count - 1`, formatted on demand.
-
-    >>> ids = NumberedIds(1_000_000)
-    >>> ids[7], len(ids), "999999" in ids
-    ('7', 1000000, True)
-    """
-
-    def __init__(self, count: int) -> None:
-        self._range = range(count)
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    @overload
-    def __getitem__(self, item: int) -> str: ...
-    @overload
-    def __getitem__(self, item: slice) -> Sequence[str]: ...
-    def __getitem__(self, item: int | slice) -> str | Sequence[str]:
-        if isinstance(item, slice):
-            return tuple(str(i) for i in self._range[item])
-        return str(self._range[item])
-
-    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else -1
-        if str(number) != value or number not in self._range[start:stop]:
-            raise ValueError(f"{value!r} is not in {self}")
-        return number
-
-    def __contains__(self, value: object) -> bool:
-        try:
-            self.index(value)
-        except ValueError:
-            return False
-        return True
-
-    def __repr__(self) -> str:
-        return f"NumberedIds({len(self)})"
+CHUNK = 4096
+Task = Literal["classification", "regression"]
 
 
 class Federation:
@@ -81,22 +53,41 @@ class Federation:
         self.test = test
         self.public = public
         self._numbers: dict[str, int] | None = None
+        self._form: Form | None = None
+        self._digests: dict[int, bytes] = {}
+        self._fingerprint = ""
         if len(ids) == 0:
             raise InputError(f"the federation '{info.name}' has no clients.")
+        if test is not None:
+            check_form(test, self.form, "the test set")
+        if public is not None and (public.shape[1:] != self.form.shape or public.dtype != self.form.dtype):
+            raise InputError(
+                f"the public inputs have shape {tuple(public.shape[1:])} and {public.dtype}, but the clients' inputs "
+                f"have {tuple(self.form.shape)} and {self.form.dtype}."
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def form(self) -> Form:
+        """Shape and dtype of every client's samples, told from the first client if need be."""
+        if self._form is None:
+            form = self.source.form()
+            check_info(form, self.info)
+            self._form = form
+        return self._form
+
     def client(self, id: str) -> ClientData:
         """Training samples of one client."""
-        return self.source.load(self._number(id))
+        return self._checked(self.source, self._number(id), id)
 
     def client_test(self, id: str) -> ClientData | None:
         """The client's own held-out samples; None where it has none."""
         i = self._number(id)
         if self.held_out is None or self.held_out.size(i) == 0:
             return None
-        return self.held_out.load(i)
+        return self._checked(self.held_out, i, id)
 
     def size(self, id: str) -> int:
         """Training samples of one client, without loading them."""
@@ -110,11 +101,77 @@ class Federation:
         """Training samples per client, int64; all clients if `ids` is None."""
         return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])
 
+    def fingerprint(self) -> str:
+        """A digest of ids, sizes, what the data say of themselves, and every sample: other data, another digest.
+
+        Clients made on demand are not made for it: there the ids, the sizes and the declared recipe count.
+        """
+        if not self._fingerprint:
+            digest = blake2b(info_digest(self.info), digest_size=SIZE)
+            numbered = isinstance(self.ids, NumberedIds)
+            digest.update(text_digest(str(len(self))) if numbered else text_digest(*self.ids))
+            for begin in range(0, len(self), CHUNK):
+                digest.update(self.source.sizes(range(begin, min(begin + CHUNK, len(self)))).tobytes())
+            once = Digests()
+            stored = [source.tensors() for source in (self.source, self.held_out) if source is not None]
+            if self.source.recipe is not None:
+                digest.update(text_digest(self.source.recipe))
+            elif all(stored):  # the pool as it lies there: nothing is copied out
+                for tensor in chain.from_iterable(stored):
+                    digest.update(once.of(tensor))
+            else:
+                for i in range(len(self)):
+                    digest.update(self._digest(i))
+            for tensor in (self.test.x, self.test.y) if self.test is not None else ():
+                digest.update(once.of(tensor))
+            digest.update(once.of(self.public) if self.public is not None else bytes(SIZE))
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def client_fingerprint(self, id: str) -> str:
+        """A digest of one client's samples, held-out ones included; the client is loaded for it."""
+        return self._digest(self._number(id)).hex()
+
+    def standardised(self) -> Federation:
+        """The federation with inputs of mean 0 and deviation 1 per column, by statistics of all training samples.
+
+        The statistics are sums that clients could send without showing samples (`parley.data.scaling` says which);
+        they are kept as `info.scaling`, and the test set and public inputs are treated alike. Images are standardised
+        per channel. Constant columns and regression targets are left alone.
+        """
+        if self.info.scaling is not None:
+            raise InputError(f"'{self.info.name}' is standardised already.")
+        if self.info.kind == "text":
+            raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
+        scaling = pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape)
+        known: dict[int, Tensor] = {}
+        return Federation(
+            replace(self.info, scaling=scaling),
+            self.ids,
+            self.source.scaled(scaling, known),
+            held_out=None if self.held_out is None else self.held_out.scaled(scaling, known),
+            test=None if self.test is None else ClientData(scaling.apply(self.test.x), self.test.y),
+            public=None if self.public is None else scaling.apply(self.public),
+        )
+
     def __repr__(self) -> str:
         return f"Federation('{self.info.name}', {len(self)} clients)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_numbers": None}
+        return self.__dict__ | {"_numbers": None, "_digests": {}}
+
+    def _checked(self, source: Source, i: int, id: str) -> ClientData:
+        data = check_form(source.load(i), self.form, f"client '{shown(id)}' of '{self.info.name}'")
+        if source.recipe is not None:  # all others were checked when the federation was made
+            check_values(data, self.info, f"client '{shown(id)}' of '{self.info.name}'")
+        return data
+
+    def _digest(self, i: int) -> bytes:
+        if i not in self._digests:
+            id = self.ids[i]
+            both = data_digest(self.client(id)) + data_digest(self.client_test(id))
+            self._digests[i] = blake2b(both, digest_size=SIZE).digest()
+        return self._digests[i]
 
     def _number(self, id: str) -> int:
         if isinstance(self.ids, NumberedIds):
@@ -141,32 +198,45 @@ class Federation:
         test: ClientData | tuple[Any, Any] | None = None,
         public: Any = None,
         info: DataInfo | None = None,
+        dtype: Precision | None = None,
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
         """Clients from NumPy arrays or tensors in memory: id -> (x, y).
 
         Integer `y` means classification with max + 1 classes, floating `y` regression; `info` overrides. Integer `x`
-        (but not uint8) are taken for token ids.
+        (but not uint8) are taken for token ids. Floats keep their precision, and a model of Parley's takes it over;
+        `dtype` ("float32" or "float64") converts.
         """
-        data = {str(id): _client(value, info) for id, value in clients.items()}
-        empty = [id for id, value in data.items() if len(value) == 0]
-        if not data or empty:
-            raise InputError(f"client '{empty[0]}' has no samples." if empty else "from_arrays was given no clients.")
-        first = next(iter(data.values()))
-        for id, value in data.items():
-            if value.x.shape[1:] != first.x.shape[1:] or value.y.dtype != first.y.dtype:
-                raise InputError(
-                    f"client '{id}' has samples of another shape or kind than client '{next(iter(data))}'."
-                )
-        central = None if test is None else _client(test, info)
-        pools = [*data.values(), *([central] if central is not None else [])]
-        largest = -1 if first.y.is_floating_point() else max(int(value.y.max()) for value in pools if len(value))
-        info = info or infer_info("arrays", first, largest)
-        if info.kind != "regression" and (largest >= info.outputs or any(int(v.y.min()) < 0 for v in pools if len(v))):
-            raise InputError(f"'{info.name}' has labels outside 0 to {info.outputs - 1}; number the classes from 0.")
-        inputs = None if public is None else as_inputs(public)
-        return cls._held_out(info, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed)
+        from parley.data.local.arrays import arrays_in_memory
+
+        data, central, found = arrays_in_memory(clients, test, info, dtype)
+        inputs = None if public is None else as_inputs(public, dtype)
+        return cls._held_out(found, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        client: str,
+        target: str,
+        test: Any = None,
+        kind: Task | None = None,
+        dtype: Precision = "float32",
+        test_fraction: float = 0.0,
+        seed: int = 0,
+    ) -> Federation:
+        """Clients from one data frame (pandas, polars, pyarrow, or a dictionary of columns), one sample per row.
+
+        The column `client` says whose sample a row is, `target` what to predict, and all others are numeric inputs.
+        Clients come in the order in which they first appear. Whole numbers or texts as targets mean classes, other
+        numbers regression; `kind` overrides. `test` is a frame of the same columns; it needs no client column.
+        """
+        from parley.data.local.frames import federation_of_frame
+
+        data, central, info = federation_of_frame(frame, client, target, test, kind, dtype)
+        return cls._held_out(info, tuple(data), InMemory(tuple(data.values())), central, None, test_fraction, seed)
 
     @classmethod
     def from_datasets(
@@ -176,19 +246,22 @@ class Federation:
         test: ClientData | None = None,
         public: Tensor | None = None,
         info: DataInfo | None = None,
+        dtype: Precision | None = None,
         test_fraction: float = 0.0,
         seed: int = 0,
+        draw_once: bool = False,
     ) -> Federation:
         """Clients from torch data sets that yield (input, target); samples are stacked when a client is used.
 
-        The clients used last stay in memory. Without `info`, every client is read once to count the classes.
+        The clients used last stay in memory. Without `info`, every client is read once to count the classes and to
+        check it. Items must be the same whenever they are read, so random augmentation is refused; with
+        `draw_once=True` each item is drawn once, from `seed` and the client, and stays as it is in all rounds.
         """
-        from parley.data.local_files import TorchSource, scan
+        from parley.data.local.torch_sets import open_datasets
 
         named = clients if isinstance(clients, Mapping) else {str(i): c for i, c in enumerate(clients)}
-        source = TorchSource(tuple(named.values()))
-        info = info or scan("datasets", source, len(named))
-        return cls._held_out(info, tuple(map(str, named)), Cached(source), test, public, test_fraction, seed)
+        source, found = open_datasets(named, info, dtype, Key(seed).fold("items"), draw_once)
+        return cls._held_out(found, tuple(map(str, named)), Cached(source), test, public, test_fraction, seed)
 
     @classmethod
     def from_folder(
@@ -199,19 +272,43 @@ class Federation:
         test: ClientData | None = None,
         public: Tensor | None = None,
         info: DataInfo | None = None,
+        kind: Task | None = None,
+        dtype: Precision | None = None,
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
-        """One file per client, its stem being the client's id: .npz or .safetensors with `x` and `y`, or .csv.
+        """One file per client, its stem being the client's id: a table (.csv, .parquet) or arrays (.npz, .safetensors).
 
-        A csv file has a header; `target` names its target column (the last one by default), all other columns are
-        numeric inputs. Text targets become class numbers in alphabetical order over all files. The targets are read
-        once now, the inputs when a client is used.
+        A table has named columns, matched by name across files; `target` names the target column (the last one by
+        default), all others are numeric inputs, float32 unless `dtype` says otherwise. Arrays are called `x` and `y`.
+        Whole numbers as targets mean classes, texts too (numbered alphabetically over all files), other numbers
+        regression; `kind` overrides. Every file is read and checked once now, and again when its client is used.
         """
-        from parley.data.local_files import open_folder
+        from parley.data.local.folder import open_folder
 
-        source, ids, found = open_folder(Path(path), target)
-        return cls._held_out(info or found, ids, Cached(source), test, public, test_fraction, seed)
+        source, ids, found = open_folder(Path(path), target, kind, dtype, info)
+        return cls._held_out(found, ids, Cached(source), test, public, test_fraction, seed)
+
+    @classmethod
+    def from_image_folders(
+        cls,
+        path: str | Path,
+        *,
+        size: int | tuple[int, int] | None = None,
+        grey: bool = False,
+        test: ClientData | None = None,
+        test_fraction: float = 0.0,
+        seed: int = 0,
+    ) -> Federation:
+        """One folder per client with a sub-folder of images per class: `path/hospital/class/scan.png`.
+
+        Images become float32 [channels, height, width] between 0 and 1, in colour unless `grey`; they must be of one
+        size, or are resized to `size` (height and width). Reading them needs Pillow.
+        """
+        from parley.data.local.images import open_image_folders
+
+        source, ids, info = open_image_folders(Path(path), size, grey)
+        return cls._held_out(info, ids, Cached(source), test, None, test_fraction, seed)
 
     @classmethod
     def from_function(
@@ -223,22 +320,24 @@ class Federation:
         test: ClientData | None = None,
         public: Tensor | None = None,
         info: DataInfo | None = None,
+        recipe: str = "",
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
         """`count` clients, the i-th being `make(i)` with `size` (or `size(i)`) samples; nothing is kept in memory.
 
         `make` must give the same samples each time it is asked for the same client. For class labels pass `info`: the
-        number of classes cannot be told without making every client.
+        number of classes cannot be told without making every client. `recipe` says what `make` does (its version, its
+        settings): it stands for the samples in the federation's fingerprint.
         """
-        source = Made(make, size)
+        source = Made(make, size, recipe)
         if count < 1:
             raise InputError(f"a federation needs at least one client, not {count}.")
         if info is None:
-            first = source.load(0)
-            if not first.y.is_floating_point():
+            form = source.form()
+            if not form.target_dtype.is_floating_point:
                 raise InputError("from_function needs info=DataInfo(...) when targets are class numbers.")
-            info = infer_info("function", first, -1)
+            info = infer_info("function", form, -1)
         return cls._held_out(info, NumberedIds(count), source, test, public, test_fraction, seed)
 
     @classmethod
@@ -253,6 +352,10 @@ class Federation:
         seed: int,
     ) -> Federation:
         check_fraction("test_fraction", fraction)
+        if test is not None:
+            check_values(test, info, "the test set")
+        if public is not None:
+            check_inputs(public, info, "the public set")
         if fraction == 0.0:
             return cls(info, ids, source, test=test, public=public)
         key = Key(seed).fold("held out")
@@ -264,11 +367,3 @@ def check_fraction(name: str, value: float) -> None:
     """A share that leaves something over."""
     if not 0.0 <= value < 1.0:
         raise InputError(f"{name} must be at least 0 and below 1, not {value}.")
-
-
-def _client(value: ClientData | tuple[Any, Any], info: DataInfo | None) -> ClientData:
-    x, y = (value.x, value.y) if isinstance(value, ClientData) else value
-    targets = as_targets(y)
-    if info is not None and info.kind != "regression":
-        targets = targets.long()
-    return ClientData(as_inputs(x), targets)

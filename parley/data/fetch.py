@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import http.client
 import os
@@ -15,14 +16,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import psutil
 
 from parley.core.errors import InputError
+from parley.core.inputs import shown
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that have arrived, and the bytes expected (None if the server does not say)."""
 
 CHUNK = 1 << 20
+ALLOWANCE = 1.5
+"""How much longer than stated a download may be before it is taken for something else."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Remote:
     checksum: str
     """'md5:...', 'sha1:...' or 'sha256:...'; the authors' own where they give one."""
     megabytes: float
-    """Size of the download."""
+    """Size of the download; what is much longer is not read to its end."""
     members: Mapping[str, str] = field(default_factory=dict)
     """For an archive: member -> place in the cache; the archive itself is not kept."""
 
@@ -110,7 +116,6 @@ def _fetch(remote: Remote, progress: Progress | None) -> None:
     try:
         with _part(target) as part:
             _download(remote, part, progress)
-            verify(part, remote.checksum, "try again later, or put the file there yourself")
             if remote.members:
                 _unpack(part, remote)
             else:
@@ -123,6 +128,10 @@ def _fetch(remote: Remote, progress: Progress | None) -> None:
 def _part(target: Path) -> Iterator[Path]:
     """A place beside `target` to write to before it is moved there; cleared in the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+        owner = left.name.split(".")[-2]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):  # of a download that was killed
+            left.unlink(missing_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         yield part
@@ -131,25 +140,40 @@ def _part(target: Path) -> Iterator[Path]:
 
 
 def _download(remote: Remote, part: Path, progress: Progress | None) -> None:
+    """The file from the first address that gives it whole."""
     reasons = []
     for url in remote.urls:
         try:
             with urllib.request.urlopen(url, timeout=60) as response, part.open("wb") as file:
-                expected = int(response.headers["Content-Length"]) if response.headers["Content-Length"] else None
-                done = 0
-                while chunk := response.read(CHUNK):
-                    file.write(chunk)
-                    done += len(chunk)
-                    if progress:
-                        progress(Path(remote.path).name, done, expected)
-                if expected is not None and done < expected:
-                    raise http.client.IncompleteRead(b"", expected - done)
-                file.flush()
-                os.fsync(file.fileno())
-            return
+                _receive(response, file, remote, progress)
+            kind, _, expected = remote.checksum.partition(":")
+            if (actual := hash_file(part, kind)) == expected:
+                return
+            reasons.append(f"{url} (damaged or not the official file: its {kind} is {actual}, expected {expected})")
         except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
-            reasons.append(f"{url} ({error})")
-    raise InputError(f"'{Path(remote.path).name}' cannot be downloaded from {' or '.join(reasons)}; try again later.")
+            reasons.append(f"{url} ({shown(error)})")
+    raise InputError(
+        f"'{Path(remote.path).name}' cannot be downloaded from {' or '.join(reasons)}; try again later, or put it into "
+        f"'{cache_dir() / remote.path}' yourself."
+    )
+
+
+def _receive(response: Any, file: IO[bytes], remote: Remote, progress: Progress | None) -> None:
+    stated = response.headers["Content-Length"] or ""
+    expected = int(stated) if stated.isascii() and stated.isdigit() else None
+    most = int(ALLOWANCE * remote.megabytes * 1e6) + CHUNK
+    done = 0
+    while chunk := response.read(CHUNK):
+        done += len(chunk)
+        if done > most:
+            raise http.client.HTTPException(f"more than {most:,} bytes came, but it has {remote.megabytes:,} MB")
+        file.write(chunk)
+        if progress:
+            progress(Path(remote.path).name, done, expected)
+    if expected is not None and done < expected:
+        raise http.client.IncompleteRead(b"", expected - done)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _unpack(archive: Path, remote: Remote) -> None:

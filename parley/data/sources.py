@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +19,13 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.data.checks import Form
 from parley.data.client import ClientData
+from parley.data.scaling import Scaling
 
 Index = NDArray[np.int64]
+Known = dict[int, Tensor]
+"""Standardised tensors by the identity of what they were made of: training and held-out samples share theirs."""
 
 
 class Source(ABC):
@@ -38,6 +42,23 @@ class Source(ABC):
     def sizes(self, numbers: Sequence[int]) -> Index:
         """Samples of several clients."""
         return np.fromiter(map(self.size, numbers), np.int64, len(numbers))
+
+    def form(self) -> Form:
+        """What all clients have in common; by default told from the first."""
+        return Form.of(self.load(0))
+
+    @property
+    def recipe(self) -> str | None:
+        """How the samples come about, where they are made on demand; None where they are there to be looked at."""
+        return None
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All samples and who has them, where they are stored in a few tensors; nothing where they are not."""
+        return ()
+
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        """The same clients with standardised inputs; tensors in `known` are not made again."""
+        return Scaled(self, scaling)
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,15 @@ class Pooled(Source):
         rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
         return ClientData(self.x[rows], self.y[rows])
 
+    def form(self) -> Form:
+        return Form(self.x.shape[1:], self.x.dtype, self.y.shape[1:], self.y.dtype)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.x, self.y, self.index, self.offsets
+
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        return replace(self, x=_once(self.x, scaling, known))
+
 
 @dataclass(frozen=True)
 class InMemory(Source):
@@ -74,6 +104,9 @@ class InMemory(Source):
     def load(self, i: int) -> ClientData:
         return self.clients[i]
 
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        return InMemory(tuple(ClientData(_once(data.x, scaling, known), data.y) for data in self.clients))
+
 
 @dataclass(frozen=True)
 class Made(Source):
@@ -81,6 +114,8 @@ class Made(Source):
 
     make: Callable[[int], ClientData]
     count: int | Callable[[int], int]
+    declared: str = ""
+    """What the user says `make` does; changes with it."""
 
     def size(self, i: int) -> int:
         return self.count if isinstance(self.count, int) else int(self.count(i))
@@ -92,6 +127,10 @@ class Made(Source):
         if len(data) != self.size(i):
             raise InputError(f"client {i} has {len(data)} samples, but its size was given as {self.size(i)}.")
         return data
+
+    @property
+    def recipe(self) -> str:
+        return self.declared
 
 
 @dataclass(frozen=True)
@@ -118,6 +157,17 @@ class HeldOut(Source):
         rows = torch.from_numpy(np.sort(order[:test] if self.side == "test" else order[test:]))
         return ClientData(data.x[rows], data.y[rows])
 
+    def form(self) -> Form:
+        return self.source.form()
+
+    @property
+    def recipe(self) -> str | None:
+        inner = self.source.recipe
+        return None if inner is None else f"{inner} {self.side} of {self.fraction} by {self.key.digest.hex()}"
+
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        return replace(self, source=self.source.scaled(scaling, known))
+
 
 def held_out_count(total: int, fraction: float) -> int:
     """Test samples of a client with `total` samples."""
@@ -143,5 +193,44 @@ class Cached(Source):
         self.kept.move_to_end(i)
         return self.kept[i]
 
+    def form(self) -> Form:
+        return self.source.form()
+
+    @property
+    def recipe(self) -> str | None:
+        return self.source.recipe
+
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        return Cached(self.source.scaled(scaling, known), self.capacity)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (Cached, (self.source, self.capacity))
+
+
+@dataclass(frozen=True)
+class Scaled(Source):
+    """Clients of `source` whose inputs are standardised when they are loaded."""
+
+    source: Source
+    scaling: Scaling
+
+    def size(self, i: int) -> int:
+        return self.source.size(i)
+
+    def load(self, i: int) -> ClientData:
+        data = self.source.load(i)
+        return ClientData(self.scaling.apply(data.x), data.y)
+
+    def form(self) -> Form:
+        return self.source.form()
+
+    @property
+    def recipe(self) -> str | None:
+        inner = self.source.recipe
+        return None if inner is None else f"{inner} standardised"
+
+
+def _once(x: Tensor, scaling: Scaling, known: Known) -> Tensor:
+    if id(x) not in known:
+        known[id(x)] = scaling.apply(x)
+    return known[id(x)]

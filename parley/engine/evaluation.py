@@ -113,8 +113,9 @@ class Evaluator:
             metrics |= _mean_over_clients("clients", scores)
             size = wire_size(model)
             metrics["evaluate/down/bytes"] = Metric(size * len(self.clients), dict.fromkeys(self.clients, size))
-            sizes: dict[str, float] = {i: wire_size(_answer(score)) for i, score in scores.items()}
-            metrics["evaluate/up/bytes"] = Metric(sum(sizes.values()), sizes)
+            numbers = len(_values(next(iter(scores.values()))))
+            answer = wire_size(Message.of(metrics=torch.empty(numbers, dtype=torch.float64)))
+            metrics["evaluate/up/bytes"] = Metric(answer * len(scores), dict.fromkeys(scores, answer))
         return metrics
 
     def _central(self, runtime: Runtime, number: int, state: State) -> dict[str, Metric]:
@@ -213,11 +214,6 @@ def _values(score: Score) -> dict[str, float]:
     if not math.isnan(score.correct):
         values["accuracy"] = score.correct / max(score.positions, 1)
     return values | dict(score.values)
-
-
-def _answer(score: Score) -> Message:
-    """What a client sends; a number that is none is left out."""
-    return Message(scalars={name: value for name, value in _values(score).items() if math.isfinite(value)})
 
 
 def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric]:

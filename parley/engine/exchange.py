@@ -21,10 +21,9 @@ from parley.core.tree import is_finite, schema
 from parley.core.wire import wire_size
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
-from parley.runtimes.protocol import Call, Job, Runtime, Stamp
+from parley.runtimes.protocol import Call, Job, Runtime, Stamp, version_held
 from parley.store.memories import Memories
 
-_EMPTY = Memory()
 _PARTY_TRIES = 3
 """How often a party is asked before the run stops."""
 
@@ -117,6 +116,8 @@ class Round:
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
         calls = []
         for client, message in messages.items():
+            if client in self.failures:  # it keeps nothing of this round, so it cannot have a part in it either
+                continue
             self._count_down(client, message)
             reason = self.absent(client)
             if reason is not None:
@@ -143,7 +144,12 @@ class Round:
         return replies
 
     def _call(self, name: str, message: Message, asked: str, exchange: int, party: bool = False) -> Call:
-        memory = self.remembered.get(name) or (_EMPTY if self.runtime.holds_memories else self.memories[name])
+        memory = self.remembered.get(name) or self.memories[name]
+        if version_held(memory) is not None and not self.runtime.holds_memories:
+            raise UnsupportedError(
+                "the memories of this run are on the disks of its nodes, where the runtime "
+                f"'{self.runtime.name}' cannot read them; resume it with runtime = \"wire\"."
+            )
         secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
         context = Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)
         return Call(name, message, memory, context, self.cohort.since.get(name), party)

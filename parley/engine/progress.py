@@ -1,24 +1,30 @@
-"""Progress of one run on the terminal: a bar over rounds with rate and time left, and the latest figures below it."""
+"""Progress on the terminal, the only display there is: of one run, of several in a table, or of a list of steps."""
 
 from __future__ import annotations
 
 import atexit
 import math
 import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from parley.core.text import printable
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.store.records import RoundRecord
 
+T = TypeVar("T")
 UPDATES = 8.0
-"""Pictures per second on a terminal."""
+"""How often a second a terminal is drawn anew."""
 QUIET = 5.0
 """Seconds between lines where the output is not a terminal."""
 _COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
@@ -98,18 +104,19 @@ class Progress(Listener):
         self.figures = Figures()
         for record in run.records:
             self.figures.add(record)
-        self._status, self._name, self._rounds = "running", run.name or type(run.algorithm).__name__, rounds
+        self._status, self._rounds = "running", rounds
+        self._name = printable(run.name or type(run.algorithm).__name__)
         self._first, self._ended = self.figures.round, None
         self._begun = self._spoken = time.monotonic()
         if self.console.is_terminal:
-            # The picture is drawn by a thread of its own, so that it moves during long rounds and costs short ones
+            # The display is drawn by a thread of its own, so that it moves during long rounds and costs short ones
             # nothing; `end` restores the cursor, and so does the end of the process should `end` never be called.
-            self._live = Live(console=self.console, refresh_per_second=UPDATES, get_renderable=self.picture)
+            self._live = Live(console=self.console, refresh_per_second=UPDATES, get_renderable=self.drawn)
             self._live.start()
             atexit.register(self._close)
 
     def note(self, text: str) -> None:
-        self.console.print(f"{self._name}: {text}", style="dim", markup=False, highlight=False)
+        self.console.print(f"{self._name}: {printable(text)}", style="dim", markup=False, highlight=False)
 
     def warning(self, text: str) -> None:
         line = f"{self._name}: {text}"
@@ -127,7 +134,7 @@ class Progress(Listener):
             self._say()
         self._close()
 
-    def picture(self) -> RenderableType:
+    def drawn(self) -> RenderableType:
         """The bar and the line of figures."""
         colour = _COLOURS.get(self._status, "cyan")
         head = Table.grid(padding=(0, 1), expand=False)
@@ -162,6 +169,88 @@ class Progress(Listener):
             live, self._live = self._live, None
             live.stop()
             atexit.unregister(self._close)
+
+
+class ProgressRow(Listener):
+    """One of several runs: waiting, training or done."""
+
+    def __init__(self, name: str, table: ProgressTable) -> None:
+        self.name, self.table = name, table
+        self.figures, self.rounds = Figures(), 0
+        self.begun: float | None = None
+        self.ended: float | None = None
+
+    def start(self, run: Run, rounds: int) -> None:
+        self.rounds, self.begun = rounds, time.monotonic()
+
+    def round(self, record: RoundRecord) -> None:
+        self.figures.add(record)
+
+    def end(self, run: Run) -> None:
+        self.ended = time.monotonic()
+        self.table.finished(self)
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.begun is None else (self.ended or time.monotonic()) - self.begun
+
+    def cells(self) -> list[Text | ProgressBar]:
+        """Name, bar, accuracies, traffic and time; dots while it waits."""
+        if self.begun is None:
+            return [Text(self.name, style="dim"), Text("waiting", style="dim"), *[Text("·", style="dim")] * 4]
+        figures, done = self.figures, self.ended is not None
+        bar = ProgressBar(self.rounds, figures.round, width=18, complete_style="cyan", finished_style="green")
+        accuracy = "" if figures.accuracy is None else f"{figures.accuracy:.1%}"
+        clients = "–" if figures.clients is None else f"{figures.clients:.1%}"
+        return [
+            Text(self.name, style="bold" if not done else ""), bar, Text(accuracy), Text(clients),
+            Text("–" if self.name in self.table.silent else megabytes(figures.up)), Text(duration(self.seconds)),
+        ]  # fmt: skip
+
+
+class ProgressTable:
+    """Several runs, a row each. Where the output is not a terminal, a line is printed as each run ends."""
+
+    def __init__(self, names: Sequence[str], console: Console, silent: Collection[str] = ()) -> None:
+        """`silent`: the runs in which no model is sent, so that their traffic means nothing."""
+        self.console, self.silent = console, silent
+        self.rows = {name: ProgressRow(name, self) for name in names}
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draws the table while the block runs, and takes it away afterwards."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=UPDATES, transient=True):
+            yield
+
+    def finished(self, row: ProgressRow) -> None:
+        if not self.console.is_terminal:
+            figures = " · ".join(row.figures.parts())
+            line = f"{row.name}: {figures} · {duration(row.seconds)}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def drawn(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("method", min_width=11)
+        table.add_column("rounds", width=18)
+        for heading in ("accuracy", "at home", "up", "time"):
+            table.add_column(heading, justify="right", min_width=8)
+        for row in self.rows.values():
+            table.add_row(*row.cells())
+        return table
+
+
+def track(items: Iterable[T], what: str, console: Console | None) -> Iterator[T]:
+    """The items one by one, with a bar that goes away at the end where there is a terminal to show it on."""
+    from rich.progress import track
+
+    listed = list(items)
+    if console is None or not console.is_terminal:
+        yield from listed
+    else:
+        yield from track(listed, what, console=console, transient=True)
 
 
 def megabytes(count: float) -> str:

@@ -21,6 +21,7 @@ from parley.engine.roll_call import named, silent
 from parley.engine.stopping import Headline
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
+from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
 from parley.store.tables import METRICS, Absence, absences
@@ -169,10 +170,13 @@ class Run:
 
     def memory(self, recipient: str | Party) -> Memory:
         """What a client, or a party, keeps to itself after the last round; empty if it has kept nothing yet."""
-        if isinstance(recipient, Party):
-            return self.memories[f"party:{recipient.name}"]
-        self.federation.size(recipient)  # refuses a client that does not exist
-        return self.memories[recipient]
+        name = f"party:{recipient.name}" if isinstance(recipient, Party) else recipient
+        if not isinstance(recipient, Party):
+            self.federation.size(recipient)  # refuses a client that does not exist
+        memory = self.memories[name]
+        if version_held(memory) is not None:
+            raise InputError(f"the memory of '{name}' is on the disk of its node and stays there.")
+        return memory
 
     def clients_with_memory(self) -> Iterator[str]:
         """The clients that keep something, in the federation's order, one after the other.

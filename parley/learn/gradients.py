@@ -22,10 +22,12 @@ class Gradient(Protocol):
 
 
 class SoloGradient:
-    """One client: the module itself, plain autograd."""
+    """One client: the module itself, plain autograd; `still` are its parameters that do not move."""
 
-    def __init__(self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan) -> None:
-        self.task, self.names, self.buffers = task, names, buffers
+    def __init__(
+        self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan, still: Tree
+    ) -> None:  # fmt: skip
+        self.task, self.names, self.buffers, self.still = task, names, buffers, still
         x, y = data.x, data.y
         if plan.indices is not None:
             indices = plan.indices.to(x.device)
@@ -41,8 +43,8 @@ class SoloGradient:
         x, y = self.batches[step]
         leaves = [parameter.detach().requires_grad_() for parameter in parameters]
         with torch.enable_grad():
-            outputs = self.task.apply(dict(zip(self.names, leaves, strict=True)), self.buffers, x)
-            loss = self.task.loss(outputs, y).mean()
+            model = {**self.still, **dict(zip(self.names, leaves, strict=True))}
+            loss = self.task.loss(self.task.apply(model, self.buffers, x), y).mean()
         # A parameter the forward pass does not use has the gradient zero, as it has in a stack.
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         return list(gradients), loss.detach()
@@ -63,3 +65,14 @@ class StackGradient:
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
         gradients, loss = self.function(parameters, *self.batches(step, parameters[0].shape[0]))
         return list(gradients), loss
+
+
+class PartGradient:
+    """Several clients at once, some of whose parameters, the rows `still`, do not move."""
+
+    def __init__(self, whole: Gradient, still: list[Tensor]) -> None:
+        self.whole, self.still = whole, still
+
+    def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
+        gradients, loss = self.whole([*parameters, *(value[: len(parameters[0])] for value in self.still)], step)
+        return gradients[: len(parameters)], loss

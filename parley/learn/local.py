@@ -10,7 +10,7 @@ control variate) and with Theta, the weights with which gradients are summed (pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -25,7 +25,7 @@ from parley.data import ClientData
 from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
 from parley.learn.devices import wide
-from parley.learn.gradients import Gradient, SoloGradient, StackGradient
+from parley.learn.gradients import Gradient, PartGradient, SoloGradient, StackGradient
 from parley.learn.optimizers import Kept, LocalOptimizer, Stepper
 from parley.learn.randomness import forward_randomness
 from parley.learn.stack import ClientStack, Data, Keys, KeyStack, Outside, Unstackable, outside, rows, stack_batches
@@ -72,13 +72,18 @@ def train(
     buffers: Tree | None = None,
     kept: Kept | None = None,
     clip: float | None = None,
+    only: Collection[str] | None = None,
 ) -> Trained:
     """Train locally from `parameters`, which are left as they are.
 
     `kept` is an optimizer state to go on from (an empty one at first); without it the optimizer starts afresh. `clip`:
-    the largest norm of a step's gradient. Without `buffers` those of the module are the starting point.
+    the largest norm of a step's gradient. Without `buffers` those of the module are the starting point. `only`: the
+    parameters that move, by default all; to transforms, clipping and the optimizer there are no others.
     """
-    names = list(parameters)
+    names = [name for name in parameters if only is None or name in only]
+    if not names:
+        raise InputError("local training was given no parameters to move.")
+    still = {name: value.detach() for name, value in parameters.items() if name not in names}
     stages = transform.stages if transform is not None else ()
     if isinstance(data, ClientData):
         if not isinstance(key, Key):
@@ -86,26 +91,33 @@ def train(
         run = _Steps(task, names, optimizer, theta, clip, kept)
         plan = work.plan(len(data), key.fold("batches"))
         own = {name: value.clone() for name, value in (buffers or task.initial_buffers()).items()}
-        x = [_laid_out(value.detach()).clone() for value in parameters.values()]
+        x = [_laid_out(parameters[name].detach()).clone() for name in names]
         carried = [[[tree[name] for name in names] for tree in stage.trees] for stage in stages]
-        gradient = SoloGradient(task, names, own, data, plan)
+        gradient = SoloGradient(task, names, own, data, plan, {n: _laid_out(value) for n, value in still.items()})
         # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
         with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
-            return run(gradient, plan.steps, x, stages, carried, own)
-    return _train_stack(
-        task, names, parameters, data, key, work, _Steps(task, names, optimizer, theta, clip, kept), stages
-    )
+            return _completed(parameters, run(gradient, plan.steps, x, stages, carried, own))
+    run = _Steps(task, names, optimizer, theta, clip, kept)
+    return _completed(parameters, _train_stack(task, names, parameters, still, data, key, work, run, stages))
+
+
+def _completed(parameters: Tree, trained: Trained) -> Trained:
+    """With the parameters that did not move, in the model's order."""
+    if len(trained.parameters) == len(parameters):
+        return trained
+    return replace(trained, parameters={**parameters, **trained.parameters})
 
 
 def _train_stack(
-    task: Task, names: list[str], parameters: Tree, data: ClientStack, key: Keys, work: Work, run: _Steps,
-    stages: tuple[Stage, ...],
+    task: Task, names: list[str], parameters: Tree, still: Tree, data: ClientStack, key: Keys, work: Work,
+    run: _Steps, stages: tuple[Stage, ...],
 ) -> Trained:  # fmt: skip
     assert isinstance(key, KeyStack)
     count = len(data.clients)
     if any(stage.sees_batch for stage in stages):
         raise Unstackable("looks at the batches of local steps")
     start = [rows(parameters[name].detach(), count) for name in names]
+    fixed = [rows(value, count) for value in still.values()]
     carried = [[[rows(tree[name].detach(), count) for name in names] for tree in stage.trees] for stage in stages]
     if run.kept is not None:
         slots = {name: rows(value.detach(), count) for name, value in run.kept.slots.items()}
@@ -115,7 +127,9 @@ def _train_stack(
         batches = stack_batches(data, plans, start[0])
         x = [value.clone(memory_format=torch.contiguous_format) for value in start]
         dense = DenseGradient.applies(task, data.clients[0])
-        gradient = DenseGradient(task, names, batches) if dense else StackGradient(task, names, batches)
+        order = [*names, *still]
+        whole = DenseGradient(task, order, batches) if dense else StackGradient(task, order, batches)
+        gradient = PartGradient(whole, fixed) if fixed else whole
         trained = run(gradient, batches.steps, x, stages, carried, {})
     return _one_each(trained, stack)
 

@@ -103,23 +103,28 @@ class LocalOptimizer:
 
 @dataclass(frozen=True)
 class Kept:
-    """An optimizer's state between rounds, as it lies in a client's memory: the group `optimizer`."""
+    """An optimizer's state between rounds, as it lies in a client's memory."""
 
     slots: Tree = field(default_factory=dict)
     """`<slot>/<parameter>`, each of the parameter's shape, such as `momentum_buffer/0.weight`."""
     counts: dict[str, Scalar] = field(default_factory=dict)
     """Numbers that all parameters share, such as `step`."""
 
-    def parts(self) -> dict[str, Part]:
-        """For `Memory.of` and `replace`."""
-        parts: dict[str, Part] = {f"{_GROUP}-{name}": value for name, value in self.counts.items()}
-        return parts | {_GROUP: self.slots}
+    def parts(self, phase: str = "") -> dict[str, Part]:
+        """For `Memory.of` and `replace`; methods that train in several phases give each its name."""
+        group = _group(phase)
+        parts: dict[str, Part] = {f"{group}-{name}": value for name, value in self.counts.items()}
+        return parts | {group: self.slots}
 
     @classmethod
-    def of(cls, memory: Memory) -> Kept:
-        cut = len(_GROUP) + 1
-        counts = {name[cut:]: value for name, value in memory.scalars.items() if name.startswith(f"{_GROUP}-")}
-        return cls(memory.get(_GROUP), counts)
+    def of(cls, memory: Memory, phase: str = "") -> Kept:
+        group = _group(phase)
+        counts = {n[len(group) + 1 :]: v for n, v in memory.scalars.items() if n.startswith(f"{group}-")}
+        return cls(memory.get(group), counts)
+
+
+def _group(phase: str) -> str:
+    return f"{_GROUP}.{phase}" if phase else _GROUP
 
 
 class PlainSteps:

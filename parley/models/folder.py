@@ -7,6 +7,7 @@ from shutil import rmtree
 from uuid import uuid4
 
 from parley.core.errors import InputError
+from parley.core.files import file_errors
 
 
 @contextmanager
@@ -19,11 +20,13 @@ def new_folder(target: Path, marker: str) -> Iterator[Path]:
         raise InputError(f"'{target}' is a file; name a folder.")
     if target.is_dir() and any(target.iterdir()) and not (target / marker).exists():
         raise InputError(f"the folder '{target}' holds other files; name a new or empty folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     draft, old = (target.parent / f".{target.name}.{uuid4().hex[:8]}.{role}" for role in ("draft", "old"))
-    draft.mkdir()
+    with file_errors(f"the folder '{target}' cannot be made"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir()
     try:
-        yield draft
+        with file_errors(f"the folder '{target}' cannot be written"):
+            yield draft
         if target.exists():
             target.rename(old)
         try:

@@ -120,10 +120,10 @@ class Comparison:
         if len(hit):
             first = int(hit[0])
             reached = Reached(int(rounds[first]), float(megabytes[first]), float(seconds[first]))
-        own = [value for value in run.clients.values() if not np.isnan(value)]
+        known_clients = [value for value in run.clients.values() if not np.isnan(value)]
         quantiles = None
-        if own:
-            low, median, high = np.quantile(own, (0.1, 0.5, 0.9))
+        if known_clients:
+            low, median, high = np.quantile(known_clients, (0.1, 0.5, 0.9))
             quantiles = (float(low), float(median), float(high))
         known = values[~np.isnan(values)]
         best = (known.min() if self.lower_is_better else known.max()) if len(known) else np.nan

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.report.compare import Comparison, Line
-from parley.report.style import FAINT, INK, Stroke, accuracy_scale, clean, panel, percent_axis, strokes
+from parley.report.style import (
+    FAINT,
+    INK,
+    Stroke,
+    accuracy_scale,
+    clean,
+    new_figure,
+    panel,
+    percent_axis,
+    shortened,
+    strokes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,13 +30,10 @@ _BINS = 60
 
 def figure(comparison: Comparison) -> Figure:
     """Two panels, and a third where clients were evaluated one by one; save with dpi=150 for 1800 pixels' width."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     lines = comparison.lines
     drawn = list(zip(lines, strokes([line.run.role for line in lines]), strict=True))
     spread = [(line, stroke) for line, stroke in drawn if line.quantiles is not None]
-    result = Figure(figsize=(12, 5.2), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06), facecolor="white")
+    result = new_figure(12, 5.2, 0.1, 0.06)
     panels = result.subplots(1, 3 if spread else 2, width_ratios=(1, 1, 0.95) if spread else (1, 1))
     over_rounds, over_megabytes = panels[0], panels[1]
     over_megabytes.sharey(over_rounds)
@@ -57,7 +65,7 @@ def _legend(result: Figure, comparison: Comparison, axes: Axes) -> None:
 def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
     for line, stroke in drawn:
         rounds, values, _, _ = line.run.curve(comparison.metric)
-        axes.plot(rounds, values, label=line.run.label, **stroke.line)
+        axes.plot(rounds, values, label=shortened(line.run.label, 40), **stroke.line)
         if line.reached is not None:
             axes.plot([line.reached.round], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
     axes.set_xlim(left=0)
@@ -122,7 +130,7 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
             color=INK,
         )
     names = [line.run.label for line, _ in reversed(spread)]
-    axes.set_yticks(range(len(spread)), [name if len(name) <= 18 else f"{name[:17]}…" for name in names])
+    axes.set_yticks(range(len(spread)), [shortened(name) for name in names])
     axes.set_ylim(-0.7, len(spread) - 0.4)
     lowest = min(float(np.nanmin(list(line.run.clients.values()))) for line, _ in spread)
     axes.set_xlim(max(-0.02, lowest - 0.05), 1.03)
@@ -133,8 +141,8 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
 
 def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
     """Accuracies that differ visibly and how many clients have each."""
-    own = np.array([value for value in line.run.clients.values() if not np.isnan(value)])
-    place, counts = np.unique(np.round(own * _BINS).astype(int), return_counts=True)
+    known = np.array([value for value in line.run.clients.values() if not np.isnan(value)])
+    place, counts = np.unique(np.round(known * _BINS).astype(int), return_counts=True)
     return place / _BINS, counts
 
 

@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from parley.core.text import printable
 from parley.report.compare import Comparison, Line
 
 MISSED = "not reached"
@@ -79,7 +80,7 @@ def _row(cells: tuple[str, str, str], widths: list[int]) -> str:
 
 
 def _name(line: Line) -> Text:
-    name = Text(line.run.label)
+    name = Text(printable(line.run.label))
     if line.run.status not in ("finished", "running"):
         name.append(f" ({line.run.status})", style="yellow")
     return name

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.algorithms import algorithms
 from parley.algorithms.baselines import LocalOnly
@@ -15,10 +14,10 @@ from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
+from parley.theory.theta import Array
 
 Role = Literal["federated", "pooled", "alone"]
 """A federated method, a baseline on pooled data, or clients on their own."""
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

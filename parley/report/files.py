@@ -17,6 +17,6 @@ DPI = 150
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure in the format of the path's suffix; the file is there whole or not at all."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=DPI)
-    write_atomically(path, picture.getvalue())
+    stream = io.BytesIO()
+    figure.savefig(stream, format=path.suffix.removeprefix(".") or "png", dpi=DPI)
+    write_atomically(path, stream.getvalue())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.advise.gain_result import ClientGain, Decision, Gains
+from parley.advise.gain.result import ClientGain, Decision, Gains
 from parley.report.style import FAINT, INK, PALETTE, clean, panel
 
 if TYPE_CHECKING:

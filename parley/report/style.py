@@ -1,4 +1,4 @@
-"""How figures look: colours that people with any colour vision can tell apart, quiet axes."""
+"""How all figures look, and the one way to make them: colours that any colour vision tells apart, quiet axes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from parley.core.text import printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 INK, FAINT = "#22313f", "#75828e"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -19,6 +22,41 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 _TICKS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 _BASELINES = {"pooled": ("#4d4d4d", (0, (6, 2))), "alone": ("#8c8c8c", (0, (1.2, 1.4)))}
+
+
+def new_figure(width: float, height: float, w_pad: float | None = None, h_pad: float | None = None) -> Figure:
+    """An empty figure of so many inches, white, laid out so that nothing overlaps; the pads are in inches too."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=w_pad, h_pad=h_pad)
+    return Figure(figsize=(width, height), layout=layout, facecolor="white")
+
+
+def headline(figure: Figure, text: str, size: float = 14) -> None:
+    """What the figure says, above its left edge."""
+    figure.suptitle(text, x=0.012, ha="left", color=INK, fontsize=size, fontweight="bold")
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """What was measured, small and below everything."""
+    figure.supxlabel(text, fontsize=9, color=FAINT)
+
+
+def y_label(axes: Axes, what: str) -> None:
+    """What the vertical axis shows."""
+    axes.set_ylabel(what, color=INK, fontsize=10.5)
+
+
+def legend(axes: Axes, size: float = 10, **where: Any) -> None:
+    """A panel's legend, without a frame."""
+    axes.legend(frameon=False, fontsize=size, labelcolor=INK, **where)
+
+
+def shortened(name: str, most: int = 18) -> str:
+    """A name that fits beside an axis, every character of it shown as it is."""
+    shown = printable(name)
+    return (shown if len(shown) <= most else f"{shown[: most - 1]}…").replace("$", "\\$")
 
 
 @dataclass(frozen=True)
@@ -36,8 +74,8 @@ class Stroke:
     @property
     def dot(self) -> dict[str, Any]:
         """A mark on the line."""
-        look = {"markersize": 7, "markeredgewidth": 1.6, "markeredgecolor": "white", "zorder": 5}
-        return look | {"marker": "o", "color": self.colour}
+        edge = {"markersize": 7, "markeredgewidth": 1.6, "markeredgecolor": "white", "zorder": 5}
+        return edge | {"marker": "o", "color": self.colour}
 
 
 def strokes(roles: Sequence[str]) -> list[Stroke]:
@@ -59,14 +97,15 @@ def panel(axes: Axes, name: str, across: str) -> None:
     axes.set_xlabel(across, color=INK, fontsize=10.5)
 
 
-def clean(axes: Axes, grid: Literal["x", "y", "both"] = "y") -> None:
-    """No frame, a pale grid, dark labels."""
+def clean(axes: Axes, grid: Literal["x", "y", "both"] | None = "y", labels: float = 10) -> None:
+    """No frame, a pale grid or none, dark labels of this size."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#c8d0d8")
-    axes.grid(axis=grid, color="#e8ecf0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, length=0, labelsize=10, labelcolor=INK)
+    if grid is not None:
+        axes.grid(axis=grid, color="#e8ecf0", linewidth=0.8)
+        axes.set_axisbelow(True)
+    axes.tick_params(colors=FAINT, length=0, labelsize=labels, labelcolor=INK)
 
 
 def percent_axis(axis: Axis) -> None:

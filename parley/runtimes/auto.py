@@ -10,6 +10,7 @@ from parley.runtimes.inline import Inline
 from parley.runtimes.pool import Pool
 from parley.runtimes.protocol import Job, Runtime, runtimes
 from parley.runtimes.stacked import Stacked, obstacle
+from parley.runtimes.wire import Wire
 
 _WORTH = 2e12
 """Multiply-adds of a whole run below which worker processes do not pay for their start."""
@@ -61,4 +62,4 @@ def open_runtime(
     return runtimes[chosen](job, cores), f"runtime {chosen}: {why}"
 
 
-__all__ = ["Inline", "Pool", "Stacked", "available_cores", "choose", "open_runtime"]
+__all__ = ["Inline", "Pool", "Stacked", "Wire", "available_cores", "choose", "open_runtime"]

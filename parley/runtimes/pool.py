@@ -6,10 +6,8 @@ given up and its worker replaced.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -26,6 +24,7 @@ from parley.core.failure import Failure
 from parley.core.message import Payload
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
+from parley.runtimes.processes import spawn
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 
@@ -60,6 +59,8 @@ class Worker:
 
 
 class Pool:
+    """Worker processes, one thread each; data and messages in shared memory."""
+
     name = "pool"
     holds_memories = False
 
@@ -80,14 +81,8 @@ class Pool:
         ours, theirs = socket.socketpair()
         up = (Arena(), Arena())
         descriptors = (theirs.fileno(), *(arena.descriptor for arena in (self._data, self._down, *up)))
-        paths = [path for path in sys.path if path]
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, *map(str, descriptors)],
-                pass_fds=descriptors,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
-                stdin=subprocess.DEVNULL,
-            )
+            process = spawn(_MAIN, descriptors)
         worker = Worker(process, Connection(ours.detach()), up)
         worker.line.send(self._job)
         return worker

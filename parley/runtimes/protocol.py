@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -46,7 +47,7 @@ class Stamp:
 
     run: str
     incarnation: int
-    """How often the run was started or resumed."""
+    """Tells this start of the run from those before it was resumed."""
     round: int
     exchange: int
     durable: int
@@ -102,6 +103,18 @@ class Score:
 
 
 Answer = Reply | Failure
+_HELD = "held-version"
+
+
+def held(version: str) -> Memory:
+    """What stands for a version of a memory that a recipient holds itself."""
+    return Memory(scalars={_HELD: version})
+
+
+def version_held(memory: Memory) -> str | None:
+    """The version that such a memory stands for; None if it is none of these."""
+    version = memory.scalars.get(_HELD)
+    return None if version is None else str(version)
 
 
 class Runtime(Protocol):
@@ -109,7 +122,9 @@ class Runtime(Protocol):
 
     name: str
     holds_memories: bool
-    """Recipients keep their memories themselves: calls come without them, replies say only that there is one."""
+    """Recipients keep their memories themselves: in calls and replies stands the name of a version (`held`)."""
+    folder: Path | None
+    """Of a stored run: where what recipients hold stays, so that a resumed run finds it again."""
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]: ...
 

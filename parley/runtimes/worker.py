@@ -8,11 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from itertools import cycle
 from multiprocessing.connection import Connection
-from threading import Thread
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from parley.core.message import Message, Payload
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, loads
 from parley.runtimes.execute import attempt, evaluate
+from parley.runtimes.processes import end_with_parent
 from parley.runtimes.protocol import Call, EvaluationCall, Job, Score
 
 Packed = tuple[type[Payload], dict[str, Ref], dict[str, Any]]
@@ -40,7 +39,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     torch.set_num_threads(1)
     keep_freed_memory()
-    Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     line, *descriptors = (int(number) for number in sys.argv[1:6])
     connection = Connection(line)
     data, down, *up = (Arena(descriptor) for descriptor in descriptors)
@@ -55,13 +54,6 @@ def main() -> None:
             connection.send((number, slot, _answer(job, item, down, up[slot])))
         except (EOFError, OSError):
             os._exit(0)
-
-
-def _watch(parent: int) -> None:
-    """End with the process that started us, even in the middle of a client that never comes to an end."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
 
 
 def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:

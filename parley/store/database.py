@@ -93,6 +93,19 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is read is of one moment, whatever others write meanwhile."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+    try:
+        db.execute("BEGIN")
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+@contextmanager
 def explained(path: Path, what: str = "the run store") -> Iterator[None]:
     """SQLite's errors as one sentence about the file."""
     try:

@@ -76,7 +76,7 @@ class Memories:
         self._make_room()
 
     def save(self) -> Contents:
-        """Bring all versions safely to disk; they become valid when a checkpoint that repeats the result is committed."""
+        """Bring all versions safely to disk; a checkpoint that repeats the result, once committed, makes them valid."""
         self._write()
         self._file.flush()
         return self._file.contents

@@ -25,9 +25,8 @@ def from_version_1(db: sqlite3.Connection, tables: Sequence[str], path: Path) ->
     (`Keeper.restore` refuses it).
     """
     found = db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    if sorted(name for name, _ in found) != sorted(_OLD) or not all(
-        sql.startswith("CREATE TABLE ") for _, sql in found
-    ):
+    names, plain = sorted(name for name, _ in found), all(sql.startswith("CREATE TABLE ") for _, sql in found)
+    if names != sorted(_OLD) or not plain:
         raise InputError(f"{path} has other tables than Parley made; restore it from a copy or move it away.")
     for table in _OLD:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
@@ -38,8 +37,9 @@ def from_version_1(db: sqlite3.Connection, tables: Sequence[str], path: Path) ->
             "SELECT number, id, name, status, created, fingerprint, config, summary FROM old_runs"
         ).fetchall():
             records, times = _records(db, number)
-            row = (id, name, status, stored(created), *texts, max(records, default=None), len(records))
-            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, *row, checksum(*row)))
+            (saved,) = db.execute("SELECT max(round) FROM old_checkpoints WHERE run = ?", (number,)).fetchone()
+            row = (id, name, status, stored(created), *texts, max(records, default=None), len(records), saved)
+            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, *row, checksum(*row)))
             for round, record in records.items():
                 insert_record(db, number, record, times[round])
         for run, round, manifest in db.execute("SELECT run, round, manifest FROM old_checkpoints").fetchall():

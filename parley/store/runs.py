@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.core.errors import InputError, nearest
+from parley.core.files import file_errors
 from parley.core.text import printable
 from parley.store import locks, tables
 from parley.store.artefacts import Artefacts
-from parley.store.database import checksum, explained, transaction
+from parley.store.database import checksum, explained, snapshot, transaction
 from parley.store.rows import insert_record, read_names, read_records, read_series, reading, stored, verify
 from parley.store.schema import connect
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-_COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, checksum"
+_COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, saved, checksum"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,12 @@ class RunStore:
 
     def __init__(self, path: Path | str | None = None, *, create: bool = True) -> None:
         """Open the store; without `create` it must exist already."""
-        self.path = store_path(path)
-        self._db = connect(self.path, create=create)
+        with file_errors("the run store cannot be reached"):
+            self.path = store_path(path)
+            self._db = connect(self.path, create=create)
         self._lock = threading.RLock()
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, str] = {}
+        """Runs this process works on -> their status until it says another."""
         self._artefacts = Artefacts(self.path)
 
     def create(self, name: str, config: Mapping[str, Any], fingerprint: str) -> str:
@@ -85,8 +88,9 @@ class RunStore:
                 run = f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 if not self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                     break
-            row = (run, name, "running", stored(time.time()), fingerprint, json.dumps(dict(config)), "{}", None, 0)
-            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
+            texts = (fingerprint, json.dumps(dict(config)), "{}")
+            row = (run, name, "running", stored(time.time()), *texts, None, 0, None)
+            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return run
 
     def claim(self, run: str, config: Mapping[str, Any] | None = None) -> None:
@@ -98,20 +102,25 @@ class RunStore:
         changes = {} if config is None else {"config": json.dumps(dict(config))}
         if not locks.acquire(self._artefacts.lock(run)):
             raise InputError(f"run '{run}' is being worked on by another process; wait for it or stop it first.")
-        self._claimed.add(run)
+        self._claimed[run] = "running"
         try:
             with self._writing():  # the run may have been deleted, or may have ended, before it was ours
-                if self._row(run)["status"] != "finished":
+                before = self._row(run)["status"]
+                if before != "finished":
                     changes["status"] = "running"
                 self._change(run, **changes)
+            self._claimed[run] = before
         except BaseException:
             self.release(run)
             raise
 
     def release(self, run: str) -> None:
-        """Let others work on the run."""
+        """Let others work on the run; if nothing was committed, it is as it was when it was claimed."""
         if run in self._claimed:
-            self._claimed.discard(run)
+            with suppress(InputError), self._writing():
+                if self._row(run)["status"] == "running":
+                    self._change(run, status=self._claimed[run])
+            del self._claimed[run]
             locks.release(self._artefacts.lock(run))
 
     def commit(
@@ -148,6 +157,8 @@ class RunStore:
                     (number,),
                 )
             self._change(run, **self._count(number), **changes)
+        if run in self._claimed:
+            self._claimed[run] = status or "running"
 
     def rewind(self, run: str, round: int) -> None:
         """Forget all rounds after `round`, which a resumed run is about to redo; -1 forgets all."""
@@ -160,10 +171,12 @@ class RunStore:
     def checkpoint(self, run: str) -> tuple[int, dict[str, Any]] | None:
         """The newest checkpoint: its round and its manifest."""
         with self._reading():
+            info = self._row(run)
             row = self._db.execute(
                 "SELECT round, manifest, checksum FROM checkpoints WHERE run = ? ORDER BY round DESC LIMIT 1",
-                (self._number(run),),
+                (info["number"],),
             ).fetchone()
+            verify((row[0] if row else None) == info["saved"], "the list of checkpoints")
             if row is None:
                 return None
             verify(checksum(*row[:2]) == row[2], "a checkpoint")
@@ -180,7 +193,9 @@ class RunStore:
         with self._reading():
             points = read_series(self._db, self._number(run), metric)
         if not points and (names := self.metric_names(run)):
-            raise InputError(f"run '{run}' has no metric '{metric}': {nearest(metric, map(printable, names))}")
+            raise InputError(
+                f"run '{run}' has no metric '{printable(metric)}': {nearest(metric, map(printable, names))}"
+            )
         values = np.array([value for _, value in points], dtype=np.float64)
         return np.array([round for round, _ in points], dtype=np.int64), values
 
@@ -213,7 +228,9 @@ class RunStore:
                 ).fetchall()
             infos = [self._info(row) for row in rows]
         if len(infos) > 1:
-            raise InputError(f"'{run}' could be any of {', '.join(info.id for info in infos)}; write more of its id.")
+            raise InputError(
+                f"'{printable(run)}' could be any of {', '.join(info.id for info in infos)}; write more of its id."
+            )
         if not infos:
             raise self._unknown(run)
         return infos[0]
@@ -308,7 +325,8 @@ class RunStore:
 
     def _count(self, number: int) -> dict[str, int | None]:
         last, count = self._db.execute("SELECT max(round), count(*) FROM rounds WHERE run = ?", (number,)).fetchone()
-        return {"last": last, "count": count}
+        (saved,) = self._db.execute("SELECT max(round) FROM checkpoints WHERE run = ?", (number,)).fetchone()
+        return {"last": last, "count": count, "saved": saved}
 
     def _change(self, run: str, **changes: Any) -> None:
         """Inside a transaction: other values of a run, and the checksum that goes with them."""
@@ -319,11 +337,11 @@ class RunStore:
 
     def _unknown(self, run: str) -> InputError:
         ids = [printable(name) for (name,) in self._db.execute("SELECT id FROM runs")]
-        return InputError(f"there is no run '{run}' in {self.path}: {nearest(run, ids)}")
+        return InputError(f"there is no run '{printable(run)}' in {self.path}: {nearest(run, ids)}")
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._lock, explained(self.path), reading(self.path):
+        with self._lock, explained(self.path), reading(self.path), snapshot(self._db):
             yield
 
     @contextmanager

@@ -1,7 +1,8 @@
 """The run store's file: its tables, and opening it. Every row carries a checksum of what it says.
 
-SQLite notices when its structure is damaged, not when a number is. `runs` says how many rounds there are, a round which
-metrics and failures it has, and each row's checksum covers the rest, so nothing goes missing or changes unnoticed.
+SQLite notices when its structure is damaged, not when a number is. `runs` says how many rounds there are,
+which is the last and which the last saved, a round which metrics and failures it has, and each row's checksum covers
+the rest, so nothing goes missing or changes unnoticed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ TABLES = (
     summary TEXT NOT NULL,
     last INTEGER,
     count INTEGER NOT NULL,
+    saved INTEGER,
     checksum INTEGER NOT NULL
 )""",
     """CREATE TABLE rounds (

@@ -6,10 +6,10 @@ from pkgutil import walk_packages
 from parley.studies.harness import (
     SCALES,
     Check,
-    Context,
-    Entry,
-    Result,
+    RegisteredStudy,
     Scale,
+    StudyContext,
+    StudyResult,
     at_least,
     at_most,
     holds,
@@ -18,11 +18,25 @@ from parley.studies.harness import (
     run_study,
     studies,
     study,
+    unchecked,
 )
 
 __all__ = [
-    "SCALES", "Check", "Context", "Entry", "Result", "Scale", "at_least", "at_most", "holds", "matching", "near",
-    "run_study", "studies", "study",
+    "SCALES",
+    "Check",
+    "RegisteredStudy",
+    "Scale",
+    "StudyContext",
+    "StudyResult",
+    "at_least",
+    "at_most",
+    "holds",
+    "matching",
+    "near",
+    "run_study",
+    "studies",
+    "study",
+    "unchecked",
 ]  # fmt: skip
 
 for _module in walk_packages(__path__, f"{__name__}."):

@@ -16,15 +16,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
-from parley.data import Federation, describe, partition_figure
-from parley.data.picture import label_counts
-from parley.report import Comparison, figure, table, to_csv, to_json
+from parley.core.text import printable
+from parley.data import Federation, describe
+from parley.data.label_spread import label_counts
+from parley.engine.progress import ProgressTable
+from parley.report import Comparison, figure, partition_figure, table, to_csv, to_json
+from parley.report.contender import role
 from parley.report.files import save_figure
 from parley.store.runs import RunStore
-from parley.studies.demo_screen import Board
 from parley.studies.demo_summary import conclusions
 from parley.study.study import load_study
 from parley.study.train import train_study
@@ -45,7 +48,7 @@ def demo(
 ) -> Comparison:
     """Train all methods on the same clients, keep the runs in the store, and show and write how they compare.
 
-    `out` receives the comparison as figure, CSV and JSON, a picture of the clients, and the study file to go on with.
+    `out` receives the comparison as figure, CSV and JSON, a figure of the clients, and the study file to go on with.
     """
     screen, folder = console or Console(), Path(out)
     limit = () if rounds is None else (f"rounds={rounds}",)
@@ -56,15 +59,16 @@ def demo(
     _make(folder)
     federation = studies["fedavg"].federation()
     screen.print(introduction(federation), highlight=False)
-    board = Board(tuple(METHODS), screen)
-    with board.shown():
-        runs = [train_study(study, store=store, listeners=[board.row(name)]) for name, study in studies.items()]
+    baselines = [name for name, study in studies.items() if role(type(study.algorithm)) != "federated"]
+    progress = ProgressTable(tuple(METHODS), screen, silent=baselines)
+    with progress.shown():
+        runs = [train_study(study, store=store, listeners=[progress.rows[name]]) for name, study in studies.items()]
     comparison = Comparison.of(runs)
     screen.print(table(comparison))
     _write(folder, comparison, federation)
     tested = len(federation.test) if federation.test is not None else 0
     for sentence in conclusions(comparison, tested):
-        screen.print(f"• {sentence}", highlight=False)
+        screen.print(f"• {sentence}", markup=False, highlight=False)
     screen.print(_next_steps(folder, comparison, store), highlight=False, soft_wrap=True)
     return comparison
 
@@ -96,17 +100,22 @@ def _write(folder: Path, comparison: Comparison, federation: Federation) -> None
     write_atomically(folder / "study.toml", STUDY.read_bytes())
 
 
+def _shown(path: Path) -> str:
+    return escape(printable(str(path)))
+
+
 def _next_steps(folder: Path, comparison: Comparison, store: RunStore) -> str:
     federated = [run.id for run in comparison.contenders if run.role == "federated"]
     return "\n".join(
         [
             "",
-            f"Figure: [bold]{folder / 'comparison.png'}[/bold] (and clients.png, comparison.csv, comparison.json)",
-            f"Runs:   [bold]{store.path}[/bold]",
+            f"Figure: [bold]{_shown(folder / 'comparison.png')}[/bold] "
+            "(and clients.png, comparison.csv, comparison.json)",
+            f"Runs:   [bold]{_shown(store.path)}[/bold]",
             "",
             "Next, for example:",
             f"  parley compare {' '.join(federated)} --target 0.9",
-            f"  parley run {folder / 'study.toml'} --set data.partition.alpha=0.5",
+            f"  parley run {_shown(folder / 'study.toml')} --set data.partition.alpha=0.5",
             "  parley --help",
         ]
     )

@@ -24,7 +24,7 @@ def conclusions(comparison: Comparison, tested: int) -> list[str]:
     return [*sentences, _speed(comparison, federated, best, tested)]
 
 
-def noise(accuracy: float, tested: int) -> float:
+def ranking_noise(accuracy: float, tested: int) -> float:
     """Two standard errors of the difference of two models' accuracies, if they erred independently."""
     return 2 * math.sqrt(2 * max(accuracy * (1 - accuracy), 0.0) / tested) if tested else 0.0
 
@@ -46,7 +46,7 @@ def _at_home(line: Line) -> str:
 
 def _pooling(best: Line, pooled: Line, tested: int) -> str:
     gap = pooled.last - best.last
-    if abs(gap) <= noise(pooled.last, tested):
+    if abs(gap) <= ranking_noise(pooled.last, tested):
         return (
             f"Keeping the data apart costs little: with all data in one place accuracy is {pooled.last:.1%}, and the "
             f"difference of {100 * abs(gap):.1f} points is within the noise of {tested} test samples."
@@ -77,7 +77,7 @@ def _speed(comparison: Comparison, federated: Sequence[Line], best: Line, tested
 def _ranking(federated: Sequence[Line], best: Line, tested: int) -> str:
     if len(federated) == 1:
         return f"It ended at {best.last:.1%}."
-    within = noise(best.last, tested)
+    within = ranking_noise(best.last, tested)
     near = [line.run.label for line in federated if line is not best and best.last - line.last <= within]
     if near:
         return f"At the end {_listed([best.run.label, *near])} are too close for {tested} test samples to rank."

@@ -1,13 +1,13 @@
 """What a study is: a function that measures something and says, check by check, whether it is as it should be.
 
     @study("001/conformance", scales={"smoke": "four clients, d = 5", "cpu": "..."})
-    def conformance(scale: Scale, context: Context) -> Result:
+    def conformance(scale: Scale, context: StudyContext) -> StudyResult:
         \"\"\"Every local update method reaches the minimiser of its surrogate.\"\"\"
         ...
         return context.result([at_most("distance", measured, 1e-10)], figures={"curves": figure}, data={...})
 
-A study is judged by its checks alone: named statements with the measured and the expected value. The figures and the
-data are for readers.
+A study is judged by its checks alone: named statements with the measured and the expected value. A statement that a
+scale is too small for is listed as `unchecked`, never as passed. The figures and the data are for readers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -25,6 +25,7 @@ import numpy as np
 from parley.core.errors import InputError, nearest
 from parley.core.files import write_atomically
 from parley.core.registry import Registry
+from parley.engine.progress import track
 from parley.report.files import save_figure
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 Scale = Literal["smoke", "cpu", "paper"]
 """smoke: seconds, for tests; cpu: minutes on two cores; paper: the paper's own sizes."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
+STORE = "runs.db"
+"""The store beside the studies' folders, which they share."""
 T = TypeVar("T")
 
 
@@ -44,7 +47,8 @@ class Check:
     name: str
     measured: float | str
     expected: float | str
-    passed: bool
+    passed: bool | None
+    """None: not checked at this scale."""
     relation: str = "="
     """How measured and expected should compare: `<=`, `>=`, `= ± 1%`."""
 
@@ -71,8 +75,18 @@ def holds(name: str, passed: bool, measured: float | str, expected: float | str,
     return Check(name, measured, expected, bool(passed), relation)
 
 
+def unchecked(check: Check) -> Check:
+    """The same statement where the scale is too small for it: it is measured and shown, and decides nothing."""
+    return replace(check, passed=None)
+
+
+def claims(checks: Iterable[Check], scale: Scale) -> list[Check]:
+    """A paper's statements about training: judged at all scales but smoke, which is too small for them."""
+    return [unchecked(check) if scale == "smoke" else check for check in checks]
+
+
 @dataclass(frozen=True)
-class Result:
+class StudyResult:
     """What a study found."""
 
     study: str
@@ -87,7 +101,8 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
+        """No statement that was checked failed."""
+        return all(check.passed is not False for check in self.checks)
 
     def save(self, out: Path | str) -> tuple[Path, ...]:
         """Write `<out>/<study>/<scale>.json` and `<scale>-<figure>.png` beside it; each is whole or not there."""
@@ -105,13 +120,15 @@ class Result:
 
 
 @dataclass
-class Context:
+class StudyContext:
     """What a study is given besides its scale."""
 
     study: str
     scale: Scale
     console: Console | None = None
     """Where progress may be shown; None keeps quiet."""
+    store: Path | None = None
+    """The run store that trials are kept in; None keeps none."""
     begun: float = field(default_factory=time.perf_counter)
 
     def result(
@@ -119,27 +136,21 @@ class Context:
         checks: Sequence[Check],
         figures: Mapping[str, Figure] | None = None,
         data: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> StudyResult:
         """The study's result; its time ends here."""
         names = [check.name for check in checks]
-        if not checks or len(set(names)) != len(names):
-            raise InputError(f"study '{self.study}' needs checks with a name of their own each.")
+        if len(set(names)) != len(names) or all(check.passed is None for check in checks):
+            raise InputError(f"study '{self.study}' needs checks, one of them judged, with a name of their own each.")
         seconds = time.perf_counter() - self.begun
-        return Result(self.study, self.scale, tuple(checks), dict(figures or {}), dict(data or {}), seconds)
+        return StudyResult(self.study, self.scale, tuple(checks), dict(figures or {}), dict(data or {}), seconds)
 
     def track(self, items: Iterable[T], what: str) -> Iterator[T]:
         """The items one by one, with a progress bar where there is a terminal to show it on."""
-        from rich.progress import track
-
-        listed = list(items)
-        if self.console is None or not self.console.is_terminal:
-            yield from listed
-        else:
-            yield from track(listed, what, console=self.console, transient=True)
+        return track(items, what, self.console)
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredStudy:
     """A registered study."""
 
     name: str
@@ -147,22 +158,22 @@ class Entry:
     """The first line of its docstring."""
     scales: dict[Scale, str]
     """What each scale it offers means."""
-    measure: Callable[[Scale, Context], Result]
+    measure: Callable[[Scale, StudyContext], StudyResult]
 
 
-studies: Registry[Entry] = Registry("study")
+studies: Registry[RegisteredStudy] = Registry("study")
 
 
 def study(
     name: str, *, scales: Mapping[Scale, str]
-) -> Callable[[Callable[[Scale, Context], Result]], Callable[[Scale, Context], Result]]:
+) -> Callable[[Callable[[Scale, StudyContext], StudyResult]], Callable[[Scale, StudyContext], StudyResult]]:
     """Register a study under `name` with a phrase about each of its scales."""
 
-    def register(measure: Callable[[Scale, Context], Result]) -> Callable[[Scale, Context], Result]:
+    def register(measure: Callable[[Scale, StudyContext], StudyResult]) -> Callable[[Scale, StudyContext], StudyResult]:
         about = (measure.__doc__ or "").strip().split("\n")[0]
         if not about:
             raise InputError(f"study '{name}' needs a docstring whose first line says what it shows.")
-        studies(name)(Entry(name, about, dict(scales), measure))
+        studies(name)(RegisteredStudy(name, about, dict(scales), measure))
         return measure
 
     return register
@@ -177,16 +188,21 @@ def matching(pattern: str) -> list[str]:
     return chosen or [studies[pattern].name]
 
 
-def run_study(name: str, scale: str = "smoke", out: Path | str | None = None, console: Console | None = None) -> Result:
-    """Run a study; `out` is the folder for its JSON and figures, None writes nothing."""
+def run_study(
+    name: str, scale: str = "smoke", out: Path | str | None = None, console: Console | None = None
+) -> StudyResult:
+    """Run a study; `out` is the folder for its JSON, its figures and the store of what it trains, `runs.db`.
+
+    Without `out` nothing is written.
+    """
     entry = studies[name]
     if scale not in entry.scales:
         raise InputError(f"study '{name}' has no scale '{scale}': {nearest(scale, entry.scales)}")
     chosen: Scale = next(known for known in entry.scales if known == scale)
-    result = entry.measure(chosen, Context(name, chosen, console))
+    result = entry.measure(chosen, StudyContext(name, chosen, console, None if out is None else Path(out) / STORE))
     if out is None:
         return result
-    return Result(**(vars(result) | {"files": result.save(out)}))
+    return replace(result, files=result.save(out))
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parley.studies.harness import Check, Result, studies
+from parley.studies.harness import Check, StudyResult, studies
+
+MARKS = {True: (Text("✓", style="green"), ""), False: (Text("✗", style="bold red"), "bold red"),
+         None: (Text("–", style="dim"), "dim")}  # fmt: skip
+"""A check's mark and the style of its line: passed, failed, not checked at this scale."""
 
 
 def catalogue() -> Table:
@@ -21,7 +25,7 @@ def catalogue() -> Table:
     return drawn
 
 
-def checks_table(result: Result) -> RenderableType:
+def checks_table(result: StudyResult) -> RenderableType:
     """The checks with measured and expected values, then one line of verdict and where the files are."""
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{result.study} ({result.scale})", title_justify="left")
     drawn.add_column("", width=1)
@@ -29,19 +33,22 @@ def checks_table(result: Result) -> RenderableType:
     drawn.add_column("measured", justify="right", no_wrap=True)
     drawn.add_column("expected")
     for check in result.checks:
-        mark = Text("✓", style="green") if check.passed else Text("✗", style="bold red")
-        style = "" if check.passed else "bold red"
+        mark, style = MARKS[check.passed]
         drawn.add_row(mark, Text(check.name, style=style), Text(_value(check.measured), style=style), _expected(check))
     return Group(drawn, verdict(result), *[Text(f"  {file}", style="dim") for file in result.files])
 
 
-def verdict(result: Result) -> Text:
-    """How many checks passed, in words."""
-    failed = [check.name for check in result.checks if not check.passed]
-    count, seconds = len(result.checks), f"{result.seconds:.1f} s"
-    if not failed:
-        return Text(f"all {count} checks passed in {seconds}" if count > 1 else f"passed in {seconds}", style="green")
-    return Text(f"{len(failed)} of {count} checks FAILED in {seconds}: {', '.join(failed)}", style="bold red")
+def verdict(result: StudyResult) -> Text:
+    """How many checks passed, failed and were not made, in words."""
+    made = [check for check in result.checks if check.passed is not None]
+    failed = [check.name for check in made if not check.passed]
+    skipped, seconds = len(result.checks) - len(made), f"{result.seconds:.1f} s"
+    left = f"; {skipped} not checked at this scale" if skipped else ""
+    if failed:
+        text = f"{len(failed)} of {len(made)} checks FAILED in {seconds}: {', '.join(failed)}{left}"
+        return Text(text, style="bold red")
+    text = f"all {len(made)} checks passed" if len(made) > 1 else "1 check passed" if left else "passed"
+    return Text(f"{text} in {seconds}{left}", style="yellow" if left else "green")
 
 
 def _expected(check: Check) -> Text:

@@ -8,13 +8,13 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from parley.runtimes.auto import available_cores
-from parley.studies.harness import Context
+from parley.studies.harness import StudyContext
 
-Job = TypeVar("Job")
-Found = TypeVar("Found")
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
-def spread(work: Callable[[Job], Found], jobs: Sequence[Job], context: Context, what: str) -> list[Found]:
+def spread(work: Callable[[In], Out], jobs: Sequence[In], context: StudyContext, what: str) -> list[Out]:
     """`work` of every job, in order; at scale smoke, and for one job or core, in this process.
 
     `work` is a function of a module and must give the same whichever process it runs in; the runtimes `inline` and

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from parley.core.errors import InputError
 from parley.core.fields import Setting, options_of, settings_of
 from parley.data import IID, Federation, Partitioner, datasets, partitioners
+from parley.data.local.images import holds_images
 from parley.study.sections import check, checked, choose, located, plain
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -23,15 +24,22 @@ class DataSection:
     name: str | None = None
     """A data set that Parley knows (`parley list data`); its loading options may follow."""
     folder: str | None = None
-    """In place of name: a folder with one .csv, .npz or .safetensors file per client, relative to the study file."""
+    """In place of name: a folder with a .csv, .parquet, .npz or .safetensors file per client, or a folder of images by
+    class per client; relative to the study file."""
     target: str | None = None
-    """With folder: the column of the .csv files to predict; by default the last one."""
+    """With folder: the column of the tables to predict; by default the last one."""
+    kind: Literal["classification", "regression"] | None = None
+    """With folder: what targets are; by default whole numbers and texts are classes, other numbers are not."""
+    dtype: Literal["float32", "float64"] | None = None
+    """With folder: the precision of inputs; by default arrays keep theirs and tables are float32."""
     clients: Annotated[int, Field(ge=1)] | None = None
     """Clients to deal the samples to; natural partitions take all they have if it is not given."""
     test_fraction: Share = 0.0
     """Share of each client's samples held out for its own evaluation."""
     public_fraction: Share = 0.0
     """Share of the samples taken out beforehand and shown to all without labels (methods that distil need it)."""
+    standardise: bool = False
+    """Bring inputs to mean 0 and deviation 1 per column by statistics of all clients' training samples."""
     seed: int | None = None
     """Seed of the partition; by default the study's seed."""
     partition: Partitioner = field(default_factory=IID)
@@ -46,21 +54,30 @@ class DataSection:
         """Build the federation."""
         seed = study_seed if self.seed is None else self.seed
         try:
-            if self.folder is not None:
-                return Federation.from_folder(
-                    self.folder, target=self.target, test_fraction=self.test_fraction, seed=seed
-                )
-            renamed = {_RENAMED.get(key, key): value for key, value in self.options.items()}
-            pooled = datasets[self.name or ""](**renamed)
-            return pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+            federation = self._folder(seed) if self.folder is not None else self._named(seed)
+            return federation.standardised() if self.standardise else federation
         except InputError as error:
             raise located(error, "data") from None
+
+    def _named(self, seed: int) -> Federation:
+        renamed = {_RENAMED.get(key, key): value for key, value in self.options.items()}
+        pooled = datasets[self.name or ""](**renamed)
+        return pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+
+    def _folder(self, seed: int) -> Federation:
+        folder = Path(self.folder or "")
+        if holds_images(folder):
+            return Federation.from_image_folders(folder, test_fraction=self.test_fraction, seed=seed)
+        return Federation.from_folder(
+            folder, target=self.target, kind=self.kind, dtype=self.dtype, test_fraction=self.test_fraction, seed=seed
+        )
 
     def plain(self, study_seed: int) -> dict[str, Any]:
         """As plain JSON, with the seed and all options spelled out."""
         seed = study_seed if self.seed is None else self.seed
         if self.folder is not None:
-            return {"folder": self.folder, "target": self.target, "test_fraction": self.test_fraction, "seed": seed}
+            own = ("folder", "target", "kind", "dtype", "test_fraction", "standardise")
+            return {name: getattr(self, name) for name in own} | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
         return {
@@ -69,6 +86,7 @@ class DataSection:
             "clients": self.clients,
             "test_fraction": self.test_fraction,
             "public_fraction": self.public_fraction,
+            "standardise": self.standardise,
             "seed": seed,
             "partition": partition,
         }
@@ -85,7 +103,7 @@ _OPTION_DOCS = {
 def own_settings(folder: bool) -> list[Setting]:
     """The settings of [data] itself, with a data set's name or with a folder."""
     fields = [s for s in settings_of(DataSection) if s.name != "options"]
-    left_out = {"name", "clients", "public_fraction", "partition"} if folder else {"folder", "target"}
+    left_out = {"name", "clients", "public_fraction", "partition"} if folder else {"folder", "target", "kind", "dtype"}
     return [setting for setting in fields if setting.name not in left_out]
 
 

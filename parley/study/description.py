@@ -61,6 +61,8 @@ class General:
     run."""
     listeners: tuple[str, ...] = ()
     """Listeners that add metrics to every round, by name or as file.py:Class."""
+    revision: str = ""
+    """What else must be the same for a run to go on, such as the revision of your own code."""
     data_fingerprint: str | None = None
     """The fingerprint the data must have, as a stored run knows it; other data are refused."""
     plugin_digests: tuple[str, ...] = ()
@@ -149,6 +151,8 @@ class Study:
     plugins: tuple[str, ...] = ()
     observers: tuple[str, ...] = ()
     """Names of listeners."""
+    revision: str = ""
+    """What else must be the same for a run to go on, such as the revision of your own code."""
     data_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
@@ -227,7 +231,7 @@ class Study:
         return {
             "name": self.title, "seed": int(self.seed), "rounds": int(self.rounds), "loss": self._described_loss(),
             "buffers": self.buffers,
-            "plugins": list(self.plugins), "listeners": list(self.observers),
+            "plugins": list(self.plugins), "listeners": list(self.observers), "revision": self.revision,
             "data": self._described_data(),
             "model": self._described_model(),
             "algorithm": self._described_algorithm(),

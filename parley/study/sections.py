@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from parley.algorithms import Algorithm, algorithms
 from parley.algorithms.base.server import ServerOptimizer, server_optimizers
 from parley.core.checks import shown, unsound
 from parley.core.errors import InputError, nearest
@@ -28,6 +29,7 @@ from parley.theory.kernel.registry import kernels
 T = TypeVar("T")
 
 NESTED: dict[Any, Registry[Any]] = {
+    Algorithm: algorithms,
     ServerOptimizer: server_optimizers,
     Schedule: schedules,
     Kernel: kernels,

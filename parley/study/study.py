@@ -80,6 +80,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         logging=made["logging"],
         plugins=tuple(code.files),
         observers=tuple(map(code.name, general.listeners)),
+        revision=general.revision,
         data_fingerprint=general.data_fingerprint,
     )
 

@@ -43,6 +43,8 @@ def make_task(
         if not isinstance(model, ModelSpec):
             raise  # the user's own code, whose traceback says where
         raise InputError(f"[model] {_called(model)} cannot be built: {_line(error)}.") from None
+    if try_out and federation.form.dtype == torch.float64 and not isinstance(model, nn.Module):
+        module = module.double()  # what is built here follows the data; the user's own module stays as it is
     check_policy(module, buffers)
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
@@ -84,9 +86,12 @@ def _try_out(task: Task, federation: Federation) -> None:
         _check_outputs(task, outputs, len(client.x[:2]))
         value = task.loss(outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        hint = (
+            "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
+        )
         raise InputError(
             f"the model {type(task.network).__name__} does not fit samples of shape {tuple(client.x.shape[1:])} "
-            f"and {client.x.dtype}: {_line(error)}"
+            f"and {client.x.dtype}: {_line(error)}{hint}."
         ) from None
     if value.shape != (len(client.x[:2]),):
         raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
+
+import torch
 
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
@@ -31,6 +32,7 @@ from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
+from parley.store.secret import keep_secret, secret_root
 from parley.study.description import Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
 from parley.study.task import make_task, pool, prepared
@@ -70,6 +72,7 @@ def train(
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
+    revision: str = "",
     logging: Logging = ...,
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
@@ -99,12 +102,12 @@ def train(
     _check_workers(study.workers)
     with ExitStack() as stack:
         heard = [*listeners, *_named(study), *_progress(progress)]
-        plan = _plan(study, heard, secret or secrets.token_bytes(16))
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
         config = study.stored() if kept is not None else {}
         found = _found(kept, study, resume, config) if kept is not None and resume else None
+        plan = _plan(study, heard, secret_root(kept, found, secret))
         opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
         stack.callback(opened.close)
         run = plan.run
@@ -115,6 +118,8 @@ def train(
             kept.claim(run.id, None if found is None else config)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, study.checkpoint)
+            keep_secret(kept.folder(run.id), plan.job.secrets)
+            opened.folder = kept.folder(run.id) / "nodes"
         memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
         failing = stack.enter_context(ExitStack())
         failing.callback(memories.close)
@@ -168,7 +173,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
-    there = task.on(resolve(study.device))
+    there = task.on(_device(algorithm, study.device))
     run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
@@ -200,6 +205,14 @@ def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
 def _named(study: Study) -> list[Listener]:
     """The listeners and loggers that the study names."""
     return [*[named[name]() for name in study.observers], *loggers(study.logging)]
+
+
+def _device(algorithm: Algorithm, name: str) -> torch.device:
+    if not algorithm.on_cpu or name == "cpu":
+        return resolve(name)
+    if name != "auto":
+        raise InputError(f"{algorithm.title} computes on the CPU alone; use device = \"auto\" or \"cpu\".")
+    return resolve("cpu")
 
 
 def _check_workers(workers: int | None) -> None:

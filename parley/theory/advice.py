@@ -16,12 +16,15 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize_scalar
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes, check_whole
 from parley.theory.condition import curvature_bound, log_distortion_spread
 from parley.theory.distance import drift_bound
-from parley.theory.region import check_curvature, check_step, check_whole
+from parley.theory.region import check_curvature, check_step
 from parley.theory.servers import ServerSetting, check_server, rate, transient, tune
 from parley.theory.theta import Array
 
+LEAST_STEP = 1e-3
+"""gamma (L + alpha) is 0 or at least this: single precision loses smaller steps, and they change next to nothing."""
 MOST_STEPS = 2**62
 """Local steps beyond which nobody counts: kappa_0 from 1e17 on would ask for more."""
 
@@ -72,8 +75,8 @@ def best_setting(
     """The (gamma, K, server step and momentum) with the least bound on ||x_T - x*|| at T = `rounds`.
 
     Give `L` and `mu`, or `kappa0` alone; then gamma and eta come in units of 1/L. `C` is the radius of a ball around
-    the clients' optima, `start_distance` is ||x_0 - x*||. Among equally good settings the one with the fewest local
-    steps at gamma <= 1/(2 (L + alpha)) is taken.
+    the clients' optima, `start_distance` is ||x_0 - x*||. gamma is 0 or at least 1e-3/(L + alpha). Among equally good
+    settings the one with the fewest local steps at gamma <= 1/(2 (L + alpha)) is taken.
     """
     L, mu = _constants(kappa0, L, mu)
     check_server(server)
@@ -86,17 +89,24 @@ def best_setting(
         tuned = tune(server, *curvature_bound(L, mu, gamma, K, strength, "fedavg"))
         return Choice(gamma, K, strength, tuned, float(L / mu * np.exp(-spread)), float(convergence), float(drift))
 
-    highest = min((1 - 1e-12) / (L + alpha), np.inf if max_gamma is None else max_gamma)
+    lowest, highest = (
+        LEAST_STEP / (L + alpha),
+        min((1 - 1e-12) / (L + alpha), np.inf if max_gamma is None else max_gamma),
+    )
     if max_steps is not None:
         widest = float(log_distortion_spread(L, mu, highest, max_steps, alpha))
     else:
-        widest = float(np.log((L + alpha) / (mu + alpha))) if highest > 0 else 0.0  # K -> infinity
+        widest = float(np.log((L + alpha) / (mu + alpha)))  # K -> infinity
+    narrowest = float(log_distortion_spread(L, mu, lowest, 2, alpha))
 
     def total(spread: npt.ArrayLike) -> Array:
         convergence, drift = bound_terms(spread, L / mu, rounds, start_distance, C, server)
         return np.asarray(convergence + drift, dtype=np.float64)
 
-    gamma, K = client_setting(_minimise(total, widest), L, mu, alpha, highest, max_steps)
+    spread = 0.0
+    if lowest <= highest and narrowest <= widest:
+        spread = min((0.0, _minimise(total, narrowest, widest)), key=lambda value: float(total(value)))
+    gamma, K = client_setting(spread, L, mu, alpha, highest, max_steps)
     one_shot = client_setting(float(np.log(L / mu)), L, mu, 0.0, (1 - 1e-12) / L, None)
     return Advice(choice(gamma, K, alpha), choice(0.0, 1, 0.0), choice(*one_shot, 0.0))
 
@@ -105,8 +115,9 @@ def bound_terms(
     log_spread: npt.ArrayLike, kappa0: float, rounds: int, start_distance: float, C: float, server: str
 ) -> tuple[Array, Array]:
     """(convergence, drift) terms of the corrected bound at log(kappa_0 / kappa), elementwise."""
-    rho = rate(np.maximum(np.log(kappa0) - np.asarray(log_spread), 0.0), server)
     drift = drift_bound(log_spread, kappa0, C)
+    check_sizes(start_distance=start_distance)
+    rho = rate(np.maximum(np.log(kappa0) - np.asarray(log_spread), 0.0), server)
     return transient(rho, rounds, server) * rho**rounds * (start_distance + drift), drift
 
 
@@ -141,10 +152,10 @@ def client_setting(
     return float(brentq(missing_gamma, 0.0, top, xtol=float(np.finfo(np.float64).tiny), rtol=1e-14)), K
 
 
-def _minimise(total: Callable[[npt.ArrayLike], Array], widest: float) -> float:
-    """The global minimiser of a smooth function on [0, widest] whose minimum may hug either end."""
-    near = widest * np.geomspace(1e-14, 1.0, 1000)
-    grid = np.unique(np.concatenate([[0.0], near, widest - near, np.linspace(0.0, widest, 2001)]))
+def _minimise(total: Callable[[npt.ArrayLike], Array], narrowest: float, widest: float) -> float:
+    """The global minimiser of a smooth function on [narrowest, widest] whose minimum may hug either end."""
+    near = (widest - narrowest) * np.geomspace(1e-14, 1.0, 1000)
+    grid = np.unique(np.concatenate([narrowest + near, widest - near, np.linspace(narrowest, widest, 2001)]))
     values = total(grid)
     best, least = float(grid[np.argmin(values)]), float(values.min())
     for index in np.argsort(values)[:5]:

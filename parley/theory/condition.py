@@ -18,14 +18,29 @@ FAMILIES = ("fedavg", "maml")
 
 def log_phi(lam: npt.ArrayLike, alpha: npt.ArrayLike, gamma: npt.ArrayLike, K: npt.ArrayLike) -> Array:
     """log of phi in eq. (10): the eigenvalue of Q_i A_i for Theta_{1:K} where A_i has `lam`."""
-    s = np.asarray(gamma) * (np.asarray(lam) + np.asarray(alpha))
+    s = _step(lam, alpha, gamma, K)
     return np.asarray(np.log(lam) + np.log(np.asarray(K, dtype=np.float64)) + log_mean_all(s, K), dtype=np.float64)
 
 
 def log_psi(lam: npt.ArrayLike, alpha: npt.ArrayLike, gamma: npt.ArrayLike, K: npt.ArrayLike) -> Array:
     """log of psi in eq. (12): the eigenvalue of Q_i A_i for Theta_K where A_i has `lam`."""
-    s = np.asarray(gamma) * (np.asarray(lam) + np.asarray(alpha))
+    s = _step(lam, alpha, gamma, K)
     return np.asarray(np.log(lam) + log_mean_last(s, K), dtype=np.float64)
+
+
+def _step(lam: npt.ArrayLike, alpha: npt.ArrayLike, gamma: npt.ArrayLike, K: npt.ArrayLike) -> Array:
+    """gamma (lam + alpha), elementwise, where a client's step is stable along eigenvalue lam."""
+    values = np.asarray(lam, dtype=np.float64)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise InputError("an eigenvalue of a client's Hessian must be positive and finite.")
+    check_counts(K)
+    check_step(gamma, alpha, 0.0)
+    s = np.asarray(gamma) * (values + np.asarray(alpha))
+    if not (s < 1).all():
+        raise InputError(
+            f"the client step must satisfy gamma (lam + alpha) < 1, but it is {s.max():g}; take a smaller one."
+        )
+    return np.asarray(s, dtype=np.float64)
 
 
 def log_distortion_spread(

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.theory.quadratics import Quadratics
+from parley.theory.region import check_curvature
 from parley.theory.theta import Array, ThetaLike, as_theta
 
 
@@ -70,4 +71,7 @@ def drift_bound(log_spread: npt.ArrayLike, kappa0: float, C: float) -> Array:
     """(sqrt(kappa_0) - sqrt(kappa)) C from log_spread = log(kappa_0 / kappa), elementwise: all L, mu and C can say."""
     if not (np.isfinite(C) and C >= 0):
         raise InputError(f"the clients' optima must lie in a ball of finite radius C >= 0, but C = {C:g}.")
+    check_curvature(kappa0, 1.0)
+    if not (np.asarray(log_spread) >= 0).all():
+        raise InputError("a spread log(kappa_0 / kappa) must be at least 0: no kappa is above kappa_0.")
     return np.asarray(-np.expm1(-np.asarray(log_spread) / 2) * np.sqrt(kappa0) * C, dtype=np.float64)

@@ -1,31 +1,51 @@
 """Which gamma, K, alpha and server for T rounds when A_i and c_i are known: the least *actual* distance at round T.
 
-On quadratics round T is a closed form, x_T - x* = drift + V p_T(Lambda) V' (x_0 - x~), so nothing has to be bounded: a
-coarse search over (gamma, K, alpha) and servers around the one tuned to each surrogate's spectrum, then a local polish
-of all continuous parameters. The result is the best for this start and this T, not a robust rule.
+On quadratics round T is a closed form, x_T - x* = drift + V p_T(Lambda) V' (x_0 - x~), so nothing has to be bounded.
+For each K in turn a coarse search over gamma, alpha and servers is followed by a local polish of all of them.
+Only settings that training can execute are looked at: gamma = 0, or gamma and alpha that make a difference, stable
+servers, and the error that rounding adds counts like a distance. The result is the best for this start and this T.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, count, product, takewhile
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+from scipy.special import expit, logit
 
-from parley.theory.advice import check_request
+from parley.core.errors import InputError
+from parley.theory.advice import LEAST_STEP, check_request
 from parley.theory.quadratics import Quadratics
-from parley.theory.rounds import Descent, Rounds
+from parley.theory.rounds import Rounds, SurrogateDescent
 from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
 from parley.theory.theta import Array
 
-POLISHED = 10
-"""How many of the coarse candidates get a local search."""
-SLACK, ROUNDING = 1e-3, 1e-14
-"""Distances that differ by less, relatively or in units of the problem's size, count as equal."""
-STEP_FACTORS = (1.0, 0.4, 0.6, 0.8, 1.2, 1.5)
-"""Server steps tried in the coarse search, as multiples of the tuned one: few rounds can gain from being off-tune."""
-MOMENTA = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
-"""Server momenta tried beside the tuned one."""
+Form = Literal["gradients", "delta"]
+"""What clients send: the sum of their gradients, or the change of their model."""
+
+SINGLE = 2.0**-24
+"""The relative rounding error of single precision, in which models train."""
+SLACK = 5e-3
+"""Settings whose errors differ by less, relatively, count as equal."""
+ALPHAS = (0.1, 10.0)
+"""alpha is 0 or lies between these times mu and L: below it does nothing, above it stops the clients."""
+MOMENTA = (0.01, 0.999)
+"""Momentum is 0 or lies between these."""
+PROMISING = 2.0
+"""A K whose coarse search finds more than this times the best error so far is not polished; with alpha, once."""
+MARGIN = 1.01
+"""Server steps must be stable by this factor: what sits on the edge of divergence is no advice."""
+SCALES = 0.5 * 0.7 ** np.arange(18)
+"""How far the polish looks around the best so far, step by step."""
+
+
+_FIVE, _NINE = np.linspace(-1, 1, 5), np.linspace(-1, 1, 9)
+_SHARES = (*np.geomspace(LEAST_STEP, 0.3, 10).tolist(), 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Client steps of the coarse search, in units of the largest."""
+_BETAS = (0.05, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Server momenta of the coarse search."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,13 @@ class ExactChoice:
     """||x_T - x~||: what is left of the start."""
     drift: float
     """||x~ - x*||: how far the surrogate's minimiser is off."""
+    rounding: float
+    """About how far the arithmetic that trains may end from x_T."""
+
+    @property
+    def error(self) -> float:
+        """What to expect of a training run at most: distance + rounding."""
+        return self.distance + self.rounding
 
 
 @dataclass(frozen=True)
@@ -63,149 +90,168 @@ def best_exact_setting(
     *,
     max_steps: int | None = None,
     max_gamma: float | None = None,
+    form: Form = "gradients",
+    unit: float = SINGLE,
 ) -> ExactAdvice:
-    """The setting of Theta_{1:K} with the least ||x_T - x*|| at T = `rounds` from x_0 = `start` [d], all clients in.
+    """The setting of Theta_{1:K} with the least error at T = `rounds` from x_0 = `start` [d], all clients in.
 
-    Of settings within 0.1% of it (or of zero, to rounding) the one without a proximal term and with the fewest local
-    steps is taken.
+    The error is ||x_T - x*|| plus what rounding to the relative precision `unit` may add when clients send `form`. Of
+    settings within 0.5% of the least the simplest is taken: the fewest local steps, then no proximal term, then no
+    momentum. gamma is 0 or at least 1e-3/(L + alpha); K is one of 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100, ...
+    A larger `max_steps` never gives a larger error.
     """
-    search = _Search(clients, start, rounds, server, max_steps, max_gamma)
-    mu, L = clients.mu, clients.L
-    one_shot_steps = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) + 1
-    extremes = [search.tuned(0.0, 1, 0.0), search.tuned(0.5 / L, one_shot_steps, 0.0)]
-    coarse = sorted(search.candidates(), key=lambda choice: choice.distance)
-    rounding = ROUNDING * (search.model.start_distance + clients.C)
-    starts = _different(coarse, POLISHED)
-    if coarse[0].distance > rounding:
-        starts = [search.polish(choice) for choice in starts]
-    return ExactAdvice(_simplest(starts, rounding), *extremes)
+    search = _Search(clients, start, rounds, server, max_gamma, form, unit)
+    check_request(rounds, 0.0, max_steps, max_gamma)
+    if not 0 <= unit < 1:
+        raise InputError(f"the relative precision of training must satisfy 0 <= unit < 1, not {unit:g}.")
+    enough = int(np.ceil(45 / -np.log1p(-0.5 * clients.mu / clients.L))) + 1
+    found: list[ExactChoice] = []
+    for K in _counts(enough if max_steps is None else min(max_steps, enough)):
+        # What is found for K depends on smaller K alone, so that a higher limit only adds candidates.
+        found += search.best_with(K, min((choice.error for choice in found), default=np.inf))
+    return ExactAdvice(_simplest(found), search.tuned(0.0, 1), search.tuned(0.5 / clients.L, enough))
 
 
 class _Search:
+    """One problem. A setting is gamma, K and alpha of the clients, and the server's step and momentum."""
+
     def __init__(
         self,
         clients: Quadratics,
         start: npt.ArrayLike,
         rounds: int,
         server: str,
-        max_steps: int | None,
         max_gamma: float | None,
+        form: Form,
+        unit: float,
     ) -> None:
         check_server(server)
-        check_request(rounds, 0.0, max_steps, max_gamma)
         self.clients, self.model, self.rounds, self.server = clients, Rounds(clients, start), rounds, server
-        self.max_steps, self.max_gamma = max_steps, max_gamma
+        self.max_gamma, self.form = max_gamma, form
+        size = max(float(np.linalg.norm(start)), float(np.linalg.norm(clients.empirical_minimiser)), clients.C)
+        self.resolution = unit * size
+        self.alphas = ALPHAS[0] * clients.mu, ALPHAS[1] * clients.L
 
-    def gamma_limit(self, alpha: float) -> float:
-        limit = (1 - 1e-9) / (self.clients.L + alpha)
-        return limit if self.max_gamma is None else min(limit, self.max_gamma)
+    def gammas(self, alpha: float) -> tuple[float, float]:
+        """The smallest and largest client step besides 0; the limit may put the largest below the smallest."""
+        whole = 1 / (self.clients.L + alpha)
+        largest = (1 - 1e-9) * whole
+        return LEAST_STEP * whole, largest if self.max_gamma is None else min(largest, self.max_gamma)
 
-    def candidates(self) -> Iterator[ExactChoice]:
-        """The coarse grid over clients' settings, each with the best of a grid of servers around the tuned one."""
-        mu, L = self.clients.mu, self.clients.L
-        longest = int(np.ceil(45 / -np.log1p(-0.5 * mu / L))) if self.max_steps is None else self.max_steps
-        yield self.searched(0.0, 1, 0.0)
-        counts = {round(float(count)) for count in np.geomspace(2, longest, 14)} if longest > 1 else set()
-        for alpha in (0.0, *np.geomspace(mu, L, 3)):
-            limit = self.gamma_limit(alpha)
-            for K in sorted(counts) if limit > 0 else []:
-                for share in (*np.geomspace(1e-4, 0.3, 12), 0.5, 0.7, 0.85, 0.95, 1.0):
-                    yield self.searched(float(limit * share), K, float(alpha))
+    def best_with(self, K: int, rival: float) -> list[ExactChoice]:
+        """The best with K local steps of each kind: without and with a proximal term, without and with momentum."""
+        best: list[ExactChoice] = []
+        for proximal, momentum in product((False, True), repeat=2):
+            if (proximal and K == 1) or (momentum and self.server == "none"):
+                continue
+            coarse = self.coarse(K, proximal, momentum)
+            if coarse is not None and coarse.error <= (1 if proximal else PROMISING) * rival:
+                best.append(self.polish(coarse))
+                rival = min(rival, best[-1].error)
+        return best
 
-    def tuned(self, gamma: float, K: int, alpha: float) -> ExactChoice:
+    def coarse(self, K: int, proximal: bool, momentum: bool) -> ExactChoice | None:
+        """The best of a grid, or None where no client step is allowed."""
+        clients = [(0.0, 0.0)] if K == 1 else []
+        for alpha in (np.geomspace(*self.alphas, 5).tolist() if proximal else [0.0]) if K > 1 else []:
+            least, largest = self.gammas(alpha)
+            if least <= largest:
+                clients += [(max(share * largest, least), alpha) for share in _SHARES]
+        if not clients:
+            return None
+        steps = np.geomspace(0.4, 1.95, 11)  # heavy ball's best step is up to twice that of plain descent
+        return self.best_of(K, clients, steps, np.array(_BETAS if momentum else [0.0]))
+
+    def polish(self, choice: ExactChoice) -> ExactChoice:
+        """Finer and finer grids around the choice; what is 0 stays 0."""
+        for scale in SCALES:
+            momentum = _around(choice.server.momentum, MOMENTA, scale * _NINE)
+            clients = [
+                (gamma, alpha)
+                for alpha in _around(choice.alpha, self.alphas, scale * _FIVE)
+                for gamma in _around(choice.gamma, self.gammas(alpha), scale * _FIVE)
+            ]
+            unit = self.descent_step(self.model.descent(choice.gamma, choice.K, choice.alpha))
+            steps = choice.server.eta / float(unit) * np.exp(0.4 * scale * _NINE)
+            found = self.best_of(choice.K, clients, steps, np.array(momentum))
+            choice = min(choice, found, key=lambda candidate: candidate.error)
+        return choice
+
+    def best_of(self, K: int, clients: list[tuple[float, float]], steps: Array, momenta: Array) -> ExactChoice:
+        """The best of all clients' (gamma, alpha) with all server steps, in units of `descent_step`, and momenta."""
+        gamma, alpha = np.array(clients).T[:, :, None]
+        descent = self.model.descent(gamma, K, alpha)  # [n, 1, d]
+        factors, beta = (grid.ravel() for grid in np.meshgrid(steps, momenta))
+        eta = self.descent_step(descent) * factors  # [n, servers]
+        error = self.distance(descent, eta, beta) + self.rounding(descent, gamma, K)
+        row, column = np.unravel_index(int(np.argmin(error)), error.shape)
+        return self.choice(*clients[row], K, float(eta[row, column]), float(beta[column]))
+
+    @staticmethod
+    def descent_step(descent: SurrogateDescent) -> Array:
+        """The best server step without momentum for many rounds."""
+        return np.asarray(2 / (descent.eigenvalues[..., 0] + descent.eigenvalues[..., -1]), dtype=np.float64)
+
+    def distance(self, descent: SurrogateDescent, eta: npt.ArrayLike, beta: npt.ArrayLike) -> Array:
+        """||x_T - x*||; infinite where the server would diverge."""
+        stable = spectral_radius(self.server, MARGIN * np.asarray(eta), beta, descent.eigenvalues) < 1
+        return np.where(stable, descent.distance(self.server, eta, beta, self.rounds), np.inf)
+
+    def rounding(self, descent: SurrogateDescent, gamma: npt.ArrayLike, K: int) -> Array:
+        """About the error of T rounds from rounding the model once, and the message once per step, in every round.
+
+        A gradient is off by a part of L |x|, a difference of models by a part of |x|. Errors gather until the server
+        forgets them at its slowest rate; the usual step stands for all, so that servers are compared by distance.
+        """
+        step, eta = np.maximum(gamma, np.finfo(np.float64).tiny), self.descent_step(descent)
+        if self.form == "gradients":
+            message = eta * np.minimum(K * self.clients.L, np.sqrt(K) / step)
+        else:
+            message = np.ones_like(eta) if K == 1 else eta / step  # the size of a single step is free: eta itself
+        gathered = np.minimum(self.rounds, 1 / (eta * descent.eigenvalues[..., 0]))
+        return np.asarray(self.resolution * (1 + message) * gathered, dtype=np.float64)
+
+    def tuned(self, gamma: float, K: int) -> ExactChoice:
+        """Without a proximal term and with the server that Table 2 advises for this surrogate."""
+        eigenvalues = self.model.descent(gamma, K).eigenvalues
+        setting = tune(self.server, float(eigenvalues[-1]), float(eigenvalues[0]))
+        return self.choice(gamma, 0.0, K, setting.eta, setting.momentum)
+
+    def choice(self, gamma: float, alpha: float, K: int, eta: float, beta: float) -> ExactChoice:
         descent = self.model.descent(gamma, K, alpha)
-        setting = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
-        return self.choice(descent, gamma, K, alpha, setting.eta, setting.momentum)
-
-    def searched(self, gamma: float, K: int, alpha: float) -> ExactChoice:
-        descent = self.model.descent(gamma, K, alpha)
-        tuned = tune(self.server, float(descent.eigenvalues[-1]), float(descent.eigenvalues[0]))
-        momenta = [tuned.momentum] if self.server == "none" else [tuned.momentum, *MOMENTA]
-        eta, beta = (grid.ravel() for grid in np.meshgrid(tuned.eta * np.array(STEP_FACTORS), momenta))
-        best = int(np.argmin(descent.distance(self.server, eta, beta, self.rounds)))
-        return self.choice(descent, gamma, K, alpha, float(eta[best]), float(beta[best]))
-
-    def choice(self, descent: Descent, gamma: float, K: int, alpha: float, eta: float, beta: float) -> ExactChoice:
         left = descent.remaining(self.server, eta, beta, self.rounds)
         low, high = float(descent.eigenvalues[0]), float(descent.eigenvalues[-1])
         return ExactChoice(
             gamma=gamma,
             K=K,
             alpha=alpha,
-            server=ServerSetting(eta, beta, spectral_radius(self.server, eta, beta, descent.eigenvalues)),
+            server=ServerSetting(eta, beta, float(spectral_radius(self.server, eta, beta, descent.eigenvalues))),
             kappa=high / low,
             distance=float(np.linalg.norm(left + descent.drift)),
             convergence=float(np.linalg.norm(left)),
             drift=float(np.linalg.norm(descent.drift)),
+            rounding=float(self.rounding(descent, gamma, K)),
         )
 
-    def polish(self, choice: ExactChoice) -> ExactChoice:
-        """Nelder-Mead over the continuous parameters, in coordinates that cannot leave the allowed region."""
-        K, has_gamma, has_alpha = choice.K, choice.gamma > 0, choice.alpha > 0
-        has_momentum = self.server != "none"
 
-        def decode(z: Array) -> tuple[float, float, float, float]:
-            rest = iter(z)
-            eta = choice.server.eta * float(np.exp(next(rest)))
-            beta = float(_logistic(next(rest))) if has_momentum else 0.0
-            alpha = choice.alpha * float(np.exp(np.clip(next(rest), -50, 50))) if has_alpha else 0.0
-            gamma = self.gamma_limit(alpha) * float(_logistic(next(rest))) if has_gamma else 0.0
-            return gamma, alpha, eta, beta
-
-        def distance(z: Array) -> float:
-            gamma, alpha, eta, beta = decode(z)
-            descent = self.model.descent(gamma, K, alpha)
-            value = float(descent.distance(self.server, eta, beta, self.rounds))
-            return min(value, float(np.finfo(np.float64).max))
-
-        first = [0.0]
-        if has_momentum:
-            first.append(float(_logit(choice.server.momentum)))
-        if has_alpha:
-            first.append(0.0)
-        if has_gamma:
-            first.append(float(_logit(choice.gamma / self.gamma_limit(choice.alpha))))
-        found = _nelder_mead(distance, np.array(first))
-        gamma, alpha, eta, beta = decode(found)
-        polished = self.choice(self.model.descent(gamma, K, alpha), gamma, K, alpha, eta, beta)
-        return min(choice, polished, key=lambda candidate: candidate.distance)
+def _counts(most: int) -> Iterator[int]:
+    """1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100, 150, ... up to `most`; gamma makes up for what is between."""
+    powers = (10**power * share for power in count() for share in (10, 15, 20, 30, 50, 70))
+    return takewhile(lambda K: most >= K, chain((1, 2, 3, 4, 5, 6, 8), powers))
 
 
-def _different(ordered: list[ExactChoice], count: int) -> list[ExactChoice]:
-    """The best `count` candidates, one for each alpha and level of log(kappa), and the best of the simple kinds.
-
-    Many (gamma, K) are nearly the same; mini-batch SGD and the best without a proximal term are always among them.
-    """
-    widest = max(np.log(choice.kappa) for choice in ordered)
-    firsts: dict[tuple[float, int], ExactChoice] = {}
-    for choice in ordered:
-        firsts.setdefault((choice.alpha, round(16 * float(np.log(choice.kappa)) / max(widest, 1e-12))), choice)
-    simple = (next(own for own in ordered if own.K == 1), next(own for own in ordered if not own.alpha))
-    return list(dict.fromkeys([*list(firsts.values())[:count], *simple]))
+def _simplest(found: list[ExactChoice]) -> ExactChoice:
+    """The simplest of those that are as good as the best; K comes first, so that a higher limit on it never hurts."""
+    enough = (1 + SLACK) * min(choice.error for choice in found)
+    good = [choice for choice in found if choice.error <= enough]
+    return min(good, key=lambda choice: (choice.K, choice.alpha > 0, choice.server.momentum > 0, choice.error))
 
 
-def _simplest(found: list[ExactChoice], rounding: float) -> ExactChoice:
-    """The simplest of those that are as good as the best."""
-    enough = (1 + SLACK) * min(choice.distance for choice in found) + rounding
-    good = [choice for choice in found if choice.distance <= enough]
-    return min(good, key=lambda choice: (choice.alpha > 0, choice.K, choice.distance))
-
-
-def _nelder_mead(objective: Callable[[Array], float], first: Array) -> Array:
-    simplex = np.vstack([first, first + 0.2 * np.eye(len(first))])
-    found = minimize(
-        objective,
-        first,
-        method="Nelder-Mead",
-        options={"initial_simplex": simplex, "maxiter": 60 * len(first), "xatol": 1e-4, "fatol": 0.0},
-    )
-    return np.asarray(found.x, dtype=np.float64)
-
-
-def _logistic(z: float) -> float:
-    return float(1 / (1 + np.exp(-np.clip(z, -40, 40))))
-
-
-def _logit(share: float) -> float:
-    inside = float(np.clip(share, 1e-9, 1 - 1e-9))
-    return float(np.log(inside / (1 - inside)))
+def _around(value: float, ends: tuple[float, float], offsets: Array) -> list[float]:
+    """Numbers near `value` and between the ends, nearer to each other towards an end; 0 alone near 0."""
+    if value == 0:
+        return [0.0]
+    width = np.log(ends[1] / ends[0])
+    place = logit(np.clip(np.log(value / ends[0]) / max(width, 1e-300), 1e-6, 1 - 1e-6))
+    near = ends[0] * np.exp(width * expit(place + offsets))
+    return [float(number) for number in np.clip(near, *ends)]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_lengths, check_whole
 from parley.theory.condition import log_distortion_spread, log_psi
 from parley.theory.region import check_counts, check_curvature, check_step
 from parley.theory.servers import check_server, log_kappa_of, rate
@@ -48,6 +49,7 @@ def family_frontier(
 
     FedAvg: alpha = 0. FedProx: alpha > 0. MAML-style: family="maml", which needs gamma < 1/(K L + alpha).
     """
+    check_lengths(gamma=gamma, K=K, alpha=alpha)
     spread = log_distortion_spread(L, mu, gamma, K, alpha, family)
     return _assemble(L / mu, server, (gamma, K, alpha), np.log(L / mu) - spread, spread)
 
@@ -68,6 +70,7 @@ def simulated_maml_frontier(
         raise InputError("a spectrum must be a non-empty array of finite eigenvalues.")
     L, mu = float(values[-1]), float(values[0])
     check_curvature(L, mu)
+    check_lengths(gamma=gamma, K=K, alpha=alpha)
     check_step(gamma, alpha, L)
     steps, counts, strengths = np.broadcast_arrays(
         *(np.atleast_1d(np.asarray(value, dtype=np.float64)) for value in (gamma, K, alpha))
@@ -82,15 +85,17 @@ def simulated_maml_frontier(
 def exact_frontier(kappa0: float, server: str = "none", points: int = 1000) -> tuple[Array, Array]:
     """(rho, Delta) of the whole frontier, [points] each: from mini-batch SGD (Delta = 0) to one-shot (rho = 0)."""
     check_curvature(kappa0, 1.0)
-    if points < 2:
-        raise InputError(f"a frontier needs at least 2 points, not {points}.")
+    check_whole("the number of points of a frontier", points, 2)
     spread = np.linspace(0.0, np.log(kappa0), points)
     return rate(np.log(kappa0) - spread, server), delta_of_spread(spread)
 
 
 def delta_of_spread(log_spread: npt.ArrayLike) -> Array:
     """Delta of eq. (17) from log(kappa_0 / kappa), or of Lemma 5 from log(b / a)."""
-    return np.asarray(np.tanh(np.asarray(log_spread, dtype=np.float64) / 4), dtype=np.float64)
+    spread = np.asarray(log_spread, dtype=np.float64)
+    if not (spread >= 0).all():
+        raise InputError("a spread log(kappa_0 / kappa) must be at least 0: no kappa is above kappa_0.")
+    return np.asarray(np.tanh(spread / 4), dtype=np.float64)
 
 
 def rho_of_delta(delta: npt.ArrayLike, kappa0: float, server: str = "none") -> Array:

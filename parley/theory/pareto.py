@@ -24,7 +24,7 @@ from parley.theory.frontier import (
     rho_of_delta,
     simulated_maml_frontier,
 )
-from parley.theory.rounds import Descent, Rounds
+from parley.theory.rounds import Rounds, SurrogateDescent
 from parley.theory.servers import SERVERS, ServerSetting, log_kappa_of, rate, transient, tune
 from parley.theory.spectra import random_clients, wishart_spectrum
 
@@ -32,12 +32,12 @@ __all__ = [
     "SERVERS",
     "Advice",
     "Choice",
-    "Descent",
     "ExactAdvice",
     "ExactChoice",
     "Frontier",
     "Rounds",
     "ServerSetting",
+    "SurrogateDescent",
     "best_exact_setting",
     "best_setting",
     "bound_terms",

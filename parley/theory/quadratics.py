@@ -156,11 +156,11 @@ class Quadratics:
 
     def empirical_gradient(self, x: npt.ArrayLike) -> Array:
         """sum_i p_i A_i (x - c_i), [d]."""
-        return np.asarray(np.einsum("i,ijk,ik->j", self.p, self.A, np.asarray(x) - self.c), dtype=np.float64)
+        return np.asarray(np.einsum("i,ijk,ik->j", self.p, self.A, self._offsets(x)), dtype=np.float64)
 
     def empirical_loss(self, x: npt.ArrayLike) -> float:
         """sum_i p_i f_i(x)."""
-        offset = np.asarray(x) - self.c
+        offset = self._offsets(x)
         return float(np.einsum("i,ij,ijk,ik->", self.p, offset, self.A, offset) / 2)
 
     # --- the surrogate ---
@@ -180,7 +180,7 @@ class Quadratics:
     def client_gradients(self, x: npt.ArrayLike, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """Q_i A_i (x - c_i), [m, d]: what each client sends from x with full gradients (Theorem 1)."""
         hessians = self.client_hessians(gamma, theta, alpha)
-        return np.asarray(np.einsum("ijk,ik->ij", hessians, np.asarray(x) - self.c), dtype=np.float64)
+        return np.asarray(np.einsum("ijk,ik->ij", hessians, self._offsets(x)), dtype=np.float64)
 
     def gradient(self, x: npt.ArrayLike, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """The surrogate's gradient, [d]: what the server feeds its optimizer."""
@@ -189,7 +189,7 @@ class Quadratics:
     def loss(self, x: npt.ArrayLike, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> float:
         """The surrogate loss f~(x) of eqs. (7)-(8)."""
         gradients = self.client_gradients(x, gamma, theta, alpha)
-        return float(np.einsum("i,ij,ij->", self.p, np.asarray(x) - self.c, gradients) / 2)
+        return float(np.einsum("i,ij,ij->", self.p, self._offsets(x), gradients) / 2)
 
     def hessian(self, gamma: float, theta: ThetaLike, alpha: float = 0.0) -> Array:
         """sum_i p_i Q_i A_i, [d, d]."""
@@ -223,6 +223,13 @@ class Quadratics:
         values = np.exp(logs - logs.max()) * self.eigenvalues
         lowest = float(self.p @ values.min(axis=1))
         return float(self.p @ values.max(axis=1)) / lowest if lowest > 0 else float("inf")
+
+    def _offsets(self, x: npt.ArrayLike) -> Array:
+        """x - c_i, [m, d]."""
+        point = np.asarray(x, dtype=np.float64)
+        if point.shape != self.c.shape[1:] or not np.isfinite(point).all():
+            raise InputError(f"a point must be {self.c.shape[1]} finite numbers, one per dimension.")
+        return np.asarray(point - self.c, dtype=np.float64)
 
     def _log_mean(self, gamma: float, theta: ThetaLike, alpha: float) -> Array:
         """log of the eigenvalues of Q_i / w(Theta), [m, d]."""

@@ -18,12 +18,6 @@ def check_curvature(L: float, mu: float) -> None:
         raise InputError(f"the condition number L / mu must be finite, but L = {L:g} and mu = {mu:g}.")
 
 
-def check_whole(what: str, count: object) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise InputError(f"{what} must be a whole number of at least 1, not {count}.")
-
-
 def check_counts(K: npt.ArrayLike) -> None:
     """Refuse anything but 1 <= K < infinity, elementwise; K may be real."""
     counts = np.asarray(K, dtype=np.float64)

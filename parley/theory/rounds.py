@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from parley.core.errors import InputError
 from parley.theory.quadratics import Quadratics, without_common_part
-from parley.theory.region import check_step
+from parley.theory.region import check_counts, check_step
 from parley.theory.servers import error_factors
 from parley.theory.theta import Array, log_mean_all
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class SurrogateDescent:
     """Surrogates in their eigenbases: `eigenvalues` ascending, `start` = x_0 - x~, `drift` = x~ - x*, each [..., d]."""
 
     eigenvalues: Array
@@ -61,13 +61,14 @@ class Rounds:
         """||x_0 - x*||."""
         return float(np.linalg.norm(self._offset))
 
-    def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> Descent:
+    def descent(self, gamma: npt.ArrayLike, K: npt.ArrayLike, alpha: npt.ArrayLike = 0.0) -> SurrogateDescent:
         """The surrogate of Theta_{1:K} as seen from x_0; arrays of settings broadcast to [...]."""
         check_step(gamma, alpha, self.clients.L)
+        check_counts(K)
         step, count, strength = (np.asarray(value, dtype=np.float64)[..., None] for value in (gamma, K, alpha))
         logs = log_mean_all(step * (self.clients.eigenvalues.ravel() + strength), count)
         weighted = self._vectors * (np.exp(logs) * self._curvatures)[..., None, :]
         eigenvalues, basis = np.linalg.eigh(weighted @ self._vectors.T)
         pull = (without_common_part(logs, axis=-1) * self._curvatures * self._residuals) @ self._vectors.T
         drift = np.einsum("...ij,...i->...j", basis, pull) / eigenvalues
-        return Descent(count * eigenvalues, np.einsum("...ij,i->...j", basis, self._offset) - drift, drift)
+        return SurrogateDescent(count * eigenvalues, np.einsum("...ij,i->...j", basis, self._offset) - drift, drift)

@@ -85,8 +85,11 @@ def transient(rho: npt.ArrayLike, rounds: npt.ArrayLike, server: str = "none") -
     1 without momentum, 1 + (1 + rho) T for heavy ball (attained at L), 1 + (1 - rho) T for Nesterov (attained at mu).
     """
     check_server(server)
-    slope = {"none": 0.0, "nesterov": 1 - np.asarray(rho), "heavy-ball": 1 + np.asarray(rho)}[server]
-    return np.asarray(1 + slope * np.asarray(rounds), dtype=np.float64)
+    rates, counts = np.asarray(rho, dtype=np.float64), np.asarray(rounds, dtype=np.float64)
+    if not ((rates >= 0) & (rates <= 1)).all() or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise InputError("a transient needs rates 0 <= rho <= 1 and a finite number of rounds of at least 0.")
+    slope = {"none": 0 * rates, "nesterov": 1 - rates, "heavy-ball": 1 + rates}[server]
+    return np.asarray(1 + slope * counts, dtype=np.float64)
 
 
 def error_factors(server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, eigenvalues: Array, rounds: int) -> Array:
@@ -111,11 +114,12 @@ def advance(server: str, setting: ServerSetting, hessian: Array, minimiser: Arra
     return np.asarray(minimiser + vectors @ (factors * (vectors.T @ (start - minimiser))), dtype=np.float64)
 
 
-def spectral_radius(server: str, eta: float, momentum: float, eigenvalues: Array) -> float:
-    """The asymptotic rate of a server setting on a quadratic with these Hessian eigenvalues."""
+def spectral_radius(server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, eigenvalues: Array) -> Array:
+    """The asymptotic rate [...] of server settings [...] on quadratics with Hessian eigenvalues [..., d]."""
     check_server(server)
-    left = 1 - eta * np.asarray(eigenvalues)
-    trace = left * (1 + momentum) if server == "nesterov" else left + momentum
-    product = left * momentum if server == "nesterov" else np.full_like(left, momentum)
+    beta = np.asarray(momentum, dtype=np.float64)[..., None]
+    left = 1 - np.asarray(eta, dtype=np.float64)[..., None] * np.asarray(eigenvalues)
+    trace = left * (1 + beta) if server == "nesterov" else left + beta
+    product = left * beta if server == "nesterov" else beta
     root = np.sqrt((trace / 2) ** 2 - product + 0j)
-    return float(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max())
+    return np.asarray(np.maximum(np.abs(trace / 2 + root), np.abs(trace / 2 - root)).max(axis=-1), dtype=np.float64)

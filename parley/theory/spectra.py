@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from parley.core.errors import InputError
+from parley.theory.arguments import LARGEST, check_whole
 from parley.theory.quadratics import Quadratics
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array
@@ -12,8 +13,7 @@ from parley.theory.theta import Array
 def wishart_spectrum(dimension: int, L: float, mu: float, rng: np.random.Generator) -> Array:
     """The ascending eigenvalues of beta_1 B'B + beta_2 I, B standard normal, scaled to reach from mu to L exactly."""
     check_curvature(L, mu)
-    if dimension < 2:
-        raise InputError(f"a spectrum from mu to L needs dimension >= 2, not {dimension}.")
+    check_whole("the dimension of a spectrum from mu to L", dimension, 2)
     raw = np.linalg.svd(rng.standard_normal((dimension, dimension)), compute_uv=False)[::-1] ** 2
     share = (raw - raw[0]) / (raw[-1] - raw[0])
     return np.asarray(mu + (L - mu) * share, dtype=np.float64)
@@ -27,8 +27,13 @@ def random_clients(
     All share one log-uniform spectrum and one eigenbasis, up to a factor kappa0^U(-jitter, jitter) per eigenvalue and a
     random rotation of about `rotation` radians; `rotation=numpy.inf` draws every eigenbasis and spectrum afresh.
     """
-    if dimension < 1 or clients < 1 or not kappa0 >= 1:
-        raise InputError("random clients need dimension >= 1, clients >= 1 and kappa0 >= 1.")
+    check_whole("the dimension", dimension)
+    check_whole("the number of clients", clients)
+    if not 1 <= kappa0 <= LARGEST or not 0 <= jitter <= 1 or not (np.isinf(rotation) or abs(rotation) <= LARGEST):
+        raise InputError(
+            f"random clients need 1 <= kappa0 <= {LARGEST:g}, a jitter from 0 to 1 and a rotation, not kappa0 = "
+            f"{kappa0:g}, jitter = {jitter:g} and rotation = {rotation:g}."
+        )
     if np.isinf(rotation):
         eigenvalues = np.exp(rng.uniform(0, np.log(kappa0), (clients, dimension)))
         bases = np.stack([_orthogonal(dimension, rng) for _ in range(clients)])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from parley.core.errors import InputError
-from parley.theory.region import check_whole
+from parley.theory.arguments import check_whole
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -10,8 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import Algorithm
+from parley.core.errors import UnsupportedError
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.run import Run
+from parley.engine.settings import Faults
+from parley.store.runs import RunStore
+from parley.study.train import train
 
 
 @dataclass(frozen=True)
@@ -70,3 +76,80 @@ def quadratics() -> Callable[[int], Problem]:
         return Problem(A, random.normal(size=(4, 3)) * 2, sizes, random.normal(size=3))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def table() -> Federation:
+    """Five clients of unequal sizes with three classes, and held-out samples."""
+    random = np.random.default_rng(5)
+    clients = {}
+    for number, size in enumerate((9, 16, 7, 12, 10)):
+        x = random.normal(size=(size, 6)).astype(np.float32) + 0.3 * number
+        clients[f"c{number}"] = (x, (x[:, 0] + x[:, 1] * number > 0.5).astype(np.int64) + (x[:, 2] > 1))
+    return Federation.from_arrays(clients)
+
+
+def dense() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+
+
+def normalised() -> nn.Module:
+    """BatchNorm in the body and in front of the head's layer."""
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+    )
+
+
+def equal(one: Run, other: Run) -> None:
+    """The same bits in the state and in all memories."""
+    for a, b in [(one.state, other.state), *[(one.memory(i), other.memory(i)) for i in one.federation.ids]]:
+        assert a.tensors.keys() == b.tensors.keys()
+        assert a.scalars == b.scalars
+        for name, value in a.tensors.items():
+            assert torch.equal(value, b.tensors[name]), name
+
+
+@pytest.fixture
+def works_everywhere(table: Federation, tmp_path) -> Callable[..., Run]:
+    """A method with clients that drop out: pool == inline == interrupted and resumed bit for bit, stacked close."""
+
+    def check(method: Algorithm, *, stacks: bool = True, rounds: int = 5) -> Run:
+        for make, buffers in ((dense, "average"), (normalised, "average"), (normalised, "local")):
+            options = {
+                "model": make, "cohort": 4, "faults": Faults(dropout=0.25, quorum=0.0), "buffers": buffers, "seed": 3,
+                "secret": bytes(16),
+            }  # fmt: skip
+            inline = train(method, table, rounds=rounds, runtime="inline", **options)
+            assert any(record.failures for record in inline.records)
+            equal(inline, train(method, table, rounds=rounds, runtime="pool", workers=2, **options))
+            store = RunStore(tmp_path / f"{make.__name__}-{buffers}")
+            first = train(method, table, rounds=2, runtime="inline", store=store, **options)
+            equal(
+                inline, train(method, table, rounds=rounds, runtime="inline", store=store, resume=first.id, **options)
+            )
+            if make is dense:
+                plain = inline
+        if not stacks:
+            with pytest.raises(UnsupportedError, match='use "inline"'):
+                train(method, table, model=dense, rounds=1, runtime="stacked")
+            return plain
+        options |= {"model": dense, "buffers": "average"}
+        stacked = train(method, table, rounds=rounds, runtime="stacked", **options)
+        for a, b in [(plain.state, stacked.state), *[(plain.memory(i), stacked.memory(i)) for i in table.ids]]:
+            assert a.tensors.keys() == b.tensors.keys()
+            for name, value in a.tensors.items():
+                torch.testing.assert_close(b.tensors[name], value, rtol=1e-4, atol=1e-5)
+        return plain
+
+    return check
+
+
+@pytest.fixture
+def network() -> Callable[[], nn.Module]:
+    """With BatchNorm."""
+    return normalised
+
+
+@pytest.fixture
+def dense_network() -> Callable[[], nn.Module]:
+    return dense

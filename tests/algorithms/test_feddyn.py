@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from parley.advise.objective import flat
 from parley.algorithms import feddyn as module
 from parley.algorithms.base.protocol import Cohort
 from parley.algorithms.base.server import HeavyBall
@@ -15,7 +16,7 @@ from parley.core.tree import weighted_sum
 from parley.engine.settings import Faults, Sampling
 from parley.learn.transforms import GradientTransform, Stage
 from parley.store.memories import Memories
-from parley.studies.conformance.problem import flat, problem, weights_of
+from parley.studies.conformance.problem import quadratic_problem, weights_of
 
 METHOD = FedDyn(lr=0.1, steps=6, batch=None, alpha=2.0)
 
@@ -36,7 +37,7 @@ def by_hand(given, rounds: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def follows_the_algorithm() -> None:
-    given = problem()
+    given = quadratic_problem()
     x, mean = by_hand(given, 5)
     np.testing.assert_allclose(weights_of(given.run(METHOD, 5)), x, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(weights_of(given.run(replace(METHOD, report="mean"), 5)), mean, rtol=1e-11, atol=1e-12)
@@ -57,7 +58,7 @@ def test_the_servers_h_is_the_mean_of_all_clients(monkeypatch, cohort, faults):
     stores = []
     original = Memories.__init__
     monkeypatch.setattr(Memories, "__init__", lambda self, *a, **o: (original(self, *a, **o), stores.append(self))[0])
-    given = problem()
+    given = quadratic_problem()
     p = given.clients.p if cohort.weights == "size" else np.full(4, 0.25)
     for rounds in (1, 2, 6):
         run = given.run(METHOD, rounds, "inline", cohort, faults)
@@ -67,13 +68,13 @@ def test_the_servers_h_is_the_mean_of_all_clients(monkeypatch, cohort, faults):
 
 
 def test_few_rounds_of_few_steps_still_end_at_the_optimum():
-    given = problem()
+    given = quadratic_problem()
     run = given.run(FedDyn(lr=0.05, steps=1, batch=None, alpha=2.0), 400)
     np.testing.assert_allclose(weights_of(run), given.clients.empirical_minimiser, atol=1e-10)
 
 
 def test_no_more_traffic_than_fedavg_and_settings_that_make_no_sense():
-    run = problem().run(METHOD, 1)
+    run = quadratic_problem().run(METHOD, 1)
     assert {name.split("/")[0] for name in METHOD.broadcast(run.task, run.state, 1).tensors} == {"model"}
     for settings, says in (
         ({"alpha": 0.0}, "above 0"),

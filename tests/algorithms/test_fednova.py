@@ -13,7 +13,7 @@ from parley.core.message import Message
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.settings import Sampling
-from parley.studies.conformance.problem import problem, weights_of
+from parley.studies.conformance.problem import quadratic_problem, weights_of
 from parley.study.train import make_task
 
 LR, STEPS = 0.1, (1, 2, 3, 4)
@@ -35,7 +35,7 @@ def by_hand(given, beta: float) -> np.ndarray:
 @pytest.mark.parametrize("beta", [0.0, 0.9])
 @pytest.mark.parametrize("runtime", ["inline", "stacked"])
 def test_one_round_by_hand(beta, runtime):
-    given = problem()
+    given = quadratic_problem()
     options = {"momentum": beta} if beta else {}
     run = given.run(FedNova(lr=LR, epochs=1, batch=3, options=options), 1, runtime)
     np.testing.assert_allclose(weights_of(run), by_hand(given, beta), rtol=1e-12)
@@ -44,7 +44,7 @@ def test_one_round_by_hand(beta, runtime):
 def test_counting_epochs_in_place_of_steps_would_be_noticed(monkeypatch):
     from parley.learn.optimizers import LocalOptimizer
 
-    given = problem()
+    given = quadratic_problem()
     monkeypatch.setattr(LocalOptimizer, "_moved", lambda self, steps: 1.0)
     run = given.run(FedNova(lr=LR, epochs=1, batch=3), 1)
     with pytest.raises(AssertionError):
@@ -53,7 +53,7 @@ def test_counting_epochs_in_place_of_steps_would_be_noticed(monkeypatch):
 
 def test_it_removes_what_unequal_steps_do_to_fedavg():
     """FedAvg's point leans to the clients with many steps; FedNova's is nearer to the true optimum."""
-    given = problem()
+    given = quadratic_problem()
     best = given.clients.empirical_minimiser
     apart = [
         np.linalg.norm(weights_of(given.run(method, 80)) - best)
@@ -63,7 +63,7 @@ def test_it_removes_what_unequal_steps_do_to_fedavg():
 
 
 def test_weights_that_do_not_sum_to_one_scale_the_step_once():
-    given = problem()
+    given = quadratic_problem()
     cohort = Sampling(size=2, scheme="unbiased")
     a, b = (weights_of(given.run(kind(lr=LR, steps=2, batch=None), 4, "inline", cohort)) for kind in (FedNova, FedAvg))
     assert np.array_equal(a, b)

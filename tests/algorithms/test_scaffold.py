@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from parley.advise.objective import flat
 from parley.algorithms import scaffold as module
 from parley.algorithms.base.local_sgd import Local
 from parley.algorithms.base.protocol import Cohort
@@ -24,7 +25,7 @@ from parley.engine.settings import Faults, Sampling
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.task import Task
 from parley.store.memories import Memories
-from parley.studies.conformance.problem import Problem, flat, problem, weights_of
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem, weights_of
 from parley.study.train import make_task
 
 LR, STEPS = 0.1, 3
@@ -45,7 +46,9 @@ def remembering(monkeypatch: pytest.MonkeyPatch) -> list[Memories]:
     return made
 
 
-def invariant(method: Scaffold, given: Problem, monkeypatch, cohort: Sampling, faults: Faults | None = None) -> None:
+def invariant(
+    method: Scaffold, given: QuadraticProblem, monkeypatch, cohort: Sampling, faults: Faults | None = None
+) -> None:
     """After any number of rounds the server's c is sum_i p_i c_i, the c_i of absent clients included."""
     stores = remembering(monkeypatch)
     p = given.clients.p if cohort.weights == "size" else np.full(4, 0.25)
@@ -57,12 +60,12 @@ def invariant(method: Scaffold, given: Problem, monkeypatch, cohort: Sampling, f
         np.testing.assert_allclose(flat(run.state["c"]), flat(mean), rtol=1e-12, atol=1e-13)
 
 
-def reaches_the_optimum(method: Scaffold, given: Problem) -> None:
+def reaches_the_optimum(method: Scaffold, given: QuadraticProblem) -> None:
     run = given.run(method, 80)
     np.testing.assert_allclose(weights_of(run), given.clients.empirical_minimiser, atol=1e-10)
 
 
-def first_round(method: Scaffold, given: Problem) -> None:
+def first_round(method: Scaffold, given: QuadraticProblem) -> None:
     """One round written out."""
     x, A, c = given.start, given.clients.A, given.clients.c
     y = np.tile(x, (4, 1))
@@ -84,20 +87,20 @@ def first_round(method: Scaffold, given: Problem) -> None:
     ],
 )  # fmt: skip
 def test_the_servers_variate_is_the_mean_of_all_clients(monkeypatch, option, cohort, faults):
-    invariant(replace(PLAIN, option=option), problem(), monkeypatch, cohort, faults)
+    invariant(replace(PLAIN, option=option), quadratic_problem(), monkeypatch, cohort, faults)
 
 
 def test_the_optimum_is_reached():
-    reaches_the_optimum(PLAIN, problem())
+    reaches_the_optimum(PLAIN, quadratic_problem())
 
 
 def test_one_round_by_hand():
-    first_round(PLAIN, problem())
+    first_round(PLAIN, quadratic_problem())
 
 
 def test_a_client_that_is_absent_keeps_its_variate(monkeypatch):
     stores = remembering(monkeypatch)
-    given = problem()
+    given = quadratic_problem()
     given.run(PLAIN, 3, "inline", HALF)
     before = {client: clone(stores[-1][client]["c_i"]) for client in "0123"}
     run = given.run(PLAIN, 4, "inline", HALF)
@@ -110,13 +113,13 @@ def test_a_client_that_is_absent_keeps_its_variate(monkeypatch):
 
 def test_normalised_size_weights_with_few_clients_are_biased_and_not_the_default(monkeypatch):
     with pytest.raises(AssertionError):
-        invariant(PLAIN, problem(), monkeypatch, Sampling(size=2, scheme="without-replacement"))
-    invariant(PLAIN, problem(), monkeypatch, Sampling(size=2))
+        invariant(PLAIN, quadratic_problem(), monkeypatch, Sampling(size=2, scheme="without-replacement"))
+    invariant(PLAIN, quadratic_problem(), monkeypatch, Sampling(size=2))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_few_clients_of_unequal_sizes_settle_at_the_true_optimum(seed):
-    given = problem()
+    given = quadratic_problem()
     run = given.run(Scaffold(lr=0.1, steps=2, batch=None), 1500, "inline", Sampling(size=2), seed=seed)
     np.testing.assert_allclose(weights_of(run), given.clients.empirical_minimiser, atol=1e-8)
 
@@ -127,7 +130,7 @@ def test_few_clients_of_unequal_sizes_settle_at_the_true_optimum(seed):
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_printed_scaling_diverges_with_momentum_and_the_corrected_one_converges(monkeypatch, keep):
     # As in paper 004's experiments: many steps of a settled momentum, eta small.
-    given = problem()
+    given = quadratic_problem()
     method = Scaffold(lr=0.01, steps=20, batch=None, options={"momentum": 0.9}, keep=keep)
     start = np.linalg.norm(given.start - given.clients.empirical_minimiser)
     right = given.run(method, 15)
@@ -139,7 +142,7 @@ def test_the_printed_scaling_diverges_with_momentum_and_the_corrected_one_conver
 
 
 def test_without_momentum_both_scalings_are_one(monkeypatch):
-    given = problem()
+    given = quadratic_problem()
     a = weights_of(given.run(PLAIN, 5))
     monkeypatch.setattr(LocalOptimizer, "_moved", lambda self, steps: float(steps))
     assert np.array_equal(a, weights_of(given.run(PLAIN, 5)))
@@ -177,7 +180,7 @@ def test_variates_have_no_buffers(option):
 
 
 def test_traffic_is_twice_fedavgs():
-    given = problem()
+    given = quadratic_problem()
     runs = [given.run(method, 2) for method in (PLAIN, FedAvg(lr=LR, steps=STEPS, batch=None))]
     sent = [run.algorithm.broadcast(run.task, run.state, 1).tensors.values() for run in runs]
     assert [sum(value.numel() for value in values) for values in sent] == [10, 5]
@@ -273,7 +276,7 @@ AT_THE_OPTIMUM = [
 def test_the_fixed_point_notices(monkeypatch, mistake: Patch):
     mistake(monkeypatch)
     with pytest.raises((AssertionError, QuorumError)):
-        reaches_the_optimum(PLAIN, problem())
+        reaches_the_optimum(PLAIN, quadratic_problem())
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_the_fixed_point_notices(monkeypatch, mistake: Patch):
 def test_the_mean_of_the_variates_notices(monkeypatch, mistake: Patch, cohort):
     mistake(monkeypatch)
     with pytest.raises(AssertionError):
-        invariant(PLAIN, problem(), monkeypatch, cohort)
+        invariant(PLAIN, quadratic_problem(), monkeypatch, cohort)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_the_mean_of_the_variates_notices(monkeypatch, mistake: Patch, cohort):
 def test_a_round_by_hand_notices(monkeypatch, mistake: Patch):
     mistake(monkeypatch)
     with pytest.raises(AssertionError):
-        first_round(PLAIN, problem())
+        first_round(PLAIN, quadratic_problem())
 
 
 def test_buffers_in_control_terms_are_noticed(monkeypatch):

@@ -1,4 +1,4 @@
-"""Races between real child processes: turns, agreement, sleeping rivals, and contestants that fail."""
+"""Races between real child processes: turns, agreement, sleeping contestants, and contestants that fail."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ import pytest
 from parley.bench import bench
 from parley.bench.environments import installed
 from parley.bench.harness import Child, ContestantError, race
-from parley.bench.roster import Entry, chosen, roster
+from parley.bench.roster import Entrant, chosen, roster
 from parley.bench.work import write_work
 from parley.bench.workloads import workload
 from parley.core.errors import InputError
 
 OWN = {"": Path(sys.executable)}
-PLAIN = Entry("plain", "plain", "plain")
+PLAIN = Entrant("plain", "plain", "plain")
 
 
 def falls_asleep(process: psutil.Process) -> bool:
@@ -74,7 +74,7 @@ def test_an_unknown_command_is_an_error_with_its_reason(tmp_path: Path) -> None:
 
 def test_a_contestant_that_cannot_start_is_named() -> None:
     with pytest.raises(ContestantError, match="'ghost' failed: it ended without an answer"):
-        race(workload("EMPTY", "smoke"), [Entry("ghost", "ghost", "no_such_module")], OWN)
+        race(workload("EMPTY", "smoke"), [Entrant("ghost", "ghost", "no_such_module")], OWN)
 
 
 def test_rosters_fill_the_cores() -> None:

@@ -58,9 +58,9 @@ def diary(resident: list[int], peak: int = 10**9, **end: float) -> Diary:
     ],
 )
 def test_each_promise_can_be_broken(resident: list[int], end: dict[str, float], size: int, failing: str | None):
-    told = {"memories": 100, "difference": 1e-6, "peak": 10**9, "resume": 0.5} | end
+    message = {"memories": 100, "difference": 1e-6, "peak": 10**9, "resume": 0.5} | end
     checks = many_memories._checks(
-        Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **told), 100 * size, "full"
+        Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **message), 100 * size, "full"
     )  # fmt: skip
     assert [failing in check.claim if failing else False for check in checks if not check.passed] == [True] * bool(
         failing

@@ -1,4 +1,4 @@
-"""Verdicts follow from the figures: paired ratios, the best rival, agreement, and what cannot be judged."""
+"""Verdicts follow from the figures: paired ratios, the best opponent, agreement, and what cannot be judged."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parley.bench.harness import Lap
 from parley.bench.result import relative_distance, summarise
-from parley.bench.roster import Entry
+from parley.bench.roster import Entrant
 from parley.bench.table import table
 from parley.bench.workloads import WORKLOADS
 
@@ -25,7 +25,7 @@ LR = WORKLOADS["LR-MNIST"]
 
 def lap(name: str, seconds: list[float], weights: dict[str, Tensor] = END, group: str = "", peak: int = 0) -> Lap:
     versions = {"torch": "2.13.0"}
-    return Lap(Entry(name, group or name, name), versions, 1.0, seconds, seconds, weights, weights, peak)
+    return Lap(Entrant(name, group or name, name), versions, 1.0, seconds, seconds, weights, weights, peak)
 
 
 def test_ratios_are_paired_and_taken_against_the_best_of_a_group() -> None:

@@ -63,7 +63,8 @@ def test_a_network(parley, place: Path):
     assert code == 0
     assert "client samples own error federated gain 90% interval decision" in out
     assert "Of 4 clients," in out
-    assert "it includes the noise no model can predict" in out
+    assert "new data of that client: more of what its samples were drawn from" in out
+    assert "It includes the noise no model can predict" in out
     assert "(cross-entropy)" in out
     assert "Recommended stopping round: " in out
     assert "the least held-out error over 3 folds" in out
@@ -81,8 +82,8 @@ def test_a_linear_study_in_closed_form(parley):
     assert code == 0
     assert "80% interval" in out
     assert "Closed form: each client's ridge regression" in out
-    assert "rule (23) of paper 000 with sigma = 0.7 (given)" in out
-    assert "||f_0 - f*||_H = 2 from the truth" in out
+    assert "a standard deviation of 0.7 (given)" in out
+    assert "takes the start to be 2 away from the truth (--norm)" in out
 
 
 def test_a_kernel(parley):

@@ -178,9 +178,11 @@ def test_from_function_checks_what_it_is_given():
 
 def test_from_arrays_infers_kind_and_classes():
     x = np.ones((4, 2))
-    labels = Federation.from_arrays({"a": (x, np.array([0, 1, 2, 1])), "b": (torch.ones(2, 2), torch.tensor([4, 0]))})
+    labels = Federation.from_arrays(
+        {"a": (x, np.array([0, 1, 2, 1])), "b": (torch.ones(2, 2).double(), torch.tensor([4, 0]))}
+    )
     assert labels.info == DataInfo("arrays", (2,), 5, "classification")
-    assert labels.client("a").x.dtype == torch.float32
+    assert labels.client("a").x.dtype == torch.float64
     assert labels.client("a").y.dtype == torch.int64
     targets = Federation.from_arrays({"a": (x, np.ones((4, 3)))}, test=(x, np.ones((4, 3))))
     assert targets.info == DataInfo("arrays", (2,), 3, "regression")
@@ -205,8 +207,11 @@ def test_from_arrays_holds_out_per_client_and_keeps_a_training_sample():
     [
         ({}, "no clients"),
         ({"a": (np.zeros((0, 1)), np.zeros(0, int))}, "'a' has no samples"),
-        ({"a": (np.zeros((1, 1)), [0]), "b": (np.zeros((1, 2)), [0])}, "another shape"),
-        ({"a": (np.zeros((1, 1)), [-1])}, "0 outputs|outside"),
+        (
+            {"a": (np.zeros((1, 1)), [0]), "b": (np.zeros((1, 2)), [0])},
+            r"client 'b' has inputs of shape \(2,\) and float64, but .* shape \(1,\)",
+        ),
+        ({"a": (np.zeros((1, 1)), [-1])}, r"client 'a' has the label -1 at y\[0\], outside 0"),
         ({"a": (np.array([["x"]]), [0])}, "must be numbers"),
     ],
 )
@@ -227,7 +232,7 @@ class Squares(TorchDataset):
 
 
 def test_from_datasets_stacks_on_demand():
-    tensors = TensorDataset(torch.zeros(2, 1, 2), torch.tensor([5, 0]))
+    tensors = TensorDataset(torch.zeros(2, 1, 2).double(), torch.tensor([5, 0]))
     federation = Federation.from_datasets([Squares(4), tensors])
     assert federation.info.outputs == 6
     assert federation.client("0").x.shape == (4, 1, 2)
@@ -263,7 +268,7 @@ def test_from_folder_reads_all_three_formats(tmp_path):
     lines = [f"{r[0]},{label},{r[1]}" for r, label in zip(x, y, strict=True)]
     (tmp_path / "c.csv").write_text("u,kind,v\n" + "\n".join(lines) + "\n")
     (tmp_path / "notes.txt").write_text("ignored")
-    federation = Federation.from_folder(tmp_path, target="kind")
+    federation = Federation.from_folder(tmp_path, target="kind", dtype="float32")
     assert tuple(federation.ids) == ("a", "b", "c")
     assert (federation.info.outputs, federation.info.kind) == (4, "classification")
     for id in federation.ids:
@@ -283,7 +288,7 @@ def test_from_folder_numbers_text_labels_over_all_files(tmp_path):
 
 def test_from_folder_regression(tmp_path):
     (tmp_path / "a.csv").write_text("u,v\n1,2.5\n3,4\n")
-    assert Federation.from_folder(tmp_path).info == DataInfo(tmp_path.name, (1,), 1, "regression")
+    assert Federation.from_folder(tmp_path).info == DataInfo(tmp_path.name, (1,), 1, "regression", columns=("u",))
 
 
 def test_bad_folders_are_refused(tmp_path):
@@ -293,9 +298,9 @@ def test_bad_folders_are_refused(tmp_path):
         Federation.from_folder(tmp_path)
     cases = {
         "a.npz": (b"PK\x03\x04 broken", "not a usable .npz"),
-        "a.safetensors": (b"broken", "not a usable safetensors"),
+        "a.safetensors": (b"broken", "not a usable .safetensors"),
         "a.csv": (b"u,v\n1,2\n1\n", "line 3"),
-        "b.csv": (b"u,v\nx,2\n", "not a usable .csv"),
+        "b.csv": (b"u,v\nx,2\n", "line 2, column 'u' of .* holds 'x'; inputs must be numbers"),
         "c.csv": (b"u,v\n", "no samples"),
         "d.csv": (b"", "header"),
     }

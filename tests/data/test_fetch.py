@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -41,7 +44,13 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-FILES = {"good": BODY, "tar": tar_of({"in/a.bin": b"aa", "../evil": b"x"}), "zip": zip_of({"in/a.bin": b"aa"})}
+FILES = {
+    "good": BODY,
+    "damaged": BODY[:-1] + b"!",
+    "endless": BODY * 3,
+    "tar": tar_of({"in/a.bin": b"aa", "../evil": b"x"}),
+    "zip": zip_of({"in/a.bin": b"aa"}),
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -119,9 +128,34 @@ def test_mirrors_are_tried_in_turn(cache, url, server):
     assert (cache / "set/file.bin").read_bytes() == BODY
 
 
+def test_a_damaged_mirror_is_passed_over(cache, url, server):
+    fetch_files((remote(url, "damaged", "good"),))
+    assert server.asked == ["/damaged", "/good"]
+    assert (cache / "set/file.bin").read_bytes() == BODY
+    assert not leftovers(cache)
+
+
+def test_a_download_that_does_not_end_is_given_up(cache, url):
+    seen = []
+    with pytest.raises(InputError, match=r"more than .* bytes came"):
+        fetch_files((remote(url, "endless"),), lambda *args: seen.append(args))
+    assert max(done for _, done, _ in seen) < 3_000_000
+    assert not leftovers(cache)
+
+
+def test_what_a_killed_download_left_is_cleared(cache, url):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    (cache / "set").mkdir()
+    (cache / f"set/file.bin.{child.pid}.part").write_bytes(b"half")
+    (cache / f"set/file.bin.{os.getppid()}.part").write_bytes(b"still coming")
+    fetch_files((remote(url, "good"),))
+    assert leftovers(cache) == [f"file.bin.{os.getppid()}.part"]
+
+
 @pytest.mark.parametrize(
     ("name", "match"),
-    [("missing", "404"), ("short", "cannot be downloaded"), ("good", "is damaged or not the official file")],
+    [("missing", "404"), ("short", "cannot be downloaded"), ("good", "damaged or not the official file")],
 )
 def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(cache, url, name, match):
     checksum = "md5:" + "0" * 32 if name == "good" else ""

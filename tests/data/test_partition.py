@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError
+from parley.core.fields import settings_of
 from parley.core.key import Key
 from parley.data import (
     IID,
@@ -321,3 +322,42 @@ def test_partition_reads_like_a_list():
     assert [rows.tolist() for rows in partition[:1]] == [[1, 3]]
     with pytest.raises(IndexError):
         partition[2]
+
+
+FLOATS = [
+    (name, setting.name)
+    for name in sorted(partitioners)
+    for setting in settings_of(partitioners[name])
+    if setting.hint is float
+]
+
+
+def test_there_are_float_settings_to_check():
+    assert {"alpha", "beta", "sigma", "exponent", "s"} == {setting for _, setting in FLOATS}
+
+
+@pytest.mark.parametrize(("name", "setting"), FLOATS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_setting_takes_nan_or_infinity(name, setting, value):
+    with pytest.raises(InputError, match=f"finite {setting}"):
+        partitioners[name](**{setting: float(value)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    which=st.sampled_from(FLOATS),
+    value=st.floats(0, allow_nan=False, allow_infinity=False),
+    law=st.sampled_from(["dirichlet", "lognormal", "power"]),
+    seed=st.integers(0, 9),
+)
+def test_whatever_number_is_accepted_deals_every_sample_once(which, value, law, seed):
+    name, setting = which
+    options = {setting: value} | ({"law": law} if name == "quantity" else {})
+    try:
+        made = partitioners[name](**options)
+    except InputError:
+        return
+    labels = np.arange(40) % 4
+    partition = made(labels, 6, Key(seed), groups=labels, coarse=labels // 2)
+    assert sorted(partition.rows.tolist()) == list(range(40))
+    assert (np.diff(partition.offsets) > 0).all()

@@ -51,7 +51,7 @@ def test_central_and_client_metrics_by_hand():
     )
     assert [record.number for record in run.records] == [0, 1, 2, 3]
     for record in run.records:
-        model = run.algorithm.predictor(run.task, states.kept[record.number])
+        model = run.algorithm.predictor(run.task, run.algorithm.model(run.task, states.kept[record.number]))
         with torch.no_grad():
             outputs = model(federation.test.x)
             loss = F.cross_entropy(outputs, federation.test.y).item()

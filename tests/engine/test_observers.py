@@ -13,7 +13,7 @@ from parley.algorithms.local_update import MAML, FedAvg, FedProx
 from parley.algorithms.scaffold import Scaffold
 from parley.engine.listeners import Listener
 from parley.engine.observers import ConsensusDistance, Drift, GradientDissimilarity
-from parley.studies.conformance.problem import problem
+from parley.studies.conformance.problem import quadratic_problem
 
 LR, STEPS = 0.1, 3
 
@@ -27,7 +27,7 @@ def local_models(given) -> np.ndarray:
 
 @pytest.mark.parametrize("runtime", ["inline", "stacked", "pool"])
 def test_against_the_formulas(runtime):
-    given = problem()
+    given = quadratic_problem()
     dissimilarity = GradientDissimilarity()
     run = given.run(
         FedAvg(lr=LR, steps=STEPS, batch=None), 2, runtime, listeners=(ConsensusDistance(), Drift(), dissimilarity)
@@ -63,7 +63,7 @@ def test_against_the_formulas(runtime):
     ids=lambda method: type(method).__name__,
 )  # fmt: skip
 def test_every_method_can_be_watched_and_is_not_changed_by_it(method):
-    given = problem()
+    given = quadratic_problem()
     watchers = (ConsensusDistance(), Drift(), GradientDissimilarity())
     watched, alone = given.run(method, 3, listeners=watchers), given.run(method, 3)
     assert {"consensus", "drift", "dissimilarity/B"} <= watched.records[-1].metrics.keys()
@@ -77,13 +77,13 @@ def test_nothing_is_observed_unless_wanted():
             self.names = {name for seen in observed.values() for name in seen}
 
     curious = Curious()
-    run = problem().run(FedAvg(lr=LR, steps=STEPS, batch=None), 1, listeners=(curious,))
+    run = quadratic_problem().run(FedAvg(lr=LR, steps=STEPS, batch=None), 1, listeners=(curious,))
     assert curious.names == {"loss"}
     assert not any(name.startswith(("consensus", "drift")) for name in run.records[-1].metrics)
 
 
 def test_groups_of_ones_own():
-    given = problem()
+    given = quadratic_problem()
     run = given.run(
         FedAvg(lr=LR, steps=STEPS, batch=None), 1,
         listeners=(ConsensusDistance({"everything": ("phi.weight", "h.weight")}),),
@@ -93,7 +93,7 @@ def test_groups_of_ones_own():
 
 
 def test_equal_clients_do_not_disagree():
-    given = problem().alone()
+    given = quadratic_problem().alone()
     run = given.run(FedAvg(lr=LR, steps=STEPS, batch=None), 2, listeners=(ConsensusDistance(), GradientDissimilarity()))
     assert run.records[-1].metrics["consensus"].value == 0
     assert run.records[-1].metrics["dissimilarity/B"].value == pytest.approx(1)

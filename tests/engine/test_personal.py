@@ -16,10 +16,11 @@ from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, weighted_sum
+from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
+from parley.engine.settings import Evaluation
 from parley.models import mlp
 from parley.store.runs import RunStore
 from parley.study.load import load_run
@@ -55,7 +56,7 @@ def test_models_of_clients_that_train_alone():
     for client in run.federation.ids:
         module = run.personal(client)
         assert not module.training
-        same(dict(module.named_parameters()), run.memory(client)["model"] or run.task.initial())
+        same(dict(module.named_parameters()), run.memory(client).get("model") or run.task.initial())
         x = run.federation.test.x
         with torch.no_grad():
             assert torch.equal(run.predict(x, client=client), module(x))
@@ -64,23 +65,10 @@ def test_models_of_clients_that_train_alone():
     assert run.memory(absent).tensors == {}
 
 
-def test_between_averages_a_client_of_fedals_is_alone():
-    """If nothing is averaged, every client's model is that of local training; after the average all have the mean."""
-    alone = train(LocalOnly(batch=5, steps=2), federation(), model=mlp(6), rounds=3)
-    apart, met = (
-        train(FedALS(lr=0.1, batch=5, steps=2, layers=2, alpha=alpha), federation(), model=mlp(6), rounds=3)
-        for alpha in (50, 3)
-    )
-    for client in alone.federation.ids:
-        same(dict(apart.personal(client).state_dict()), dict(alone.personal(client).state_dict()))
-        same(dict(met.personal(client).state_dict()), dict(met.module().state_dict()))
-    mean = weighted_sum([dict(alone.personal(c).named_parameters()) for c in alone.federation.ids], [0.2] * 5)
-    for name, value in met.module().named_parameters():
-        torch.testing.assert_close(value, mean[name])
-
-
-def test_fedals_keeps_the_representation_and_shares_the_head():
-    run = train(FedALS(batch=5, steps=2, alpha=10), federation(), model=mlp(6), rounds=2)
+def test_a_representation_that_is_never_averaged_is_each_client_s_own():
+    """One source: what evaluation judges, what prediction uses and what can be taken out are the same model."""
+    method = FedALS(batch=5, steps=2, alpha="never")
+    run = train(method, federation(), model=mlp(6), rounds=2, evaluation=Evaluation(clients="none"))
     modules = [dict(run.personal(client).named_parameters()) for client in run.federation.ids]
     head = {name: value for name, value in run.state["model"].items() if name.startswith("3.")}
     assert len(head) == 2
@@ -88,16 +76,17 @@ def test_fedals_keeps_the_representation_and_shares_the_head():
         same({name: own[name] for name in head}, head)
         same({name: own[name] for name in own if name not in head}, run.memory(client)["model"])
     assert not torch.equal(modules[0]["1.weight"], modules[1]["1.weight"])
+    test = run.federation.test
+    recorded = run.records[-1].metrics["central/accuracy"].clients
+    for client in run.federation.ids:
+        right = (run.predict(test.x, client=client).argmax(1) == test.y).double().mean()
+        assert recorded[client] == pytest.approx(float(right))
 
 
-def test_a_client_that_missed_an_average_has_the_current_one():
-    """Its memory still holds the old representation, which it will not use again."""
-    run = train(FedALS(batch=5, steps=2, alpha=2), federation(12), model=mlp(6), rounds=4, cohort=3)
-    last = run.records[-1].metrics["up/bytes"].clients
-    stale = [client for client in run.clients_with_memory() if client not in last and run.memory(client)["model"]]
-    assert stale
-    for client in stale:
-        same(dict(run.personal(client).state_dict()), run.state["model"])
+def test_between_averages_the_model_of_a_client_is_the_reported_one():
+    run = train(FedALS(batch=5, steps=2, alpha=3), federation(), model=mlp(6), rounds=4, cohort=3)
+    for client in run.federation.ids:
+        same(dict(run.personal(client).state_dict()), dict(run.module().state_dict()))
 
 
 def test_own_statistics_and_shared_weights():
@@ -107,7 +96,7 @@ def test_own_statistics_and_shared_weights():
     run = train(FedAvg(batch=5), federation(), model=net, rounds=2, cohort=3, buffers="local")
     x = run.federation.test.x
     for client in run.federation.ids:
-        model, own = run.personal(client), run.memory(client)["buffers"]
+        model, own = run.personal(client), run.memory(client).get("buffers")
         assert all(torch.equal(model.state_dict()[name], value) for name, value in own.items())
         same(dict(model.named_parameters()), run.state["model"])
         with torch.no_grad():
@@ -124,10 +113,10 @@ class Nothing(OneExchange):
     def init(self, task, key):
         return State()
 
-    def client(self, task, message, memory, data, key):
+    def client(self, task, message, memory, data, context):
         return Reply(Message())
 
-    def predictor(self, task, state, memory=None):
+    def predictor(self, task, model, memory=None):
         return task.predictor(task.initial())
 
 

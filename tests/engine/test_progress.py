@@ -13,7 +13,7 @@ from rich.console import Console
 
 import parley as pl
 from parley.engine import progress
-from parley.engine.progress import Figures, Progress, duration, megabytes
+from parley.engine.progress import Figures, Progress, ProgressTable, duration, megabytes
 from parley.engine.run import Run
 from parley.store.records import Failure, Metric, RoundRecord
 
@@ -147,3 +147,22 @@ def test_numbers_for_people() -> None:
         "0 MB", "0.00123 MB", "4.56 MB", "100 MB", "250 MB", "2.5 GB",
     ]  # fmt: skip
     assert [duration(s) for s in (0.2, 59.4, 59.6, 125, 3725)] == ["0 s", "59 s", "1:00", "2:05", "1:02:05"]
+
+
+def test_several_runs_in_a_table_or_line_by_line() -> None:
+    """A row waits, trains and ends; runs that send no model show no traffic; names are shown as they are."""
+    for terminal in (True, False):
+        out = io.StringIO()
+        table = ProgressTable(["a", "b", "[c]"], Console(file=out, width=100, force_terminal=terminal), silent=["b"])
+        record = RoundRecord(1, {"central/accuracy": Metric(0.5), "up/bytes": Metric(2e6)})
+        run = object.__new__(Run)
+        with table.shown():
+            for name in ("a", "b"):
+                table.rows[name].start(run, 2)
+                table.rows[name].round(record)
+            cells = {name: [str(cell) for cell in row.cells()] for name, row in table.rows.items()}
+            table.rows["a"].end(run)
+        assert cells["a"][4] == "2 MB"
+        assert cells["b"][4] == "–"
+        assert cells["[c]"][1] == "waiting"
+        assert ("a: accuracy 50.0%" in out.getvalue()) != terminal

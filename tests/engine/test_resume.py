@@ -56,17 +56,17 @@ def study(path: str, kind: str, runtime: str, slow: str = "", resume: str = "") 
             message = super().broadcast(task, state, number)
             return type(message)(message.tensors, {"round": number})
 
-        def client(self, task, message, memory, data, key) -> Reply:
+        def client(self, task, message, memory, data, context) -> Reply:
             pause(message)
-            return super().client(task, message, memory, data, key)
+            return super().client(task, message, memory, data, context)
 
     class SlowLocal(LocalOnly):
         def broadcast(self, task, state, number):
             return type(super().broadcast(task, state, number))({}, {"round": number})
 
-        def client(self, task, message, memory, data, key) -> Reply:
+        def client(self, task, message, memory, data, context) -> Reply:
             pause(message)
-            return super().client(task, message, memory, data, key)
+            return super().client(task, message, memory, data, context)
 
     algorithm = Slow(lr=0.1, batch=5) if kind == "fedadam" else SlowLocal(lr=0.1, batch=5)
     return train(

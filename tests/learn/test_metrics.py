@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn on labels and probabilities, against their definitions, and where they are not defined."""
+"""Metrics against scikit-learn and against their definitions, on labels and probabilities, and where they have none."""
 
 import math
 

@@ -170,3 +170,10 @@ def test_a_failure_half_way_keeps_the_old_folder(tmp_path: Path) -> None:
         write("new")
     assert (tmp_path / "out" / "card").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot be made: Not a directory"):
+        models.export_module(nn.Linear(2, 1), torch.zeros(1, 2), tmp_path / "file" / "below" / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -159,9 +159,22 @@ def test_the_figure_has_a_panel_for_clients_only_where_they_were_measured(tmp_pa
     plain = figure(Comparison.of(runs))
     assert len(plain.axes) == 2
     lines = [line for line in plain.axes[0].get_lines() if str(line.get_label()).startswith("m")]
-    looks = {(line.get_color(), str(line.get_linestyle())) for line in lines}
-    assert len(looks) == 9
+    styles = {(line.get_color(), str(line.get_linestyle())) for line in lines}
+    assert len(styles) == 9
     drawn = figure(Comparison.of([*runs, contender("own", [0.1, 0.95], "alone", clients=[0.2, 0.4, 1.0])]))
     assert len(drawn.axes) == 3
     drawn.savefig(tmp_path / "figure.png", dpi=50)
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_names_cannot_command_the_terminal_or_the_figure(tmp_path: Path) -> None:
+    """Escape sequences, markup and formulas in a run's name are shown as they are."""
+    hostile = "[red]\x1b[2Jx[/red] $\\frac$"
+    comparison = Comparison.of([contender(hostile, [0.1, 0.8]), contender("b", [0.1, 0.7])])
+    out = io.StringIO()
+    Console(file=out, width=200, force_terminal=True).print(table(comparison))
+    assert "\x1b[2J" not in out.getvalue()
+    assert "[red]\\x1b[2Jx[/red]" in out.getvalue()
+    drawn = figure(comparison)
+    drawn.savefig(tmp_path / "figure.png", dpi=40)
     assert (tmp_path / "figure.png").stat().st_size > 1000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.advise.gain import ClientGain, Gains
-from parley.advise.gain_stop import StopAdvice
+from parley.advise.gain.stop import StopAdvice
 from parley.report.gain_figure import figure
 
 

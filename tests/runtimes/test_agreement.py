@@ -11,13 +11,14 @@ from parley.algorithms.base.protocol import OneExchange, Reply
 from parley.algorithms.base.server import Adam
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FOMAML, MAML, FedAdam, FedAvg, FedAvgM, FedProx
+from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import Federation
 from parley.engine.settings import Evaluation, Faults
 from parley.models import lstm, mlp
-from parley.runtimes import Call, Job, open_runtime
+from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.runtimes.auto import choose
 from parley.runtimes.inline import Inline
 from parley.study.train import make_task, train
@@ -70,15 +71,12 @@ def test_own_classes_work_in_processes(table, same):
         def init(self, task, key) -> State:
             return State.of(model=task.initial())
 
-        def client(self, task, message, memory, data, key) -> Reply:
-            shift = 0.1 * key.fold("own").numpy().random()
+        def client(self, task, message, memory, data, context) -> Reply:
+            shift = 0.1 * context.key.fold("own").numpy().random()
             return Reply(Message.of(model={n: v / 2 + shift + data.x.mean() for n, v in message["model"].items()}))
 
         def aggregate(self, task, state, replies, number, key) -> State:
             return State.of(model=replies.average("model"))
-
-        def predictor(self, task, state, memory=None):
-            return task.predictor(state["model"])
 
     class Own(nn.Module):
         def __init__(self) -> None:
@@ -149,8 +147,9 @@ def test_large_cohorts_are_stacked_in_pieces(table):
     pieces, _ = open_runtime("stacked", job)
     pieces.most = 2
     message = job.algorithm.broadcast(task, job.algorithm.init(task, Key(0)), 1)
-    calls = [Call(client, message, Memory(), Key(0).fold(client)) for client in table.ids]
-    for one, other in zip(whole.run(calls), pieces.run(calls), strict=True):
+    calls = [Call(client, message, Memory(), Context.alone(Key(0).fold(client), client)) for client in table.ids]
+    stamp = Stamp("", 0, 1, 0, 0)
+    for one, other in zip(whole.run(calls, stamp), pieces.run(calls, stamp), strict=True):
         for name, value in one.message.tensors.items():
             torch.testing.assert_close(other.message.tensors[name], value)
     assert whole.run([]) == []
@@ -169,8 +168,9 @@ def test_memories_that_name_their_tensors_in_another_order_are_stacked_together(
     runtime._stack = lambda calls, data: stacks.append(len(calls)) or together(calls, data)
 
     def trained(memories: list[Memory]) -> list[dict[str, torch.Tensor]]:
-        calls = [Call(c, Message(), own, Key(0).fold(c)) for c, own in zip(table.ids, memories, strict=True)]
-        return [reply.memory.tensors for reply in runtime.run(calls)]
+        places = [Context.alone(Key(0).fold(c), c) for c in table.ids]
+        calls = [Call(p.id, Message(), own, p) for p, own in zip(places, memories, strict=True)]
+        return [reply.memory.tensors for reply in runtime.run(calls, Stamp("", 0, 1, 0, 0))]
 
     for one, again in zip(trained([memory] * 6), trained([memory, other] * 3), strict=True):
         assert all(torch.equal(value, again[name]) for name, value in one.items())
@@ -179,7 +179,27 @@ def test_memories_that_name_their_tensors_in_another_order_are_stacked_together(
 
 
 class Stubborn(FedAvg):
-    stackable = False
+    """Decides by a value, which differs between clients."""
+
+    def client(self, task, message, memory, data, context) -> Reply:
+        reply = super().client(task, message, memory, data, context)
+        return reply if float(reply.message["update"]["1.bias"].sum()) else Reply(Message())
+
+
+class Meddling(FedAvg):
+    """Divides by the norm of each client's own update."""
+
+    def client(self, task, message, memory, data, context) -> Reply:
+        reply = super().client(task, message, memory, data, context)
+        size = torch.stack([value.square().sum() for value in reply.message["update"].values()]).sum().sqrt()
+        return Reply(Message.of(update={n: v / size for n, v in reply.message["update"].items()}))
+
+
+def test_a_stack_computes_for_every_client_by_itself(table):
+    """A norm over a client's update is not one over the stack's: no method can be stacked wrongly."""
+    runs = [train(Meddling(), table, model=mlp(5), rounds=3, cohort=4, runtime=name) for name in ("inline", "stacked")]
+    for name, value in runs[0].state.tensors.items():
+        torch.testing.assert_close(runs[1].state.tensors[name], value)
 
 
 def test_what_cannot_be_stacked_is_refused_in_one_sentence(table, images, nets):
@@ -188,7 +208,7 @@ def test_what_cannot_be_stacked_is_refused_in_one_sentence(table, images, nets):
         (FedAvg(), images, nets["dropout"], "dropout"),
         (FedAvg(), images, nets["residual"], "BatchNorm"),
         (FedAvg(), words, lstm(), "recurrent"),
-        (Stubborn(), table, mlp(5), "Stubborn works client by client"),
+        (Stubborn(), table, mlp(5), "Stubborn cannot take a stack of clients"),
         (FedAvg(), table, ByHand, "torch.func cannot stack"),
     ]
     for algorithm, federation, model, says in cases:

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.base.protocol import Cohort, Exchange, Method, Reply
-from parley.core.errors import InputError, QuorumError
+from parley.algorithms.base.protocol import Algorithm, Cohort, Exchange, Party, Reply, ask
+from parley.algorithms.local_update import FedAvg
+from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.wire import wire_size
@@ -22,12 +23,11 @@ from parley.data import Federation
 from parley.engine.listeners import Listener
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults, Sampling
-from parley.learn.stack import ClientStack
 from parley.study.train import train
 
 VALUES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0, "e": 16.0}
 SEED = 3
-RUNTIMES = ["inline", "stacked", "pool"]
+RUNTIMES = ["inline", "pool"]
 
 
 def federation() -> Federation:
@@ -37,61 +37,52 @@ def federation() -> Federation:
     })  # fmt: skip
 
 
-def toy() -> Method:
+NOTARY = Party("notary")
+
+
+def toy() -> Algorithm:
     """Made in a function, so that workers get the class by value."""
 
-    class Toy(Method):
+    class Toy(Algorithm):
         """Round n, first exchange: each client is told a bonus of its own and sends (its number + bonus); it remembers
         the sum of all it ever sent and how often. Second exchange: those that answered send what they remember. Then a
         notary, who is not a client, is told the total and answers with how many rounds it has seen.
         """
 
-        stackable = True
-
         def init(self, task, key: Key) -> State:
             return State.of(total=torch.zeros(1))
-
-        def parties(self) -> tuple[str, ...]:
-            return ("notary",)
 
         def round(self, task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
             bonus = {c: torch.tensor([100.0 * number + place]) for place, c in enumerate(cohort.ids)}
             if number == 2 and "c" in bonus:
                 bonus["c"] = torch.tensor([float("nan")])  # this one cannot be accepted
-            first = yield {c: Message.of(bonus=own, question="number") for c, own in bonus.items()}
-            second = yield dict.fromkeys(first, Message.of(question="memory"))
+            first = yield {c: Message.of(bonus=own) for c, own in bonus.items()}
+            second = yield ask("recall", dict.fromkeys(first, Message()))
             total = state.tensor("total") + sum(first[c].tensor("number") for c in first)
-            last = yield {"notary": Message.of(total=total)}
-            told = torch.stack([second[c].tensor("sent") for c in second])
-            trail = {**state["trail"], f"{number:03d}": told}
-            return State.of(
-                total=total,
-                trail=trail,
-                rounds=int(last["notary"].number("rounds")),
-                mean=first.average("wrapped")["x"],
-            )
+            last = yield ask("note", {NOTARY: Message.of(total=total)})
+            summed = torch.stack([second[c].tensor("sent") for c in second])
+            trail = {**state.get("trail"), f"{number:03d}": summed}
+            rounds = int(last[NOTARY].number("rounds"))
+            mean = first.average("wrapped")["x"]
+            return State.of(total=total, trail=trail, rounds=rounds, mean=mean), {"answers": len(second)}
 
-        def client(self, task, message: Message, memory: Memory, data, key) -> Reply:
-            kept = memory["kept"]
-            if message.scalars["question"] == "memory":
-                return Reply(Message.of(sent=kept["sent"], times=kept["times"]))
-            if isinstance(data, ClientStack):
-                own = torch.stack([client.x.mean() for client in data.clients]).unsqueeze(1)
-            else:
-                own = data.x.mean().unsqueeze(0)
+        def client(self, task, message: Message, memory: Memory, data, context) -> Reply:
+            kept, own = memory.get("kept"), data.x.mean().unsqueeze(0)
             number = own + message.tensor("bonus")
-            sent, times = kept.get("sent", torch.zeros(1)) + number, kept.get("times", torch.zeros(1)) + own / own
+            sent, times = kept.get("sent", torch.zeros(1)) + number, kept.get("times", torch.zeros(1)) + 1
             return Reply(
                 Message.of(number=number, wrapped={"x": own}), Memory.of(kept={"sent": sent, "times": times}),
                 {"number": number},
             )  # fmt: skip
 
-        def party(self, task, name: str, message: Message, memory: Memory, key: Key) -> Reply:
-            assert name == "notary"
+        def recall(self, task, message: Message, memory: Memory, data, context) -> Reply:
+            return Reply(Message.of(**memory["kept"]))
+
+        def note(self, task, message: Message, memory: Memory, context) -> Reply:
             rounds = int(memory.scalars.get("rounds", 0)) + 1
             return Reply(Message.of(rounds=rounds), Memory.of(rounds=rounds, last=message.tensor("total")))
 
-        def predictor(self, task, state: State, memory: Memory | None = None):
+        def predictor(self, task, model: Message, memory: Memory | None = None):
             return task.predictor(task.initial())
 
     return Toy()
@@ -112,7 +103,8 @@ def by_hand(rounds: int, sampling: Sampling, faults: Faults):
     total, trail, failed, means = 0.0, {}, [], []
     for number in range(1, rounds + 1):
         cohort = sampler.draw(number)
-        absent = sampler.absent(cohort, number)
+        away = sampler.absences(cohort, number)
+        absent = {c for c in cohort.ids if away(c)}
         refused = {"c"} if number == 2 and "c" in cohort.ids else set()
         there = [c for c in cohort.ids if c not in absent and c not in refused]
         for c in there:
@@ -143,42 +135,137 @@ def test_exchanges_own_messages_parties_and_memories(runtime: str):
     assert run.state.scalars["rounds"] == rounds
     assert float(run.state.tensor("mean")) == pytest.approx(means[-1], rel=1e-6)
     assert [sorted(f.client for f in record.failures) for record in run.records] == [sorted(f) for f in failed]
-    assert all(set(heard.numbers[r.number]) == set(r.metrics["up/bytes"].clients) - {"notary"} for r in run.records)
+    assert all(
+        set(heard.numbers[r.number]) == set(r.metrics["up/bytes"].clients) - {"party:notary"} for r in run.records
+    )
     # The bytes of the last round, message by message.
     last = run.records[-1].metrics
-    answered = [c for c in last["up/bytes"].clients if c != "notary"]
-    question = wire_size(Message.of(bonus=torch.ones(1), question="number"))
-    again = wire_size(Message.of(question="memory"))
+    answered = [c for c in last["up/bytes"].clients if c != "party:notary"]
+    question = wire_size(Message.of(bonus=torch.ones(1)))
+    again = wire_size(Message())
     for client, size in last["down/bytes"].clients.items():
-        if client == "notary":
+        if client == "party:notary":
             assert size == wire_size(Message.of(total=torch.ones(1)))
         else:
             assert size == question + (again if client in answered else 0)
     reply = wire_size(Message.of(number=torch.ones(1), wrapped={"x": torch.ones(1)}))
     told = wire_size(Message.of(sent=torch.ones(1), times=torch.ones(1)))
     assert all(last["up/bytes"].clients[c] == reply + told for c in answered)
-    assert last["up/bytes"].clients["notary"] == wire_size(Message.of(rounds=rounds))
-    assert last["cohort"].value == len(answered)
+    assert last["up/bytes"].clients["party:notary"] == wire_size(Message.of(rounds=rounds))
+    assert last["cohort"].value == len(answered) == last["server/answers"].value
+    assert run.memory(NOTARY).scalars == {"rounds": rounds}
 
 
-def test_a_party_that_fails_stops_the_run():
+def test_a_method_that_looks_at_samples_cannot_be_stacked():
+    with pytest.raises(UnsupportedError, match="Toy looks at a client's samples"):
+        train(toy(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="stacked")
+    run = train(toy(), federation(), model=lambda: nn.Linear(2, 1), rounds=1)
+    assert "looks at a client's samples" in run.note
+
+
+def test_a_party_that_fails_is_asked_again_and_then_stops_the_run():
     method = toy()
+    note, tries = type(method).note, []
 
-    def broken(*_: object) -> Reply:
-        raise ValueError("no ink")
+    def broken(*args: object) -> Reply:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ValueError("no ink")
+        return note(*args)
 
-    type(method).party = broken  # type: ignore[method-assign]
-    with pytest.raises(QuorumError, match="party 'notary' failed in round 1: raised ValueError: no ink"):
-        train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1)
-    type(method).party = lambda *_: Reply(Message.of(x=torch.tensor(float("nan"))))  # type: ignore[method-assign]
-    with pytest.raises(InputError, match="party 'notary' sent NaN"):
-        train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1)
+    type(method).note = broken  # type: ignore[method-assign]
+    run = train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
+    assert (run.status, len(tries)) == ("finished", 3)
+    type(method).note = lambda *_: 1 / 0  # type: ignore[method-assign]
+    with pytest.raises(QuorumError, match=r"round 1: party 'notary' raised ZeroDivisionError.* asked 3 times"):
+        train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
+
+
+def test_a_client_that_fails_later_in_a_round_keeps_nothing_of_it():
+    method = toy()
+    recall = type(method).recall
+
+    def flaky(self, task, message, memory, data, context) -> Reply:
+        if context.id == "b" and context.round == 2:
+            raise OSError("gone")
+        return recall(self, task, message, memory, data, context)
+
+    type(method).recall = flaky  # type: ignore[method-assign]
+    run = train(method, federation(), model=lambda: nn.Linear(2, 1), rounds=3, runtime="inline", cohort=Sampling())
+    times = {client: float(run.memory(client)["kept"]["times"]) for client in VALUES}
+    assert times == {"a": 3, "b": 2, "c": 2, "d": 3, "e": 3}  # c sent NaN in round 2
+    assert {f.client for f in run.records[1].failures} == {"b", "c"}
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_what_is_shared_must_not_be_changed_in_place(fail: bool):
+    class Spoiler(FedAvg):
+        def client(self, task, message, memory, data, context) -> Reply:
+            message["model"]["bias"].add_(1.0)
+            if fail:
+                raise OSError("too late")
+            return super().client(task, message, memory, data, context)
+
+    for runtime in ("inline", "pool"):
+        with pytest.raises(UnsupportedError, match="changed the message or its data in place"):
+            train(Spoiler(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime=runtime, workers=1)
+
+    class Careless(FedAvg):
+        def aggregate(self, task, state, replies, number, key) -> State:
+            state["model"]["bias"].zero_()
+            return super().aggregate(task, state, replies, number, key)
+
+    with pytest.raises(UnsupportedError, match="changed the server's state in place"):
+        train(Careless(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
+
+
+def test_torch_s_own_random_numbers_follow_from_the_key():
+    class Noisy(FedAvg):
+        def client(self, task, message, memory, data, context) -> Reply:
+            x = message["model"]
+            return Reply(Message.of(update={n: torch.rand_like(v) for n, v in x.items()}))
+
+    before = torch.get_rng_state()
+    runs = [
+        train(Noisy(), federation(), model=lambda: nn.Linear(2, 1), rounds=2, runtime=runtime, workers=2)
+        for runtime in ("inline", "inline", "pool")
+    ]
+    assert torch.equal(before, torch.get_rng_state())
+    for run in runs[1:]:
+        assert all(torch.equal(value, run.state.tensors[name]) for name, value in runs[0].state.tensors.items())
+
+
+def test_an_object_with_the_functions_is_an_algorithm_too():
+    class Bare:
+        def init(self, task, key) -> State:
+            return State.of(model=task.initial())
+
+        def round(self, task, state, cohort, number, key) -> Exchange:
+            replies = yield dict.fromkeys(cohort.ids, Message.of(model=state["model"]))
+            counts = yield ask("count", dict.fromkeys(replies, Message()))
+            return State.of(model=replies.average("model"), samples=sum(int(r.number("n")) for r in counts.values()))
+
+        def client(self, task, message, memory, data, context) -> Reply:
+            return Reply(Message.of(model={n: v + 1 for n, v in message["model"].items()}))
+
+        def count(self, task, message, memory, data, context) -> Reply:
+            return Reply(Message.of(n=len(data)))
+
+    run = train(Bare(), federation(), model=lambda: nn.Linear(2, 1), rounds=2, runtime="inline")
+    assert run.state.scalars["samples"] == sum(3 + i for i in range(5))
+    assert torch.equal(run.module().bias, run.task.initial()["bias"] + 2)
+    with pytest.raises(InputError, match="is not an algorithm: it has no client"):
+        train(
+            type("Half", (), {"init": Bare.init, "round": Bare.round})(), federation(), model=nn.Linear(2, 1), rounds=1
+        )
+    with pytest.raises(InputError, match="make an instance"):
+        train(Bare, federation(), model=nn.Linear(2, 1), rounds=1)
 
 
 def test_a_recipient_nobody_knows_is_a_failure():
     class Lost(type(toy())):  # type: ignore[misc]
         def round(self, task, state, cohort, number, key) -> Exchange:
-            replies = yield {c: Message.of(bonus=torch.zeros(1), question="number") for c in [*cohort.ids, "nobody"]}
+            replies = yield {c: Message.of(bonus=torch.zeros(1)) for c in [*cohort.ids, "nobody"]}
             return State.of(total=replies.average("wrapped")["x"])
 
     run = train(Lost(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
@@ -190,7 +277,7 @@ def test_a_recipient_nobody_knows_is_a_failure():
 def test_a_method_without_exchanges_or_clients_with_history(tmp_path):
     """A round may ask nobody; and what clients send must not drag their computations along."""
 
-    class Quiet(Method):
+    class Quiet(Algorithm):
         def init(self, task, key) -> State:
             return State.of(x=torch.ones(1))
 
@@ -200,11 +287,11 @@ def test_a_method_without_exchanges_or_clients_with_history(tmp_path):
             replies = yield dict.fromkeys(cohort.ids, Message(state.tensors))
             return State.of(x=replies.average("kept")["x"])
 
-        def client(self, task, message, memory, data, key) -> Reply:
+        def client(self, task, message, memory, data, context) -> Reply:
             x = message.tensor("x").clone().requires_grad_()
             return Reply(Message.of(kept={"x": x * 3}), Memory.of(x=x), {"seen": x + 1})
 
-        def predictor(self, task, state, memory=None):
+        def predictor(self, task, model, memory=None):
             return task.predictor(task.initial())
 
     run = train(Quiet(), federation(), model=lambda: nn.Linear(2, 1), rounds=3, runtime="inline")

@@ -42,10 +42,8 @@ def test_only_new_tensors_are_written_and_unneeded_files_go(tmp_path: Path):
     checkpoints.committed(second)
     third = checkpoints.save(3, {"last": State({"kept": kept, "moving": moving + 2})})
     same(Checkpoints(tmp_path).load(second)["last"], State({"kept": kept, "moving": moving + 1}))  # not committed yet
-    checkpoints.committed(third)
-    same(
-        Checkpoints(tmp_path).load(second)["last"], State({"kept": kept, "moving": moving + 1})
-    )  # the one before stays
+    checkpoints.committed(third)  # the files of the one before stay
+    same(Checkpoints(tmp_path).load(second)["last"], State({"kept": kept, "moving": moving + 1}))
     checkpoints.committed(third)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state-00000001.safetensors", "state-00000003.safetensors"]
     # Nothing new, nothing written; also after a resume.

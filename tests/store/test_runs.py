@@ -1,6 +1,5 @@
 """The run store: what goes in comes out, from several processes, and whatever happens to them."""
 
-import csv
 import math
 import os
 import random
@@ -18,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.core.errors import InputError, UnsupportedError
+from parley.core.errors import InputError
+from parley.store import locks
+from parley.store.database import checksum
 from parley.store.records import Failure, Metric, RoundRecord
 from parley.store.runs import RunStore, store_path
 
@@ -166,6 +167,43 @@ def test_one_process_at_a_time_works_on_a_run(store: RunStore):
     assert store.unfinished("print", rounds=6) == run
 
 
+def test_a_claim_that_comes_to_nothing_changes_nothing(store: RunStore, monkeypatch: pytest.MonkeyPatch):
+    run = store.create("x", {"rounds": 1}, "print")
+    store.commit(run, [record(0)], status="stopped")
+    store.claim(run)
+    assert store.info(run).status == "running"
+    store.release(run)  # as where a run turns out not to be resumable
+    assert store.info(run).status == "stopped"
+    with pytest.raises(TypeError):
+        store.claim(run, {"rounds": object()})
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_change", lambda *_, **__: store._db.execute("SELECT nothing"))
+        with pytest.raises(InputError):
+            store.claim(run, {"rounds": 2})
+    assert (store.info(run).status, store.info(run).config) == ("stopped", {"rounds": 1})
+    store.claim(run, {"rounds": 2})  # nobody holds it
+    assert (store.info(run).status, store.info(run).config) == ("running", {"rounds": 2})
+    store.commit(run, [record(1)])
+    store.release(run)
+    assert store.info(run).status == "interrupted"
+
+
+def test_a_run_deleted_while_it_is_being_claimed_is_gone(store: RunStore, monkeypatch: pytest.MonkeyPatch):
+    run = store.create("x", {}, "")
+    acquire = locks.acquire
+
+    def late(path: Path) -> bool:
+        with RunStore(store.path) as other:
+            monkeypatch.setattr(locks, "acquire", acquire)
+            other.delete(run)
+        return acquire(path)
+
+    monkeypatch.setattr(locks, "acquire", late)
+    with pytest.raises(InputError, match="there is no run"):
+        store.claim(run)
+    assert not locks.is_locked(store.path.parent / "artefacts" / run / "lock")
+
+
 def test_a_forked_worker_does_not_keep_the_claim(store: RunStore):
     """A worker that outlives its killed parent must not block resuming."""
     run = store.create("x", {}, "")
@@ -309,30 +347,6 @@ def test_deleting_takes_the_artefacts_along(store: RunStore):
     db.close()
 
 
-def test_export(store: RunStore, tmp_path: Path):
-    run = store.create("x", {}, "")
-    store.commit(run, [record(0, loss=0.1)])
-    store.export_csv("last", tmp_path / "out" / "run.csv")
-    with (tmp_path / "out" / "run.csv").open() as file:
-        table = list(csv.reader(file))
-    assert table == [
-        ["round", "metric", "client", "value"],
-        ["0", "loss", "", "0.1"],
-        ["0", "loss", "a", "0.1"],
-        ["0", "loss", "b", "1.1"],
-    ]
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        with pytest.raises(UnsupportedError, match="pyarrow"):
-            store.export_parquet(run, tmp_path / "run.parquet")
-    else:
-        store.export_parquet(run, tmp_path / "run.parquet")
-        assert pyarrow.parquet.read_table(tmp_path / "run.parquet").num_rows == 3
-    with pytest.raises(InputError, match="cannot be written"):
-        store.export_csv(run, tmp_path / "out" / "run.csv" / "below.csv")
-
-
 def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PARLEY_STORE", raising=False)
     assert store_path() == Path("parley-runs/runs.db")
@@ -350,15 +364,17 @@ def test_hundreds_of_long_runs_stay_quick(store: RunStore):
     began = time.perf_counter()
     store.commit(first, records)
     writing = time.perf_counter() - began
-    others = [store.create("run", {}, "") for _ in range(199)]
+    others = [f"run-{number}" for number in range(2, 201)]
     with store._writing():  # the other runs are copies, to keep the test short
         for number, other in enumerate(others, 2):
+            row = (other, *store._db.execute("SELECT * FROM runs").fetchone()[2:-1])
+            values = (number, *row, checksum(*row))
+            store._db.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)
             for table in ("rounds", "metrics"):
                 columns = [name for _, name, *_ in store._db.execute(f"PRAGMA table_info({table})")][1:]
                 store._db.execute(
                     f"INSERT INTO {table} SELECT ?, {', '.join(columns)} FROM {table} WHERE run = 1", (number,)
                 )
-            store._change(other, **store._count(number))
     began = time.perf_counter()
     runs = store.runs()
     listing = time.perf_counter() - began

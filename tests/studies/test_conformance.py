@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,15 @@ from parley.algorithms import algorithms, baselines, local_update
 from parley.algorithms.local_update import LocalUpdate
 from parley.core.key import Key
 from parley.core.tree import Tree
-from parley.learn.local import Data, Keys, Trained
-from parley.learn.task import Task
+from parley.learn.transforms import GradientTransform, pull
 from parley.studies import run_study
 from parley.studies.paper001.conformance import TOLERANCE
 from parley.studies.paper001.members import members
-from parley.studies.paper001.quadratics import Setting, path, random_setting
+from parley.studies.paper001.quadratics import QuadraticSetting, path, random_setting
 
 
 @pytest.fixture(scope="module")
-def setting() -> Setting:
+def setting() -> QuadraticSetting:
     return random_setting(Key(3), dimension=3, kappa0=3.0)
 
 
@@ -31,14 +30,14 @@ def test_the_study_passes_at_smoke_scale(tmp_path: Path) -> None:
     assert {file.suffix for file in result.files} == {".json", ".png"}
 
 
-def test_the_whole_family_is_covered(setting: Setting) -> None:
+def test_the_whole_family_is_covered(setting: QuadraticSetting) -> None:
     here = (local_update.__name__, baselines.__name__)
     named = {name: algorithms[name] for name in algorithms if algorithms[name].__module__ in here}
     family = {name for name, method in named.items() if issubclass(method, LocalUpdate)}
     assert {algorithms.name_of(type(member.method)) for member in members(setting, 3, TOLERANCE)} == family
 
 
-def test_the_data_are_the_quadratics(setting: Setting) -> None:
+def test_the_data_are_the_quadratics(setting: QuadraticSetting) -> None:
     """The engine's loss and gradient at a point are those of f_i."""
     federation, x = setting.federation(), np.array([0.3, -1.0, 2.0])
     for number, client in enumerate(federation.ids):
@@ -54,13 +53,11 @@ def test_the_data_are_the_quadratics(setting: Setting) -> None:
 class DoublePull(local_update.FedProx):
     """FedProx with the common mistake of alpha ||y - x||^2 in place of alpha/2 ||y - x||^2."""
 
-    def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
-        return replace(local_update.FedProx(), **(vars(self) | {"alpha": 2 * self.alpha})).local(
-            task, x, buffers, data, key
-        )
+    def proximal(self, x: Tree) -> GradientTransform:
+        return pull(x, 2 * self.alpha)
 
 
-def test_a_wrong_proximal_term_misses_the_point(setting: Setting) -> None:
+def test_a_wrong_proximal_term_misses_the_point(setting: QuadraticSetting) -> None:
     right = next(member for member in members(setting, 3, TOLERANCE) if member.name == "fedprox")
     goal = right.goal(setting.clients)
     wrong = DoublePull(**vars(right.method))

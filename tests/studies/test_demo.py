@@ -13,7 +13,7 @@ from parley.report import Comparison, Contender
 from parley.report.contender import Role
 from parley.store.records import Metric, RoundRecord
 from parley.studies.demo import METHODS, demo
-from parley.studies.demo_summary import conclusions, noise
+from parley.studies.demo_summary import conclusions, ranking_noise
 
 
 def contender(label: str, accuracies: list[float], role: Role = "federated") -> Contender:
@@ -81,8 +81,8 @@ def test_conclusions_when_it_goes_the_other_way() -> None:
 
 
 def test_noise_is_two_standard_errors_of_a_difference() -> None:
-    assert noise(0.5, 200) == pytest.approx(2 * (2 * 0.25 / 200) ** 0.5)
-    assert noise(1.0, 200) == 0.0
+    assert ranking_noise(0.5, 200) == pytest.approx(2 * (2 * 0.25 / 200) ** 0.5)
+    assert ranking_noise(1.0, 200) == 0.0
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The studies harness: checks judge, files are whole, mistakes are told in a sentence."""
+"""The studies harness: checks judge, files are whole, mistakes are refused in a sentence."""
 
 from __future__ import annotations
 
@@ -14,19 +14,32 @@ from rich.console import Console
 
 from parley.core.errors import InputError
 from parley.core.registry import Registry
-from parley.studies import Context, Result, Scale, at_least, at_most, harness, holds, matching, near, run_study, study
+from parley.studies import (
+    Scale,
+    StudyContext,
+    StudyResult,
+    at_least,
+    at_most,
+    harness,
+    holds,
+    matching,
+    near,
+    run_study,
+    study,
+    unchecked,
+)
 from parley.studies.printed import catalogue, checks_table, verdict
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small studies in place of the real ones."""
-    registry: Registry[harness.Entry] = Registry("study")
+    registry: Registry[harness.RegisteredStudy] = Registry("study")
     monkeypatch.setattr(harness, "studies", registry)
     monkeypatch.setattr("parley.studies.printed.studies", registry)
 
     @study("009/good", scales={"smoke": "one number", "cpu": "two numbers"})
-    def good(scale: Scale, context: Context) -> Result:
+    def good(scale: Scale, context: StudyContext) -> StudyResult:
         """Shows that one is one."""
         figure = Figure()
         figure.add_subplot().plot([1, 2])
@@ -34,7 +47,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
         return context.result([near("one", 1.0, 1.0)], {"line": figure}, data)
 
     @study("009/bad", scales={"smoke": "one number"})
-    def bad(scale: Scale, context: Context) -> Result:
+    def bad(scale: Scale, context: StudyContext) -> StudyResult:
         """Claims too much."""
         return context.result([at_most("big", 5.0, 1.0), at_least("big enough", 5.0, 1.0)])
 
@@ -97,6 +110,30 @@ def test_a_failed_check_fails_the_study_and_is_named() -> None:
     assert "<= 1" in text
 
 
+def test_what_a_scale_is_too_small_for_is_neither_passed_nor_failed() -> None:
+    """However the number came out, it is shown as not checked; a study in which nothing is checked is refused."""
+
+    @study("009/small", scales={"smoke": "too small"})
+    def small(scale: Scale, context: StudyContext) -> StudyResult:
+        """Checks one statement of three."""
+        left_out = [unchecked(at_most("wrong", 5.0, 1.0)), unchecked(at_most("right", 0.5, 1.0))]
+        return context.result([near("one", 1.0, 1.0), *left_out])
+
+    result = run_study("009/small")
+    assert [check.passed for check in result.checks] == [True, None, None]
+    assert result.passed
+    assert str(verdict(result)).startswith("1 check passed in")
+    assert str(verdict(result)).endswith("2 not checked at this scale")
+    assert shown(checks_table(result)).count("–") == 2
+    with pytest.raises(InputError, match="one of them judged"):
+        StudyContext("009/x", "smoke").result([unchecked(at_most("a", 1, 2))])
+
+
+def test_a_paper_s_claims_are_judged_at_every_scale_but_smoke() -> None:
+    judged = {scale: harness.claims([at_most("big", 5.0, 1.0)], scale)[0].passed for scale in harness.SCALES}
+    assert judged == {"smoke": None, "cpu": False, "paper": False}
+
+
 def test_studies_are_listed_and_found() -> None:
     text = shown(catalogue())
     assert "009/good" in text
@@ -116,4 +153,4 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match="needs a docstring"):
         study("009/silent", scales={})(lambda scale, context: context.result([]))
     with pytest.raises(InputError, match="name of their own"):
-        Context("009/x", "smoke").result([at_most("a", 1, 2), at_most("a", 1, 3)])
+        StudyContext("009/x", "smoke").result([at_most("a", 1, 2), at_most("a", 1, 3)])

@@ -6,7 +6,7 @@ import pytest
 from parley.studies import run_study
 from parley.studies.paper000 import model_shift, polynomials, stationary, stopping, stopping_models
 from parley.theory.gain import drawn_gains
-from parley.theory.kernel import FedAvg, KernelFederation, Precomputed, exact_basis
+from parley.theory.kernel import GradientSteps, KernelFederation, Precomputed, exact_basis
 
 
 @pytest.mark.parametrize("figure", ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6"])
@@ -19,7 +19,8 @@ def test_the_study_passes_at_smoke_scale(figure: str) -> None:
 @pytest.mark.parametrize(("name", "figures"), [("stopping", ["rate", "truths"]), ("scale", ["scale"])])
 def test_the_studies_beyond_the_figures_pass(name: str, figures: list[str]) -> None:
     result = run_study(f"000/{name}", "smoke")
-    assert [check.name for check in result.checks if not check.passed] == []
+    assert [check.name for check in result.checks if check.passed is False] == []
+    assert sum(check.passed is None for check in result.checks) == (3 if name == "scale" else 0)
     assert list(result.figures) == figures
 
 
@@ -40,7 +41,7 @@ def test_the_two_models_of_the_stopping_study_agree_where_they_should() -> None:
     features = stopping_models.cosines((np.arange(N) + 0.5) / N, 2.0)
     truth = np.zeros((1, stopping_models.TERMS))
     truth[0, :3] = [0.6, 0.0, -0.8]
-    method = FedAvg(0.1)
+    method = GradientSteps(0.1)
     federation = KernelFederation.of(Precomputed(features @ features.T), [np.arange(N)], method)
     eigenvalues = np.linalg.eigvalsh(federation.gram.dense).clip(0)
     even = stopping_models.Intervals(federation, features, eigenvalues, exact_basis(federation))
@@ -90,7 +91,7 @@ def test_threshold_is_where_the_curve_passes_one() -> None:
 def test_linearity_in_gamma_is_the_gain_of_the_moved_truths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_shift, "SCARCE_AND_RICH", (50, 500) * 6)
     monkeypatch.setattr(model_shift, "CHOSEN", {"scarce": 0, "rich": 1})
-    curves, norm = model_shift.gains(1)
+    curves, norm = model_shift.shift_gains(1)
     rng = model_shift.Key(0).fold("000/fig4").fold(0).numpy()
     designs = model_shift.gaussian_designs(rng, (50, 500) * 6)
     xi = model_shift.noise(rng, (50, 500) * 6)
@@ -99,5 +100,5 @@ def test_linearity_in_gamma_is_the_gain_of_the_moved_truths(monkeypatch: pytest.
     place = 40
     truths = [theta if i == 1 else theta + model_shift.GAMMAS[place] * u / np.linalg.norm(u) for i in range(12)]
     targets = [X @ m + e for X, m, e in zip(designs, truths, xi, strict=True)]
-    expected = drawn_gains(designs, truths, targets, FedAvg(0.1, 5))[1].ratio
+    expected = drawn_gains(designs, truths, targets, GradientSteps(0.1, 5))[1].ratio
     assert curves["rich"]["FedAvg, s = 5"][place] == pytest.approx(expected, rel=1e-9)

@@ -1,96 +1,184 @@
-"""Paper 001's trained figures: they run without files at scale smoke, tune fairly and notice divergence."""
+"""Trials: ordinary runs of a store, reused only where nothing has changed, resumed, tuned with equal budgets."""
 
-import os
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from parley.core.errors import InputError
-from parley.studies import Context, run_study
-from parley.studies.paper001.client_rates import _claims
-from parley.studies.paper001.problems import Problem, pictures, plays, writers
-from parley.studies.paper001.trials import Arm, Trial, run, tuned
-
-
-def here(load, scale: str) -> Problem:
-    try:
-        return load(scale)
-    except InputError as error:
-        if "data" in os.environ.get("PARLEY_REQUIRE", ""):
-            raise
-        pytest.skip(str(error))
+from parley.algorithms.local_update import FedAvg
+from parley.data import Dirichlet, iris
+from parley.engine.listeners import Listener
+from parley.models import linear
+from parley.report import Comparison
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.studies import StudyContext, trials
+from parley.studies.rates import best_settings
+from parley.studies.spread import spread
+from parley.studies.training_problem import Recipe, TrainingProblem, between, official_test
+from parley.studies.trials import Arm, having_rate, trained, tuned
 
 
-@pytest.mark.parametrize("name", ["001/fig6", "001/fig12", "001/fig13"])
-def test_smoke_needs_no_files(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
-    result = run_study(name, "smoke", tmp_path / "out")
-    assert [check for check in result.checks if not check.passed] == []
-    assert len(result.files) == 2
+def flowers(clients: int = 4) -> TrainingProblem:
+    data = iris()
+    test = official_test(data)
+    federation = data.split(Dirichlet(1.0), clients, seed=0)
+    return TrainingProblem(federation, linear(), between(test, 0, 15), between(test, 15, None), 2, 8, "iris")
 
 
-def test_the_same_clients_take_part_whatever_the_arm():
-    problem = writers("smoke")
-    first, second = (
-        run(problem, Arm("a", server, gamma=0.0, eta=1e-12), problem.tell, steps=1, rounds=2, every=1, seed=3)
-        for server in ("none", "heavy-ball")
+def arm(name: str = "FedAvg", lr: float = 0.1, rounds: int = 4, **settings: object) -> Arm:
+    return Arm(name, Recipe(flowers), FedAvg(lr=lr, steps=2, batch=8), rounds, 2, **settings)
+
+
+def context(folder: Path | None = None) -> StudyContext:
+    return StudyContext("test", "smoke", store=None if folder is None else folder / "runs.db")
+
+
+def test_trials_are_runs_that_can_be_listed_and_compared(tmp_path: Path) -> None:
+    found = trained([arm(), arm("slow", 0.01)], [0, 1], context(tmp_path))
+    with RunStore(tmp_path / "runs.db", create=False) as store:
+        infos = store.runs()
+        assert [(info.name, info.status, info.rounds) for info in infos] == [
+            ("FedAvg", "finished", 4), ("FedAvg", "finished", 4), ("slow", "finished", 4), ("slow", "finished", 4),
+        ]  # fmt: skip
+        assert infos[0].config["algorithm"]["name"] == "fedavg"
+        assert [trial.run for runs in found.values() for trial in runs] == [info.id for info in infos]
+        comparison = Comparison.stored(store, [info.id for info in infos])
+    lasts = [trial.accuracy[-1] for runs in found.values() for trial in runs]
+    assert [line.last for line in comparison.lines] == lasts
+
+
+def test_what_is_stored_is_what_would_be_trained(tmp_path: Path) -> None:
+    (first,), (again,), (unstored,) = (
+        trained([arm()], [3], where)["FedAvg"] for where in (context(tmp_path), context(tmp_path), context())
     )
-    np.testing.assert_allclose(first.loss, second.loss, rtol=1e-9)  # the same start, hardly moved
-    assert first.rounds.tolist() == [0, 1, 2]
+    assert first.run == again.run != ""
+    assert unstored.run == ""
+    for other in (again, unstored):
+        np.testing.assert_array_equal(first.loss, other.loss)
+        np.testing.assert_array_equal(first.rounds, other.rounds)
+    assert first.rounds.tolist() == [0, 2, 4]
 
 
-def test_a_setting_that_diverges_is_noticed_and_never_chosen():
-    problem = writers("smoke")
-    wild = run(problem, Arm("wild", gamma=1.0, eta=1e30), problem.tell, steps=3, rounds=6, every=1, seed=0)
-    assert wild.diverged
-    chosen, table = tuned(
-        problem, [Arm("a")], [(1.0, 1e30), (0.1, 0.03), (0.0, 1e-9)], lambda t: float(t.accuracy[-1]),
-        Context("test", "smoke"), steps=5, rounds=4, every=2,
-    )  # fmt: skip
-    assert (chosen[0].gamma, chosen[0].eta) == (0.1, 0.03)
-    assert table["a"][0]["score"] == -np.inf
-    assert len(table["a"]) == 3
+@pytest.mark.parametrize(
+    "other",
+    [
+        arm(lr=0.2), arm(rounds=6), arm(weights="size"), arm().having(batch=4),
+        replace(arm(), problem=Recipe(flowers, (5,))), replace(arm(), every=1),
+    ],
+)  # fmt: skip
+def test_another_setting_is_another_run(tmp_path: Path, other: Arm) -> None:
+    (first,) = trained([arm()], [0], context(tmp_path))["FedAvg"]
+    (second,) = trained([other], [0], context(tmp_path))["FedAvg"]
+    assert first.run != second.run
 
 
-def curve(gamma: float, *losses: float) -> tuple[Arm, list[Trial]]:
-    arm = Arm(f"gamma = {gamma:g}", gamma=gamma)
-    values = np.array(losses)
-    return arm, [Trial(arm, 0, np.arange(len(values)) * 10.0, values, values)]
+def test_a_run_of_other_code_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = trained([arm()], [0], context(tmp_path))["FedAvg"]
+    monkeypatch.setattr(trials, "_code", lambda: "changed")
+    (second,) = trained([arm()], [0], context(tmp_path))["FedAvg"]
+    assert first.run != second.run
 
 
-def test_the_claims_tell_a_trade_off_from_none():
-    def failed(*curves: tuple[Arm, list[Trial]]) -> list[str]:
-        checks = _claims([arm for arm, _ in curves], {arm.name: trials for arm, trials in curves})
-        return [check.name for check in checks if not check.passed]
+class Stop(Listener):
+    """Ends a run after two rounds, as an interrupt would."""
 
-    slow = curve(0.0, 2.0, 1.9, 1.5, 1.2, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
-    middle = curve(0.1, 2.0, 1.5, 1.2, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5)
-    fast = curve(1.0, 2.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9)
-    assert failed(slow, middle, fast) == []
-    never_crossing = curve(1.0, 2.0, 1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.3, 0.2, 0.2, 0.2)
-    assert "best gamma late" in failed(slow, middle, never_crossing)
-    assert "best gamma early" in failed(slow, curve(0.1, *[2.0] * 11), curve(1.0, *[2.0] * 11))
+    armed = True
+
+    def round(self, record: RoundRecord) -> None:
+        if Stop.armed and record.number == 2:
+            raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("load", [writers, pictures, plays])
-def test_problems_on_real_data_fit_their_networks(load):
-    problem = here(load, "cpu")
-    trial = run(problem, Arm("a", gamma=0.01, eta=0.01), problem.tell, steps=1, rounds=1, every=1, seed=0)
-    assert np.isfinite(trial.loss).all()
-    chance = np.log(problem.federation.info.outputs)
-    assert 0.8 * chance < trial.loss[0] < 2 * chance
+def test_an_interrupted_trial_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = arm(listeners=(Stop,))
+    with pytest.raises(KeyboardInterrupt):
+        trained([stopping], [0], context(tmp_path))
+    monkeypatch.setattr(Stop, "armed", False)
+    (resumed,) = trained([stopping], [0], context(tmp_path))["FedAvg"]
+    with RunStore(tmp_path / "runs.db", create=False) as store:
+        assert [(info.id, info.status) for info in store.runs()] == [(resumed.run, "finished")]
+    (whole,) = trained([arm()], [0], context())["FedAvg"]
+    np.testing.assert_array_equal(resumed.loss, whole.loss)
 
 
-def test_writers_are_judged_on_samples_nothing_was_chosen_by():
-    problem = here(writers, "cpu")
-    assert len(problem.choose) + len(problem.tell) == 10_000
-    assert len(problem.federation) == 539
-    assert problem.tell.x.shape[1:] == (1, 14, 14)
+def test_the_same_arm_under_two_names_is_trained_once(tmp_path: Path) -> None:
+    found = trained([arm("a"), arm("b")], [0], context(tmp_path))
+    assert found["a"][0].run == found["b"][0].run
+    assert found["b"][0].arm.name == "b"
 
 
-def test_the_next_character_is_the_target_at_every_position():
-    problem = here(plays, "cpu")
-    data = problem.federation.client(problem.federation.ids[0])
-    assert data.y.shape == data.x.shape
-    assert torch.equal(data.y[:, :-1], data.x[:, 1:])
+def test_arms_share_start_and_cohorts() -> None:
+    still, slow = (runs[0] for runs in trained([arm("a", 1e-12), arm("b", 1e-13)], [3], context()).values())
+    np.testing.assert_allclose(still.loss, slow.loss, rtol=1e-9)
+    assert trained([arm("a", 1e-12)], [4], context())["a"][0].loss[0] != still.loss[0]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_setting_that_diverges_is_an_answer_and_never_chosen(tmp_path: Path, stored: bool) -> None:
+    where = context(tmp_path if stored else None)
+    for _ in range(2):
+        (wild,) = trained([arm("wild", 1e30)], [0], where)["wild"]
+        assert wild.diverged
+        assert wild.rounds.tolist() == [0, 2, 4]
+        assert len(wild.loss) == 3
+    chosen = tuned([arm()], (1e30, 0.1, 1e-9), having_rate, lambda trial: float(trial.accuracy[-1]), where)
+    assert chosen.best == {"FedAvg": 0.1}
+    assert chosen.scores["FedAvg"][1e30] == -inf
+
+
+def test_every_arm_gets_the_same_budget_on_samples_and_a_seed_that_no_result_uses(tmp_path: Path) -> None:
+    tuned([arm("a"), arm("b", 0.3)], (0.1, 0.2, 0.4), having_rate, lambda trial: trial.last(1.0), context(tmp_path))
+    with RunStore(tmp_path / "runs.db", create=False) as store:
+        configs = [info.config for info in store.runs()]
+    # Both arms are FedAvg, so their tries are the same three runs.
+    assert sorted(config["algorithm"]["lr"] for config in configs) == [0.1, 0.2, 0.4]
+    assert {config["data"]["evaluated on"] for config in configs} == {"validation"}
+    assert {config["seed"] for config in configs} == {trials.TUNING_SEED}
+
+
+def test_the_last_share_of_the_evaluations() -> None:
+    (trial,) = trained([arm()], [0], context())["FedAvg"]
+    values = replace(trial, accuracy=np.array([0.1, 0.2, np.nan, 0.4, 0.6]))
+    assert values.last(0.2) == 0.6
+    assert values.last(0.6) == pytest.approx((0 + 0.4 + 0.6) / 3)
+
+
+def test_settings_are_chosen_from_one_grid_for_all() -> None:
+    def scores(pairs: list[tuple[str, float]]) -> list[float]:
+        assert len(pairs) == 6
+        return [-abs(rate - (2.0 if name == "a" else 4.0)) if rate > 1 else -inf for name, rate in pairs]
+
+    best, scored = best_settings(["a", "b"], [1.0, 2.0, 4.0], scores)
+    assert best == {"a": 2.0, "b": 4.0}
+    assert scored["a"] == {1.0: -inf, 2.0: 0.0, 4.0: -2.0}
+
+
+def test_the_grid_goes_on_where_the_best_lies_at_its_end() -> None:
+    tried: list[tuple[str, float]] = []
+
+    def scores(pairs: list[tuple[str, float]]) -> list[float]:
+        tried.extend(pairs)
+        return [-abs(rate - {"a": 2.0, "b": 16.0, "c": 0.5}[name]) for name, rate in pairs]
+
+    grid = [1.0, 2.0, 4.0]
+    assert best_settings(["a", "b", "c"], grid, scores, further=5)[0] == {"a": 2.0, "b": 16.0, "c": 0.5}
+    assert sorted(tried[9:]) == [("b", 8.0), ("b", 16.0), ("b", 32.0), ("c", 0.25), ("c", 0.5)]
+    assert best_settings(["b"], grid, scores, further=1)[0] == {"b": 8.0}
+
+
+def test_jobs_are_spread_over_processes_in_order() -> None:
+    assert spread(abs, [-3, 2, -1], StudyContext("x", "cpu"), "numbers") == [3, 2, 1]
+
+
+def test_trials_in_processes_are_the_same(tmp_path: Path) -> None:
+    wide = StudyContext("test", "cpu", store=tmp_path / "runs.db")
+    found = trained([arm()], [0, 1], wide)["FedAvg"]
+    for one, other in zip(found, trained([arm()], [0, 1], context())["FedAvg"], strict=True):
+        np.testing.assert_array_equal(one.loss, other.loss)
+    with RunStore(tmp_path / "runs.db", create=False) as store:
+        assert [info.status for info in store.runs()] == ["finished", "finished"]

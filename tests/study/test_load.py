@@ -105,14 +105,14 @@ def test_the_target_column_is_left_out_wherever_it_is(trained: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("x.txt", b"", "must be a .csv, .npz or .safetensors file"),
-        ("x.npz", b"PK nothing", "cannot be read as .npz"),
-        ("x.safetensors", b"nothing", "cannot be read as .safetensors"),
-        ("x.csv", b"a,b\n1,2\n", "it has 2 input columns, but the model takes 4"),
-        ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 does not have 4 columns"),
-        ("x.csv", b"a,b,c,d\n1,2,3,x\n", "could not convert"),
+        ("x.txt", b"", "must be a .csv, .parquet, .npz or .safetensors file"),
+        ("x.npz", b"PK nothing", "not a usable .npz file"),
+        ("x.safetensors", b"nothing", "not a usable .safetensors file"),
+        ("x.csv", b"a,b\n1,2\n", "has 2 input columns, but the model takes 4"),
+        ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 of .* has 3 columns, but the header has 4"),
+        ("x.csv", b"a,b,c,d\n1,2,3,x\n", "line 2, column 'd' of .* holds 'x'; inputs must be numbers"),
         ("x.csv", b"a,b,c,d\n", "holds 0 samples"),
-        ("x.csv", b"", "it has 0 input columns"),
+        ("x.csv", b"", "needs a header line"),
     ],
 )
 def test_files_that_cannot_be_predicted(tmp_path: Path, name: str, content: bytes, sentence: str):
@@ -126,7 +126,7 @@ def test_other_mistakes(trained: Run, tmp_path: Path):
     with pytest.raises(InputError, match="there is no file"):
         read_inputs(tmp_path / "none.csv", trained.task.info)
     np.savez(tmp_path / "y.npz", y=np.zeros(3))
-    with pytest.raises(InputError, match="no array 'x'"):
+    with pytest.raises(InputError, match="lacks the array 'x'; it must hold 'x'\\."):
         read_inputs(tmp_path / "y.npz", trained.task.info)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 5), np.float32))
     with pytest.raises(InputError, match=r"samples of shape \(5,\), but the model takes samples of shape \(4,\)"):

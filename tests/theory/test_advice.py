@@ -51,12 +51,13 @@ def test_beats_every_point_of_a_grid(
     assert 0 <= best.gamma < 1 / (L + alpha)
     assert max_steps is None or max_steps >= best.K
     assert max_gamma is None or best.gamma <= max_gamma
-    gammas = np.append(0.0, np.geomspace(1e-9, 1 - 1e-6, 80)) / (L + alpha)
+    assert best.gamma == 0 or best.gamma * (L + alpha) >= 1e-3 * (1 - 1e-9)
+    gammas = np.append(0.0, np.geomspace(1e-3, 1 - 1e-6, 80)) / (L + alpha)
     gammas = gammas[gammas <= (np.inf if max_gamma is None else max_gamma)][:, None]
     counts = np.unique(np.geomspace(1, max_steps or 1e9, 60).round())
     spread = log_distortion_spread(L, mu, gammas, counts, alpha)
     convergence, drift = pareto.bound_terms(spread, L / mu, rounds, start_distance, C, server)
-    rounding = 1e-15 * (start_distance + C * np.sqrt(L / mu))
+    rounding = 1e-14 * (start_distance + C * np.sqrt(L / mu))
     assert best.bound <= (convergence + drift).min() * (1 + 1e-9) + rounding
     # The reported terms are those of the reported setting.
     terms = [
@@ -141,6 +142,12 @@ def test_few_rounds_ask_for_more_local_work_than_many() -> None:
     few, some, many = (pareto.best_setting(rounds=T, **request).best for T in (3, 100, 2000))
     assert few.kappa < some.kappa < many.kappa
     assert many.kappa == pytest.approx(100.0, rel=0.05)
+
+
+def test_a_step_too_small_for_single_precision_is_none() -> None:
+    request = {"kappa0": 100.0, "rounds": 5, "start_distance": 50.0, "C": 1.0}
+    assert pareto.best_setting(max_gamma=1e-10, **request).best.gamma == 0
+    assert pareto.best_setting(max_gamma=1e-2, **request).best.gamma > 9e-3
 
 
 def test_refusals_name_the_condition() -> None:

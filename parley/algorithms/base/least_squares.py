@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -27,7 +27,8 @@ from parley.learn.losses import half_squares, mse
 from parley.learn.task import Task
 from parley.theory.kernel.blocks import psd_eigh
 from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.methods import FedProx, Method
+from parley.theory.kernel.methods import KernelStep as Method
+from parley.theory.kernel.methods import ProximalStep as FedProx
 from parley.theory.kernel.points import check_finite
 from parley.theory.theta import Array
 
@@ -35,6 +36,8 @@ from parley.theory.theta import Array
 @dataclass(frozen=True)
 class LeastSquares(protocol.Algorithm):
     """What the methods of paper 000 have in common."""
+
+    on_cpu: ClassVar[bool] = True
 
     lr: float = 0.5
     """Step size (eta)."""

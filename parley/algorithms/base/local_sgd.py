@@ -4,11 +4,17 @@ A method adds a gradient transform, what it sends and how the server folds it:
 
     local = self.train(task, x, message, memory, data, context, transform=...)
     return self.reply(task, local, send={"update": subtract(x, local.parameters)}, keep={...})
+
+A method that trains in several phases, or two models, calls `train` several times and names the phases:
+
+    head = self.train(task, x, ..., only=head_names, phase="head")
+    body = self.train(task, head.parameters, ..., only=body_names, buffers=head.buffers)
+    return self.reply(task, body, send={...}, keep={..., **head.kept})
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -39,6 +45,8 @@ class Local:
     """sum_k theta_k g_k, empty unless asked for."""
     observed: dict[str, Tensor]
     trained: Trained
+    kept: dict[str, Part] = field(default_factory=dict)
+    """The optimizer's state for the client's memory, if it runs through the rounds."""
 
     def mean_gradient(self, moved: Tree) -> Tree:
         """The mean of the (transformed) gradients whose SGD steps moved the parameters by -`moved`."""
@@ -103,21 +111,29 @@ class LocalSGD(Algorithm):
 
     def train(
         self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts, *,
-        transform: GradientTransform | None = None, theta: Theta | None = None,
+        transform: GradientTransform | None = None, theta: Theta | None = None, only: Collection[str] | None = None,
+        work: Work | None = None, buffers: Tree | None = None, phase: str = "",
     ) -> Local:  # fmt: skip
-        """The client's steps from x, with the buffers and the optimizer state that are this client's."""
-        buffers = self.buffers(task, message, memory)
-        trained = train(
-            task, x, data, context.key, buffers=buffers, work=self.work(), clip=self.clip, theta=theta,
-            optimizer=self.local_optimizer(context.round), transform=transform,
-            kept=Kept.of(memory) if self.keep else None,
-        )  # fmt: skip
-        return self.local(task, x, trained, data, context, buffers)
+        """The client's steps from x, with the buffers and the optimizer state that are this client's.
 
-    def local(self, task: Task, x: Tree, trained: Trained, data: Data, context: Contexts, buffers: Tree) -> Local:
+        `only`: the parameters that move. `work` and `buffers`: in place of the method's. `phase`: a name of its own for
+        each call but one, so that each draws its own batches and keeps its own optimizer's state.
+        """
+        buffers = self.buffers(task, message, memory) if buffers is None else buffers
+        trained = train(
+            task, x, data, context.key.fold(phase) if phase else context.key, buffers=buffers, clip=self.clip,
+            work=work or self.work(), optimizer=self.local_optimizer(context.round), transform=transform, theta=theta,
+            kept=Kept.of(memory, phase) if self.keep else None, only=only,
+        )  # fmt: skip
+        return self.local(task, x, trained, data, context, buffers, phase)
+
+    def local(
+        self, task: Task, x: Tree, trained: Trained, data: Data, context: Contexts, buffers: Tree, phase: str = ""
+    ) -> Local:
         """With what listeners may see."""
         observed = observations(task, x, trained, data, context.key, buffers)
-        return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained)
+        kept = trained.optimizer.parts(phase) if self.keep else {}
+        return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained, kept)
 
     def buffers(self, task: Task, message: Message, memory: Memory) -> Tree:
         """The statistics to start from: the client's own, else the server's, else the module's."""
@@ -135,21 +151,25 @@ class LocalSGD(Algorithm):
     def reply(
         self, task: Task, local: Local, send: Mapping[str, Part], keep: Mapping[str, Part] | None = None
     ) -> Reply:
-        """Sends and keeps; statistics go where the task's policy says, the optimizer's state is kept if it runs on."""
-        sent, kept = dict(send), dict(keep or {})
-        if local.buffers:
-            (sent if task.buffers == "average" else kept)["buffers"] = local.buffers
-        if self.keep:
-            kept |= local.trained.optimizer.parts()
+        """Sends and keeps; statistics travel or stay (`sent_buffers`), the optimizer's state is kept if it runs on."""
+        travelling = self.sent_buffers(task)
+        sent = dict(send) | {"buffers": {n: b for n, b in local.buffers.items() if n in travelling}}
+        kept = dict(keep or {}) | local.kept
+        if own := {n: b for n, b in local.buffers.items() if n not in travelling}:
+            kept["buffers"] = own
         return Reply(Message.of(**sent), Memory.of(**kept) if kept else None, local.observed)
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return Form.of(**self.sends(task), buffers=task.sent_buffers) if asked == "client" else None
+        return Form.of(**self.sends(task), buffers=self.sent_buffers(task)) if asked == "client" else None
 
     def sends(self, task: Task) -> dict[str, Any]:
         """The form of what `client` sends besides buffers."""
         return {"update": task.form}
 
+    def sent_buffers(self, task: Task) -> Form:
+        """The form of the statistics that travel: by the task's policy, all or none."""
+        return task.sent_buffers
+
     def folded_buffers(self, task: Task, state: State, replies: Replies) -> Tree:
         """The server's statistics after a round."""
-        return replies.average("buffers") if task.sent_buffers else state.get("buffers")
+        return replies.average("buffers") if self.sent_buffers(task) else state.get("buffers")

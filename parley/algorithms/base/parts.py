@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 from torch import nn
 
 from parley.core.errors import InputError
-from parley.core.message import Message
 from parley.core.tree import Tree
 from parley.models.layers import Layer, layers
 
@@ -57,6 +56,18 @@ def by_layers(module: nn.Module, count: int | None, period: int) -> tuple[Part, 
         raise InputError(f"layers must lie between 0 and {len(found)}, the layers of the model, not {count}.")
     names = {name for layer in found[:count] for name in layer.parameters}
     return _grouped(module, found, lambda name: ("phi", period) if name in names else ("h", 1))
+
+
+@lru_cache(maxsize=16)
+def body_and_head(module: nn.Module, count: int | None) -> tuple[Part, Part]:
+    """The first `count` layers, by default all but the last, and the others; there must be some of both."""
+    parts = {part.label: part for part in by_layers(module, count, 1)}
+    if len(parts) < 2:
+        raise InputError(
+            f"a body and a head need at least one layer each, and the model has {len(layers(module))}: choose another "
+            "model, or set layers."
+        )
+    return parts["phi"], parts["h"]
 
 
 def each_layer(module: nn.Module) -> tuple[Part, ...]:
@@ -127,11 +138,3 @@ def merged(names: Iterable[str], memory: Tree, received: Tree) -> Tree:
     if missing is not None:
         raise InputError(f"this client has lost its part of the model with '{missing}'; it can go on after an average.")
     return {name: tree[name] for name in names}
-
-
-def listed(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def numbers(message: Message, name: str) -> list[int]:
-    return [int(number) for number in str(message.scalars[name]).split(",") if number]

@@ -10,7 +10,12 @@ whose solution over the reals is T_q proportional to v_q^(-1/3). Periods are pow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+from parley.algorithms.base.parts import Part
+from parley.algorithms.base.protocol import Replies
+from parley.core.message import Message
 
 
 def plan_periods(rates: Sequence[float], sizes: Sequence[int], budget: float, longest: int) -> list[int]:
@@ -28,3 +33,27 @@ def plan_periods(rates: Sequence[float], sizes: Sequence[int], budget: float, lo
         best = max(fits, key=lambda q: rates[q] * periods[q] ** 3)
         left -= sizes[best] / periods[best]
         periods[best] //= 2
+
+
+def drift_rates(replies: Replies, parts: Sequence[Part], periods: Sequence[int]) -> tuple[list[float], list[int]]:
+    """v of each part, from the updates that clients have just sent, and its number of parameters."""
+    total, mean = math.fsum(replies.weights.values()), replies.average("update")
+    rates, sizes = [], []
+    for part, period in zip(parts, periods, strict=True):
+        apart = math.fsum(
+            weight / total * float((replies[i]["update"][name] - mean[name]).double().square().sum())
+            for i, weight in replies.weights.items() for name in part.parameters
+        )  # fmt: skip
+        sizes.append(sum(mean[name].numel() for name in part.parameters))
+        rates.append(apart / sizes[-1] / period**2)
+    return rates, sizes
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """The numbers of parts, for a message."""
+    return ",".join(map(str, numbers))
+
+
+def numbered(parts: Sequence[Part], message: Message, name: str) -> list[Part]:
+    """The parts whose numbers a message lists under this name."""
+    return [parts[int(number)] for number in str(message.scalars[name]).split(",") if number]

@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .models import train
+from .models import local_sgd
 from .protocol import Work, options, private_output, serve
 
 
 def loop(pipe: Connection, folder: Path, rank: int, processes: int) -> None:
-    """One core's process: told (start, stop) it trains and answers; told None it ends."""
+    """One core's process: given (start, stop) it trains and answers; given None it ends."""
     torch.set_num_threads(1)
     work = Work(folder)
     model = work.model(work.dropout)
@@ -26,7 +26,7 @@ def loop(pipe: Connection, folder: Path, rank: int, processes: int) -> None:
         for number in range(*rounds):
             for slot in range(rank, work.cohort, processes):
                 x, y = work.visit(number, slot)
-                train(model, x, y, work.batch, work.epochs, work.lr)
+                local_sgd(model, x, y, work.batch, work.epochs, work.lr)
         pipe.send(None)
 
 
@@ -60,8 +60,8 @@ class Bare:
 
 if __name__ == "__main__":
     output = private_output()
-    told = options()
-    contestant = Bare(told.work, told.processes)
-    serve(contestant, Work(told.work), output, {})
+    given = options()
+    contestant = Bare(given.work, given.processes)
+    serve(contestant, Work(given.work), output, {})
     contestant.close()
     sys.exit(0)

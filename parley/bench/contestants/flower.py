@@ -65,20 +65,20 @@ class Flower:
 
 if __name__ == "__main__":
     output = private_output()
-    told = options()
+    given = options()
     server_app = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
-        work = Work(told.work)
-        serve(Flower(grid, work, told.work), work, output, {"flwr": version("flwr"), "ray": version("ray")})
+        work = Work(given.work)
+        serve(Flower(grid, work, given.work), work, output, {"flwr": version("flwr"), "ray": version("ray")})
 
     server_app.main()(main)
     run_simulation(
         server_app=server_app,
         client_app=client_app,
-        num_supernodes=Work(told.work).clients,
+        num_supernodes=Work(given.work).clients,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": told.processes, "log_to_driver": False},
+            "init_args": {"num_cpus": given.processes, "log_to_driver": False},
         },
     )

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from .models import train
+from .models import local_sgd
 from .protocol import Work
 
 app = ClientApp()
@@ -30,7 +30,7 @@ def fit(message: Message, context: Context) -> Message:
     work, model = prepared(config["folder"], config["dropout"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     x, y = work.visit(config["round"], config["slot"])
-    train(model, x, y, work.batch, work.epochs, work.lr)
+    local_sgd(model, x, y, work.batch, work.epochs, work.lr)
     content = RecordDict(
         {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": work.samples})}
     )

@@ -28,7 +28,7 @@ def build(name: str, shape: tuple[int, ...], classes: int, dropout: bool) -> nn.
     raise ValueError(f"no model is called '{name}'")
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, batch: int, epochs: int, lr: float) -> None:
+def local_sgd(model: nn.Module, x: Tensor, y: Tensor, batch: int, epochs: int, lr: float) -> None:
     """Local SGD as the PyTorch tutorials write it, over the samples in the order they come in."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for _ in range(epochs):

@@ -114,17 +114,17 @@ def tell(what: int, first: int = 0, second: int = 0) -> list[int]:
     """Send an instruction from the first process to the others; returns it in all of them."""
     message = torch.tensor([what, first, second])
     torch.distributed.broadcast(message, src=0)
-    told: list[int] = message.tolist()
-    return told
+    order: list[int] = message.tolist()
+    return order
 
 
 def follow(contestant: Pfl) -> None:
     """The life of every process but the first."""
-    while (told := tell(QUIT))[0] != QUIT:
-        if told[0] == RESET:
-            contestant.reset(bool(told[1]))
+    while (order := tell(QUIT))[0] != QUIT:
+        if order[0] == RESET:
+            contestant.reset(bool(order[1]))
         else:
-            contestant.run(told[1], told[2])
+            contestant.run(order[1], order[2])
 
 
 if __name__ == "__main__":

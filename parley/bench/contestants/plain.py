@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .models import train
+from .models import local_sgd
 from .protocol import Work, options, private_output, serve
 
 
@@ -30,7 +30,7 @@ class Plain:
         for slot in range(work.cohort):
             self.model.load_state_dict(self.weights)
             x, y = work.visit(number, slot)
-            train(self.model, x, y, work.batch, work.epochs, work.lr)
+            local_sgd(self.model, x, y, work.batch, work.epochs, work.lr)
             for name, w in self.model.state_dict().items():
                 total[name] += w
         self.weights = {name: w / work.cohort for name, w in total.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
@@ -14,6 +15,8 @@ from parley.core.key import Key
 from parley.core.registry import Registry
 
 Index = NDArray[np.int64]
+LARGEST = 1e300
+"""Of a setting; beyond, random draws overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,14 @@ P = TypeVar("P", bound=type[Partitioner])
 def partitioner(name: str) -> Callable[[P], P]:
     """Registers a partitioner class under `name`."""
     return partitioners(name)
+
+
+def check_finite(settings: Any) -> None:
+    """Refuse NaN and numbers near infinity among the fields of a partitioner: they deal samples twice or never."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not abs(value) <= LARGEST:
+            raise InputError(f"{type(settings).__name__} needs a finite {field.name}, not {value}.")
 
 
 def check_clients(samples: int, clients: int | None, each: int = 1) -> int:

@@ -14,6 +14,7 @@ from parley.data.partition.base import (
     Index,
     Partition,
     check_clients,
+    check_finite,
     even_sizes,
     owners_from_counts,
     partitioner,
@@ -50,6 +51,7 @@ class Dirichlet:
     """Least samples per client for `by="class"`."""
 
     def __post_init__(self) -> None:
+        check_finite(self)
         if not self.alpha > 0:
             raise InputError(f"Dirichlet needs alpha above 0, not {self.alpha}.")
         if self.by not in ("client", "class"):

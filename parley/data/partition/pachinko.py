@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data.partition.base import Index, Partition, check_clients, even_sizes, owners_from_counts, partitioner
+from parley.data.partition.base import (
+    Index,
+    Partition,
+    check_clients,
+    check_finite,
+    even_sizes,
+    owners_from_counts,
+    partitioner,
+)
 from parley.data.partition.dirichlet import deal
 
 
@@ -33,6 +41,7 @@ class Pachinko:
     """Samples per client; None deals out the whole set in sizes that differ by at most one."""
 
     def __post_init__(self) -> None:
+        check_finite(self)
         if not (self.alpha > 0 and self.beta > 0):
             raise InputError(f"Pachinko needs alpha and beta above 0, not {self.alpha} and {self.beta}.")
         if self.samples is not None and self.samples < 1:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data.partition.base import Index, Partition, check_clients, cut, partitioner
+from parley.data.partition.base import Index, Partition, check_clients, check_finite, cut, partitioner
 
 
 @partitioner("quantity")
@@ -34,6 +34,7 @@ class QuantitySkew:
     """Samples every client has at least."""
 
     def __post_init__(self) -> None:
+        check_finite(self)
         if self.law not in ("dirichlet", "lognormal", "power"):
             raise InputError(f"QuantitySkew's law must be 'dirichlet', 'lognormal' or 'power', not '{self.law}'.")
         if not self.alpha > 0 or self.sigma < 0 or self.exponent < 0 or self.min_samples < 1:
@@ -57,7 +58,9 @@ class QuantitySkew:
         if self.law == "dirichlet":
             return rng.dirichlet(np.full(clients, self.alpha))
         if self.law == "lognormal":
-            return np.exp(self.sigma * rng.standard_normal(clients))
+            exponents = self.sigma * rng.standard_normal(clients)
+            # A common factor keeps weights from overflowing.
+            return np.asarray(np.exp(exponents - exponents.max()), np.float64)
         return np.exp(-self.exponent * np.log1p(rng.permutation(clients)))
 
 

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data.partition.base import Partition, check_clients, cut, even_sizes, partitioner, sort_by_label
+from parley.data.partition.base import (
+    Partition,
+    check_clients,
+    check_finite,
+    cut,
+    even_sizes,
+    partitioner,
+    sort_by_label,
+)
 
 
 @partitioner("iid")
@@ -105,6 +113,7 @@ class SHomogeneity:
     """Share of samples that is spread evenly, between 0 and 1."""
 
     def __post_init__(self) -> None:
+        check_finite(self)
         if not 0.0 <= self.s <= 1.0:
             raise InputError(f"SHomogeneity needs s between 0 and 1, not {self.s}.")
 

@@ -17,18 +17,33 @@ from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.partial_cohorts import partial
+from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
-from parley.studies.conformance.rules import Rule, check_rule, load_rule
+from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
 from parley.studies.harness import Check
 
 __all__ = [
-    "RUNTIMES", "TOLERANCE", "Case", "Optimum", "Promise", "Rule", "Surrogate", "cases", "check_rule", "conformance",
-    "load_rule", "table",
+    "RUNTIMES",
+    "TOLERANCE",
+    "Case",
+    "Optimum",
+    "Promise",
+    "Surrogate",
+    "UpdateRule",
+    "cases",
+    "check_rule",
+    "conformance",
+    "load_rule",
+    "planned",
+    "table",
 ]  # fmt: skip
 
 RUNTIMES = ("inline", "stacked")
-_LISTS: tuple[Callable[[], list[Case]], ...] = (family, corrected, normalised, parts, shared, equivalences, regression)
+_LISTS: tuple[Callable[[], list[Case]], ...] = (
+    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial,
+)  # fmt: skip
 
 
 def cases(method: str | None = None) -> list[Case]:
@@ -36,17 +51,22 @@ def cases(method: str | None = None) -> list[Case]:
     found = [case for some in _LISTS for case in some()]
     if method is None:
         return found
-    own = [case for case in found if case.method == method]
-    if not own and method in algorithms:
+    chosen = [case for case in found if case.method == method]
+    if not chosen and method in algorithms:
         raise InputError(f"nothing is recorded of '{method}'; hold it against a promise with check_rule.")
-    if not own:
+    if not chosen:
         raise InputError(f"unknown algorithm '{method}': {nearest(method, {case.method for case in found})}")
-    return own
+    return chosen
+
+
+def planned(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> list[tuple[Case, str]]:
+    """The cases and the runtimes to check them on: all but 'stacked' for methods that work client by client."""
+    plan = [(case, runtime) for case in cases(method) for runtime in runtimes if case.stackable or runtime != "stacked"]
+    if not plan:
+        raise InputError(f"'{method}' works client by client, so there is nothing to check on 'stacked'; use 'inline'.")
+    return plan
 
 
 def conformance(method: str | None = None, runtimes: Sequence[str] = RUNTIMES) -> Iterator[Check]:
     """Check after check, as they are made."""
-    for case in cases(method):
-        for runtime in runtimes:
-            if case.stackable or runtime != "stacked":
-                yield case.check(runtime)
+    return (case.check(runtime) for case, runtime in planned(method, runtimes))

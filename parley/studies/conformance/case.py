@@ -9,8 +9,9 @@ import numpy as np
 
 from parley.algorithms.base.protocol import Algorithm
 from parley.engine.settings import Faults, Sampling
-from parley.studies.conformance.problem import Array, Problem, weights_of
+from parley.studies.conformance.problem import QuadraticProblem, weights_of
 from parley.studies.harness import Check, at_most
+from parley.theory.theta import Array
 
 TOLERANCE = 1e-10
 
@@ -31,7 +32,7 @@ class Case:
 
 
 def settles(
-    method: str, statement: str, given: Problem, algorithm: Algorithm, goal: Array, rounds: int,
+    method: str, statement: str, given: QuadraticProblem, algorithm: Algorithm, goal: Array, rounds: int,
     cohort: Sampling | None = None, faults: Faults | None = None,
 ) -> Case:  # fmt: skip
     """The engine's model after `rounds` against the point where it should settle."""
@@ -44,7 +45,7 @@ def settles(
 
 
 def equals(
-    method: str, statement: str, given: Problem, one: tuple[Algorithm, int], other: tuple[Algorithm, int]
+    method: str, statement: str, given: QuadraticProblem, one: tuple[Algorithm, int], other: tuple[Algorithm, int]
 ) -> Case:
     """Two methods after so many rounds: the same bits."""
 

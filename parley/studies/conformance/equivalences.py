@@ -13,7 +13,7 @@ from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg, FedProx
 from parley.algorithms.scaffold import Scaffold
 from parley.studies.conformance.case import Case, equals
-from parley.studies.conformance.problem import dyadic_problem, problem, weights_of
+from parley.studies.conformance.problem import dyadic_problem, quadratic_problem, weights_of
 
 LR = 0.1
 HEAVY = {"momentum": 0.9}
@@ -21,7 +21,7 @@ HEAVY = {"momentum": 0.9}
 
 def equivalences() -> list[Case]:
     """Two runs of the engine, compared bit for bit."""
-    given = problem()
+    given = quadratic_problem()
     avg = FedAvg(lr=LR, steps=2, batch=None)
     als = FedALS(lr=LR, steps=2, batch=None, layers=1)
     both = FedALSScaffold(lr=LR, steps=2, batch=None, layers=1, alpha=1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from parley.advise.objective import flat
 from parley.algorithms.base.server import Adaptive
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.datashare import DataShare
@@ -15,18 +17,20 @@ from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.scaffold import Scaffold
+from parley.core.message import Message
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import flat, problem
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
 from parley.studies.paper001.members import members
-from parley.studies.paper001.quadratics import Setting
-from parley.study.train import prepared
+from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory.surrogate import All, Quadratics
+from parley.theory.theta import Array
 
 LR, STEPS = 0.1, 3
-HALF = Sampling(size=2, weights="uniform")
+SHARING = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
+HALF_UNIFORM = Sampling(size=2, weights="uniform")
 UNBIASED = Sampling(size=2, scheme="unbiased")
 EVEN = Sampling(weights="uniform")
 LOSSY = Faults(dropout=0.3, quorum=0.0)
@@ -35,8 +39,8 @@ HEAVY = {"momentum": 0.9}
 
 def family() -> list[Case]:
     """Paper 001's family and the pooled baselines (Theorems 1 and 2, Lemma 11)."""
-    given = problem()
-    setting = Setting(given.clients, given.sizes, given.start)
+    given = quadratic_problem()
+    setting = QuadraticSetting(given.clients, given.sizes, given.start)
     cases = []
     for member in members(setting, STEPS, TOLERANCE):
         says = "the true optimum" if member.method.pooled else "the minimiser of its surrogate"
@@ -50,7 +54,7 @@ def family() -> list[Case]:
 
 def corrected() -> list[Case]:
     """SCAFFOLD and FedDyn: the true optimum, whoever takes part."""
-    given = problem()
+    given = quadratic_problem()
     best, even = given.clients.empirical_minimiser, given.uniform().empirical_minimiser
     scaffold = Scaffold(lr=LR, steps=STEPS, batch=None)
     heavy = replace(scaffold, lr=0.02, options=HEAVY)
@@ -62,22 +66,22 @@ def corrected() -> list[Case]:
         settles("scaffold", f"{whole}, clients with 1 to 4 steps", given, _uneven(scaffold), best, 80),
         settles("scaffold", f"{whole}, momentum .9 afresh", given, heavy, best, 215),
         settles("scaffold", f"{whole}, momentum .9 running through", given, replace(heavy, keep=True), best, 210),
-        settles("scaffold", f"{whole}, 2 of 4 clients", given, scaffold, even, 95, HALF),
+        settles("scaffold", f"{whole}, 2 of 4 clients", given, scaffold, even, 95, HALF_UNIFORM),
         settles("scaffold", f"{whole}, 2 of 4 clients, unbiased", given, scaffold, best, 100, UNBIASED),
         settles("scaffold", f"{whole}, replies lost", given, scaffold, even, 85, EVEN, LOSSY),
         settles("feddyn", whole, given, dyn, best, 65),
         settles("feddyn", f"{whole}, mean of the clients", given, replace(dyn, report="mean"), best, 65),
-        settles("feddyn", f"{whole}, 2 of 4 clients", given, dyn, even, 150, HALF),
+        settles("feddyn", f"{whole}, 2 of 4 clients", given, dyn, even, 150, HALF_UNIFORM),
         settles("feddyn", f"{whole}, replies lost", given, dyn, even, 100, EVEN, LOSSY),
     ]
 
 
 def normalised() -> list[Case]:
     """FedNova with clients that take 1, 2, 3 and 4 steps."""
-    given = problem()
+    given = quadratic_problem()
     nova = _uneven(FedNova(lr=LR, steps=1))
     steps = (1, 2, 3, 4)
-    plain, heavy = (reference.fednova(given.clients, LR, steps, beta) for beta in (0.0, 0.9))
+    plain, heavy = (reference.fednova_point(given.clients, LR, steps, beta) for beta in (0.0, 0.9))
     return [
         settles("fednova", "settles at its normalised surrogate, 1 to 4 steps", given, nova, plain, 80),
         settles(
@@ -89,12 +93,12 @@ def normalised() -> list[Case]:
 
 def parts() -> list[Case]:
     """FedALS right after an average of phi, and with control variates."""
-    given, apart = problem(), problem(coupled=False)
+    given, apart = quadratic_problem(), quadratic_problem(coupled=False)
     als = FedALS(lr=LR, steps=2, batch=None, alpha=3, layers=1)
     heavy = replace(als, lr=0.02, options=HEAVY)
-    goal = reference.fedals(given.clients, LR, 2, 3, given.phi)
-    momentum = reference.fedals(given.clients, 0.02, 2, 3, given.phi, 0.9)
-    own = np.concatenate([
+    goal = reference.fedals_point(given.clients, LR, 2, 3, given.phi)
+    momentum = reference.fedals_point(given.clients, 0.02, 2, 3, given.phi, 0.9)
+    uncoupled = np.concatenate([
         apart.clients.minimiser(LR, All(6))[: apart.phi], apart.clients.minimiser(LR, All(2))[apart.phi :]
     ])  # fmt: skip
     both = FedALSScaffold(lr=0.05, steps=2, batch=None, alpha=3, layers=1)
@@ -102,50 +106,75 @@ def parts() -> list[Case]:
     return [
         settles("fedals", "settles at the fixed point of its affine map", given, als, goal, 126),
         settles("fedals", "the same with momentum .9 running through", given, heavy, momentum, 276),
-        settles("fedals", "uncoupled parts: surrogates of alpha tau and tau steps", apart, als, own, 105),
+        settles("fedals", "uncoupled parts: surrogates of alpha tau and tau steps", apart, als, uncoupled, 105),
         settles("fedals-scaffold", "settles at the true optimum", given, both, best, 240),
         settles(
             "fedals-scaffold", "settles at the true optimum, momentum .9", given,
             replace(both, lr=0.005, options=HEAVY), best, 360,
         ),
-        settles("fedals-scaffold", "settles at the true optimum, 2 of 4 clients", given, both, even, 345, HALF),
+        settles("fedals-scaffold", "settles at the true optimum, 2 of 4 clients", given, both, even, 345, HALF_UNIFORM),
         settles("fedals-scaffold", "settles at the true optimum, replies lost", given, both, even, 276, EVEN, LOSSY),
     ]  # fmt: skip
 
 
 def shared() -> list[Case]:
     """DataShare: FedAvg's surrogate on the clients with the global set; and clients on their own."""
-    given = problem()
-    method = DataShare(lr=LR, steps=STEPS, batch=None, share=0.2)
-    federation = prepared(method, given.federation(), 0)
-    data = [federation.client(i) for i in federation.ids]
-    features = [own.x.reshape(-1, own.x.shape[-1]).numpy() for own in data]
-    # f_i sums over a sample's d rows where least squares takes their mean.
-    mean = Quadratics.from_least_squares(
-        features, [own.y.reshape(-1).numpy() for own in data], [float(len(own)) for own in data]
-    )
-    goal = Quadratics(mean.A * given.clients.c.shape[1], mean.c, mean.p).minimiser(LR, All(STEPS))
+    given = quadratic_problem()
+    goal = joined(given, SHARING).minimiser(LR, All(STEPS))
     return [
-        settles("datashare", "settles at FedAvg's point on the shared data", given, method, goal, 85),
-        Case("local-only", "every client settles at its own optimum", _own_optima),
+        replace(
+            settles("datashare", "settles at FedAvg's point on the shared data", given, SHARING, goal, 85),
+            stackable=False,
+        ),
+        Case("local-only", "every client settles at its own optimum", local_optima),
     ]
 
 
+class _Shared(Listener):
+    """How many rows each client puts into the global set."""
+
+    def exchange(
+        self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
+    ) -> None:
+        if asked == "shared":
+            self.rows = {client: len(reply["rows"]["y"]) for client, reply in replies.items()}
+
+
+def joined(given: QuadraticProblem, method: DataShare) -> Quadratics:
+    """The clients' losses once the global set has joined them; their weights stay those of their own samples.
+
+    A client's samples are all alike, so what it has left and the global set follow from how many rows each has shared.
+    """
+    seen = _Shared()
+    given.run(method, 1, listeners=(seen,))
+    shared = np.array([seen.rows[str(i)] for i in range(len(given.sizes))], dtype=np.float64)
+    assert shared.sum() > 0
+    counts = np.diag(np.array(given.sizes) - shared) + shared  # [client, whose samples]
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    A = np.einsum("ij,jkl->ikl", shares, given.clients.A)
+    Ac = np.einsum("ij,jkl,jl->ik", shares, given.clients.A, given.clients.c)
+    return Quadratics(A, np.linalg.solve(A, Ac[..., None])[..., 0], np.array(given.sizes, dtype=np.float64))
+
+
 class _Models(Listener):
-    """Every client's model after the last round."""
+    """Every client's model after the last round it took part in."""
 
     wants = ("model",)
 
+    def __init__(self) -> None:
+        self.models: dict[str, Array] = {}
+
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> None:
-        self.models = {
+        self.models |= {
             client: flat({name: value for name, value in seen.items() if name.startswith("model/")})
             for client, seen in observed.items()
         }
 
 
-def _own_optima(runtime: str) -> float:
-    given, seen = problem(), _Models()
-    given.run(LocalOnly(lr=LR, steps=STEPS, batch=None), 90, runtime, listeners=(seen,))
+def local_optima(runtime: str, cohort: Sampling | None = None) -> float:
+    """How far local-only's models are from their clients' optima, at most."""
+    given, seen = quadratic_problem(), _Models()
+    given.run(LocalOnly(lr=LR, steps=STEPS, batch=None), 90 if cohort is None else 250, runtime, cohort, None, (seen,))
     return max(float(np.linalg.norm(seen.models[str(i)] - c)) for i, c in enumerate(given.clients.c))
 
 

@@ -14,7 +14,9 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
 from parley.engine.run import Run
+from parley.engine.settings import Sampling
 from parley.models.feature_model import FeatureModel
 from parley.studies.conformance.case import Case
 from parley.study.train import train
@@ -42,19 +44,27 @@ class Points:
         y = [np.sin(4 * p[:, 0]) + 0.3 * i + 0.2 * rng.standard_normal(len(p)) for i, p in enumerate(x)]
         return cls(x, y, theory.random_fourier(1, 6, rng, 0.15))
 
-    def run(self, algorithm: Algorithm, rounds: int, runtime: str) -> Run:
-        """Train with the engine itself, from zero."""
+    def data(self) -> Federation:
+        """The clients as the engine has them."""
         data = tuple(ClientData(torch.from_numpy(x), torch.from_numpy(y)) for x, y in zip(self.x, self.y, strict=True))
-        federation = Federation(DataInfo("points", (1,), 1, "regression"), ("a", "b", "c", "d"), InMemory(data))
-        model = FeatureModel(self.phi, (1,), 1)
-        return train(algorithm, federation, model=model, rounds=rounds, loss="half-squares", runtime=runtime)
+        return Federation(DataInfo("points", (1,), 1, "regression"), ("a", "b", "c", "d"), InMemory(data))
+
+    def run(
+        self, algorithm: Algorithm, rounds: int, runtime: str, cohort: Sampling | None = None,
+        federation: Federation | None = None, listeners: tuple[Listener, ...] = (),
+    ) -> Run:  # fmt: skip
+        """Train with the engine itself, from zero, on these clients or on some of them."""
+        return train(
+            algorithm, federation or self.data(), model=FeatureModel(self.phi, (1,), 1), rounds=rounds,
+            loss="half-squares", runtime=runtime, cohort=cohort, listeners=listeners,
+        )  # fmt: skip
 
     def learned(self, run: Run) -> Array:
         """f at all samples, [N]."""
         with torch.no_grad():
             return np.asarray(run.predictor()(torch.from_numpy(np.concatenate(self.x))).numpy()[:, 0])
 
-    def federation(self, kernel: theory.Kernel, method: theory.Method) -> theory.KernelFederation:
+    def federation(self, kernel: theory.Kernel, method: theory.KernelStep) -> theory.KernelFederation:
         return theory.KernelFederation.of(kernel, self.x, method)
 
 
@@ -62,8 +72,8 @@ def regression() -> list[Case]:
     """All four methods."""
     given, rbf = Points.drawn(), theory.RBF(0.5)
     features = theory.FeatureKernel(given.phi)
-    prox = theory.FedProx(5.0)
-    one, many, all_steps = (theory.FedAvg(ETA, s) for s in (1, 3, 400))
+    prox = theory.ProximalStep(5.0)
+    one, many, all_steps = (theory.GradientSteps(ETA, s) for s in (1, 3, 400))
     line = theory.Linear()
     kernel_avg, kernel_prox = KernelFedAvg(ETA, kernel=features, steps=3), KernelFedProx(ETA, kernel=features)
     feature_avg, feature_prox = FeatureFedAvg(ETA, steps=3), FeatureFedProx(ETA)
@@ -77,11 +87,11 @@ def regression() -> list[Case]:
         _rounds("feature-fedprox", given, replace(feature_prox, lr=5.0), features, prox),
         _limit("kernel-fedavg", given, replace(kernel_avg, kernel=line), line, many, 50),
         _limit("kernel-fedprox", given, replace(kernel_prox, lr=5.0, kernel=line), line, prox, 60),
-        _limit("feature-fedavg", given, replace(feature_avg, steps=200), features, theory.FedAvg(ETA, 200), 150),
-        _limit("feature-fedprox", given, replace(feature_prox, lr=500.0), features, theory.FedProx(500.0), 150),
-        _batches("kernel-fedavg", given, replace(kernel_avg, batch=3, steps=2), theory.FedAvg(ETA, 2)),
+        _limit("feature-fedavg", given, replace(feature_avg, steps=200), features, theory.GradientSteps(ETA, 200), 150),
+        _limit("feature-fedprox", given, replace(feature_prox, lr=500.0), features, theory.ProximalStep(500.0), 150),
+        _batches("kernel-fedavg", given, replace(kernel_avg, batch=3, steps=2), theory.GradientSteps(ETA, 2)),
         _batches("kernel-fedprox", given, replace(kernel_prox, batch=3, lr=5.0), prox),
-        _batches("feature-fedavg", given, replace(feature_avg, batch=3, steps=2), theory.FedAvg(ETA, 2)),
+        _batches("feature-fedavg", given, replace(feature_avg, batch=3, steps=2), theory.GradientSteps(ETA, 2)),
         _batches("feature-fedprox", given, replace(feature_prox, batch=3, lr=5.0), prox),
         _same("feature-fedavg", "is FedAvg with full gradients", given, feature_avg, FedAvg(ETA, 3, batch=None)),
         _same("kernel-fedavg", "with k = <phi, phi> is feature-fedavg", given, kernel_avg, feature_avg),
@@ -89,7 +99,7 @@ def regression() -> list[Case]:
     ]
 
 
-def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.Method) -> Case:
+def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.KernelStep) -> Case:
     """f after some rounds against the recursion, applied as often."""
 
     def measure(runtime: str) -> float:
@@ -97,12 +107,12 @@ def _rounds(name: str, given: Points, algorithm: Algorithm, kernel: theory.Kerne
         wanted = [f for _, f in zip(range(ROUNDS + 1), iterates, strict=False)][-1]
         return _apart(given.learned(given.run(algorithm, ROUNDS, runtime)), wanted)
 
-    s = f", s = {method.s}" if isinstance(method, theory.FedAvg) else ""
+    s = f", s = {method.s}" if isinstance(method, theory.GradientSteps) else ""
     return Case(name, f"Proposition 3: f <- f + eta K P (y - f){s}", measure, stackable=False)
 
 
 def _limit(
-    name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.Method, rounds: int
+    name: str, given: Points, algorithm: Algorithm, kernel: theory.Kernel, method: theory.KernelStep, rounds: int
 ) -> Case:
     def measure(runtime: str) -> float:
         wanted = theory.trajectory(given.federation(kernel, method), np.concatenate(given.y)).limit()
@@ -111,7 +121,7 @@ def _limit(
     return Case(name, "settles at the limit in closed form", measure, stackable=False)
 
 
-def _batches(name: str, given: Points, algorithm: Algorithm, method: theory.Method) -> Case:
+def _batches(name: str, given: Points, algorithm: Algorithm, method: theory.KernelStep) -> Case:
     """Batches of three, in order, as an affine map of theta (Section 7.1)."""
 
     def measure(runtime: str) -> float:

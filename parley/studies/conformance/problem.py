@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from parley.advise.objective import flat
 from parley.algorithms.base.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
@@ -24,8 +24,7 @@ from parley.engine.settings import Faults, Sampling
 from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 class TwoParts(nn.Module):
@@ -47,7 +46,7 @@ class TwoParts(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class QuadraticProblem:
     """Clients as the theory has them, each with its rows [k, d] and targets [k], and a start far from all optima."""
 
     clients: Quadratics
@@ -71,14 +70,15 @@ class Problem:
     def run(
         self, algorithm: Algorithm, rounds: int, runtime: str = "inline", cohort: Sampling | None = None,
         faults: Faults | None = None, listeners: tuple[Listener, ...] = (), seed: int = 0,
+        federation: Federation | None = None,
     ) -> Run:  # fmt: skip
-        """Train with the engine itself."""
+        """Train with the engine itself, on all clients' data or on another federation of the same shape."""
         return train(
-            algorithm, self.federation(), model=TwoParts(self.start, self.phi), rounds=rounds, loss="half-squares",
-            cohort=cohort, runtime=runtime, faults=faults, listeners=listeners, seed=seed,
+            algorithm, federation or self.federation(), model=TwoParts(self.start, self.phi), rounds=rounds,
+            loss="half-squares", cohort=cohort, runtime=runtime, faults=faults, listeners=listeners, seed=seed,
         )  # fmt: skip
 
-    def alone(self, client: int = 0) -> Problem:
+    def alone(self, client: int = 0) -> QuadraticProblem:
         """The problem with one of the clients only."""
         only = slice(client, client + 1)
         one = Quadratics(self.clients.A[only], self.clients.c[only])
@@ -96,11 +96,7 @@ def weights_of(run: Run) -> Array:
     return flat(weights)
 
 
-def flat(tree: dict[str, Tensor]) -> Array:
-    return np.asarray(torch.cat([value.reshape(-1) for value in tree.values()]).numpy(), dtype=np.float64)
-
-
-def problem(seed: int = 0, *, coupled: bool = True) -> Problem:
+def quadratic_problem(seed: int = 0, *, coupled: bool = True) -> QuadraticProblem:
     """Four clients in five dimensions, spectra in [1, 4], sizes 3, 6, 9, 12."""
     rng = Key(seed).fold("conformance").numpy()
     drawn = random_clients(5, 4, 4.0, rng, rotation=0.5)
@@ -111,12 +107,12 @@ def problem(seed: int = 0, *, coupled: bool = True) -> Problem:
     roots = clients.compose(np.sqrt(clients.eigenvalues))
     direction = rng.standard_normal(5)
     start = 3.0 * direction / np.linalg.norm(direction)
-    return Problem(clients, roots, np.einsum("ijk,ik->ij", roots, clients.c), (3, 6, 9, 12), start, 3)
+    return QuadraticProblem(clients, roots, np.einsum("ijk,ik->ij", roots, clients.c), (3, 6, 9, 12), start, 3)
 
 
-def dyadic_problem() -> Problem:
+def dyadic_problem() -> QuadraticProblem:
     """Small integers: with step sizes that are powers of two a few rounds involve no rounding at all."""
     rows = np.array([[[1.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]])
     c = np.array([[1.0, -2.0], [-3.0, 1.0]])
     clients = Quadratics(np.swapaxes(rows, 1, 2) @ rows, c)
-    return Problem(clients, rows, np.einsum("ijk,ik->ij", rows, c), (2, 2), np.array([5.0, -3.0]), 1)
+    return QuadraticProblem(clients, rows, np.einsum("ijk,ik->ij", rows, c), (2, 2), np.array([5.0, -3.0]), 1)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from parley.theory.surrogate import All, Quadratics, ThetaLike
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 class Promise(Protocol):

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.theory.surrogate import Quadratics
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 def affine_fixed_point(step: Callable[[Array], Array], dimension: int) -> Array:
@@ -22,7 +20,7 @@ def affine_fixed_point(step: Callable[[Array], Array], dimension: int) -> Array:
     return np.asarray(np.linalg.solve(np.eye(dimension) - T, offset), dtype=np.float64)
 
 
-def descend(A: Array, c: Array, x: Array, v: Array, lr: float, steps: int, beta: float) -> tuple[Array, Array]:
+def heavy_ball(A: Array, c: Array, x: Array, v: Array, lr: float, steps: int, beta: float) -> tuple[Array, Array]:
     """`steps` of heavy-ball gradient descent on 1/2 (x - c)' A (x - c), from x and the velocity v."""
     for _ in range(steps):
         v = beta * v + A @ (x - c)
@@ -30,20 +28,20 @@ def descend(A: Array, c: Array, x: Array, v: Array, lr: float, steps: int, beta:
     return x, v
 
 
-def fednova(clients: Quadratics, lr: float, steps: Sequence[int], beta: float = 0.0) -> Array:
+def fednova_point(clients: Quadratics, lr: float, steps: Sequence[int], beta: float = 0.0) -> Array:
     """The fixed point of x <- x - sum_i p_i d_i / a_i, with unequal steps and momentum that starts afresh, [d]."""
 
     def step(x: Array) -> Array:
         total = x.copy()
         for A, c, p, K in zip(clients.A, clients.c, clients.p, steps, strict=True):
             a = sum((1 - beta ** (K - k)) / (1 - beta) for k in range(K))
-            total -= p * (x - descend(A, c, x, np.zeros_like(x), lr, K, beta)[0]) / a
+            total -= p * (x - heavy_ball(A, c, x, np.zeros_like(x), lr, K, beta)[0]) / a
         return total
 
     return affine_fixed_point(step, clients.c.shape[1])
 
 
-def fedals(clients: Quadratics, lr: float, tau: int, alpha: int, phi: int, beta: float = 0.0) -> Array:
+def fedals_point(clients: Quadratics, lr: float, tau: int, alpha: int, phi: int, beta: float = 0.0) -> Array:
     """FedALS right after a phi average, with velocities that run through, [d]: phi the first coordinates.
 
     The state between two phi averages is the common model and every client's velocity.
@@ -55,7 +53,9 @@ def fedals(clients: Quadratics, lr: float, tau: int, alpha: int, phi: int, beta:
         models = np.tile(common, (m, 1))
         for _ in range(alpha):
             for i in range(m):
-                models[i], velocities[i] = descend(clients.A[i], clients.c[i], models[i], velocities[i], lr, tau, beta)
+                models[i], velocities[i] = heavy_ball(
+                    clients.A[i], clients.c[i], models[i], velocities[i], lr, tau, beta
+                )
             models[:, phi:] = clients.p @ models[:, phi:]
         return np.concatenate([clients.p @ models, velocities.ravel()])
 

@@ -30,24 +30,23 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.core.errors import InputError
-from parley.studies.conformance.problem import Problem, problem
+from parley.studies.conformance.case import TOLERANCE
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
 from parley.studies.conformance.promises import Promise
 from parley.studies.harness import Check, at_most
 from parley.theory.surrogate import Quadratics
+from parley.theory.theta import Array
 
-Array = NDArray[np.float64]
-Gradient = Callable[[int, Array], Array]
+GradientAt = Callable[[int, Array], Array]
 
-TOLERANCE = 1e-10
 _ROUNDS = 20_000
 _DIVERGED = 1e100
 
 
 @runtime_checkable
-class Rule(Protocol):
+class UpdateRule(Protocol):
     """A federated method as functions over vectors."""
 
     @property
@@ -57,23 +56,23 @@ class Rule(Protocol):
     def init(self, d: int, weights: Array) -> None:
         """Forget everything; `weights` [clients] sum to one."""
 
-    def round(self, x: Array, gradient: Gradient) -> Array:
+    def round(self, x: Array, gradient: GradientAt) -> Array:
         """The model after a round from x [d]; `gradient(i, y)` is client i's exact gradient at y."""
 
 
-def check_rule(rule: Rule, name: str | None = None) -> list[Check]:
+def check_rule(rule: UpdateRule, name: str | None = None) -> list[Check]:
     """The rule on three heterogeneous problems, and on a single client, whose own optimum all methods share."""
     label = name or type(rule).__name__
     checks = []
     for seed in range(3):
-        given = problem(seed)
+        given = quadratic_problem(seed)
         checks.append(_settles(rule, given, given.clients, f"{label}: four clients, problem {seed + 1}"))
-    one = problem(0).alone()
+    one = quadratic_problem(0).alone()
     checks.append(_settles(rule, one, one.clients, f"{label}: one client"))
     return checks
 
 
-def load_rule(path: str) -> Rule:
+def load_rule(path: str) -> UpdateRule:
     """The rule called `package.module:name` or `file.py:name`; a class is made without arguments."""
     place, _, name = path.rpartition(":")
     try:
@@ -81,7 +80,7 @@ def load_rule(path: str) -> Rule:
     except (ImportError, AttributeError, OSError) as error:
         raise InputError(f"'{path}' is neither package.module:name nor file.py:name: {error}.") from None
     rule = found() if isinstance(found, type) else found
-    if not isinstance(rule, Rule):
+    if not isinstance(rule, UpdateRule):
         raise InputError(f"'{path}' is no update rule: it needs promise, init(d, weights) and round(x, gradient).")
     return rule
 
@@ -97,7 +96,7 @@ def _module(place: str) -> ModuleType:
     return module
 
 
-def _settles(rule: Rule, given: Problem, clients: Quadratics, name: str) -> Check:
+def _settles(rule: UpdateRule, given: QuadraticProblem, clients: Quadratics, name: str) -> Check:
     rule.init(len(given.start), clients.p)
     x, quiet = given.start, 0
     with np.errstate(over="ignore", invalid="ignore"):

@@ -6,8 +6,8 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import single_threaded
-from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import SCARCE_AND_RICH, SIGMA, D, gaussian_designs, methods, noise
 from parley.theory.gain import minimum_norm, theorem16_threshold
 from parley.theory.kernel import FeatureSpace, Identity
@@ -19,7 +19,7 @@ CHOSEN = {"scarce": 0, "rich": 10}
 _DRAWS: dict[Scale, int] = {"smoke": 3, "cpu": 20, "paper": 20}
 
 
-def gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
+def shift_gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
     """By kind of client and method, over GAMMAS: the mean of ||theta_hat_j - theta_j*|| / ||theta - theta_j*||.
 
     The chosen client keeps its model theta*; all others have theta* + Gamma u for one common unit vector u. Also
@@ -57,9 +57,9 @@ def threshold(curve: Array) -> float:
 
 @study("000/fig4", scales={scale: f"20 clients, d = 100, mean of {n} draws" for scale, n in _DRAWS.items()})
 @single_threaded
-def fig4(scale: Scale, context: Context) -> Result:
+def fig4(scale: Scale, context: StudyContext) -> StudyResult:
     """The federation gain falls with Gamma, scarce above rich; it passes 1 near 7.5 and 0.3 (ratios of norms)."""
-    curves, norm = gains(_DRAWS[scale])
+    curves, norm = shift_gains(_DRAWS[scale])
     crossing = {kind: {name: threshold(curve) for name, curve in by.items()} for kind, by in curves.items()}
     theory = {"scarce": theorem16_threshold(50, D, SIGMA, norm), "rich": theorem16_threshold(500, D, SIGMA, norm)}
     agree = max(
@@ -97,7 +97,7 @@ def fig4(scale: Scale, context: Context) -> Result:
         at_most("largest over smallest gain among methods", agree, 1.1),
     ]
     panels = [
-        Panel(
+        LinePanel(
             f"data-{kind} client, n = {n}", "heterogeneity Gamma", GAMMAS, curves[kind], "log", "log",
             {theory[kind]: f"theory: {theory[kind]:.2g}"}, (1.0,),
         )
@@ -105,5 +105,7 @@ def fig4(scale: Scale, context: Context) -> Result:
     ]  # fmt: skip
     data = {"Gamma": GAMMAS, "ratio_of_norms": curves, "thresholds": crossing, "theory": theory}
     return context.result(
-        checks, {"fig4": draw("Federation gain (ratio of norms) against heterogeneity", panels, share=True)}, data
+        checks,
+        {"fig4": line_panels("Federation gain (ratio of norms) against heterogeneity", panels, share=True)},
+        data,
     )

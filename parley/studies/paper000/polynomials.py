@@ -6,10 +6,10 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import single_threaded
-from parley.studies.harness import Context, Result, Scale, at_least, at_most, holds, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Scale, StudyContext, StudyResult, at_least, at_most, holds, near, study
 from parley.studies.paper000.setting import SIGMA, methods
-from parley.theory.kernel import FeatureSpace, Method, Monomials
+from parley.theory.kernel import FeatureSpace, KernelStep, Monomials
 from parley.theory.theta import Array
 
 CLIENTS = 20
@@ -27,7 +27,7 @@ def grids(n: int) -> list[Array]:
     return [-1 + 2 * (i + np.arange(n) / n) / CLIENTS for i in range(CLIENTS)]
 
 
-def squared_errors(n: int, method: Method, trials: int) -> tuple[Array, float]:
+def squared_errors(n: int, method: KernelStep, trials: int) -> tuple[Array, float]:
     """The integrated squared error of the limit, [trials], and its exact expectation."""
     rng = Key(0).fold("000/fig6").fold(n).numpy()
     phi = Monomials(5)
@@ -41,7 +41,7 @@ def squared_errors(n: int, method: Method, trials: int) -> tuple[Array, float]:
 
 @study("000/fig6", scales={scale: f"20 clients, 1-10 samples each, {n} trials" for scale, n in _TRIALS.items()})
 @single_threaded
-def fig6(scale: Scale, context: Context) -> Result:
+def fig6(scale: Scale, context: StudyContext) -> StudyResult:
     """All methods fit U_5 at the rate 1/N; s = 10 has the lowest slope of 1/MSE."""
     N = CLIENTS * SAMPLES.astype(np.float64)
     means: dict[str, Array] = {}
@@ -67,8 +67,8 @@ def fig6(scale: Scale, context: Context) -> Result:
         at_most("mean of the trials off their exact expectation, relative", worst, 0.15),
     ]  # fmt: skip
     panels = [
-        Panel("mean squared error", "samples N of all clients", N, means),
-        Panel(
+        LinePanel("mean squared error", "samples N of all clients", N, means),
+        LinePanel(
             "1 / mean squared error",
             "samples N of all clients",
             N,
@@ -76,4 +76,4 @@ def fig6(scale: Scale, context: Context) -> Result:
         ),
     ]
     data = {"N": N, "mse": means, "expected_mse": expected, "slopes": slopes}
-    return context.result(checks, {"fig6": draw("Fitting a polynomial from disjoint intervals", panels)}, data)
+    return context.result(checks, {"fig6": line_panels("Fitting a polynomial from disjoint intervals", panels)}, data)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parley.theory.kernel import FedAvg, FedProx, Method
+from parley.theory.kernel import GradientSteps, KernelStep, ProximalStep
 from parley.theory.theta import Array
 
 ETA, SIGMA, D = 0.1, 0.5, 100
@@ -14,13 +14,13 @@ SCARCE_AND_RICH = (50,) * 10 + (500,) * 10
 """n_i of Figures 4 and 5: ten data-scarce clients, then ten data-rich ones."""
 
 
-def methods(eta: float = ETA) -> dict[str, Method]:
+def methods(eta: float = ETA) -> dict[str, KernelStep]:
     """The curves of every figure."""
     return {
-        "FedAvg, s = 1": FedAvg(eta, 1),
-        "FedAvg, s = 5": FedAvg(eta, 5),
-        "FedAvg, s = 10": FedAvg(eta, 10),
-        "FedProx": FedProx(eta),
+        "FedAvg, s = 1": GradientSteps(eta, 1),
+        "FedAvg, s = 5": GradientSteps(eta, 5),
+        "FedAvg, s = 10": GradientSteps(eta, 10),
+        "FedProx": ProximalStep(eta),
     }
 
 

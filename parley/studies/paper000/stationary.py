@@ -8,8 +8,8 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import single_threaded
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import D, gaussian_designs, methods, noise
 from parley.theory.kernel import minibatch_round
 from parley.theory.theta import Array
@@ -18,7 +18,7 @@ CLIENTS, SAMPLES, ROUNDS = 25, 500, 100
 BATCHES = (500, 100, 50, 20)
 """Full batches, then the paper's three sizes."""
 _SETTING = f"{CLIENTS} clients, d = {D}, n = {SAMPLES}: the paper's setting"
-SCALES: dict[Scale, str] = {"smoke": _SETTING, "cpu": _SETTING, "paper": _SETTING}
+_SCALES: dict[Scale, str] = {"smoke": _SETTING, "cpu": _SETTING, "paper": _SETTING}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Runs:
     """||theta_t - theta*||."""
 
 
-def simulate(batch: int, seed: str = "000/fig1") -> Runs:
+def simulate_methods(batch: int, seed: str = "000/fig1") -> Runs:
     """All four methods on one draw of the federation, which is the same for every batch size."""
     rng = Key(0).fold(seed).numpy()
     theta = rng.standard_normal(D)
@@ -62,11 +62,11 @@ def _curves(curves: dict[str, Array]) -> dict[str, Array]:
     return {name: values[:-1] for name, values in curves.items()}
 
 
-@study("000/fig1", scales=SCALES)
+@study("000/fig1", scales=_SCALES)
 @single_threaded
-def fig1(scale: Scale, context: Context) -> Result:
+def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     """Gradients of FedProx and of FedAvg with s > 1 stay above zero while all errors agree."""
-    runs = simulate(SAMPLES)
+    runs = simulate_methods(SAMPLES)
     last = {name: float(values[-1]) for name, values in runs.error.items()}
     floor = {name: float(values[-1]) for name, values in runs.gradient.items()}
     sgd = rounds_to(runs.error["FedAvg, s = 1"], 0.1)
@@ -88,18 +88,18 @@ def fig1(scale: Scale, context: Context) -> Result:
     ]
     rounds = np.arange(ROUNDS + 1.0)
     panels = [
-        Panel("gradient of the global risk", "round", rounds, _curves(runs.gradient), "log"),
-        Panel("distance to the truth", "round", rounds, _curves(runs.error), "log"),
+        LinePanel("gradient of the global risk", "round", rounds, _curves(runs.gradient), "log"),
+        LinePanel("distance to the truth", "round", rounds, _curves(runs.error), "log"),
     ]
-    figure = draw("The gradient does not vanish, the error does all the same", panels)
+    figure = line_panels("The gradient does not vanish, the error does all the same", panels)
     return context.result(checks, {"fig1": figure}, {"gradient": runs.gradient, "error": runs.error})
 
 
-@study("000/fig2", scales=SCALES)
+@study("000/fig2", scales=_SCALES)
 @single_threaded
-def fig2(scale: Scale, context: Context) -> Result:
+def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     """With minibatches FedAvg with s = 1 misses the stationary point too; s = 5 and 10 hardly change."""
-    all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}
+    all_runs = {batch: simulate_methods(batch) for batch in context.track(BATCHES, "batch sizes")}
     floors = {batch: {name: float(v[-1]) for name, v in runs.gradient.items()} for batch, runs in all_runs.items()}
     begin = float(all_runs[SAMPLES].gradient["FedAvg, s = 1"][0])
     checks: list[Check] = [at_most("gradient at the limit, s = 1, full batch", floors[SAMPLES]["FedAvg, s = 1"], 1e-10)]
@@ -115,18 +115,18 @@ def fig2(scale: Scale, context: Context) -> Result:
                 at_most(f"s = {s}, batch {batch}: change of the limit's gradient, of the first one", moved, 1e-3)
             )
     panels = [
-        Panel(_name(batch), "round", np.arange(ROUNDS + 1.0), _curves(runs.gradient), "log")
+        LinePanel(_name(batch), "round", np.arange(ROUNDS + 1.0), _curves(runs.gradient), "log")
         for batch, runs in all_runs.items()
     ]
     data = {str(batch): runs.gradient for batch, runs in all_runs.items()}
-    return context.result(checks, {"fig2": draw("Gradient of the global risk by batch size", panels)}, data)
+    return context.result(checks, {"fig2": line_panels("Gradient of the global risk by batch size", panels)}, data)
 
 
-@study("000/fig3", scales=SCALES)
+@study("000/fig3", scales=_SCALES)
 @single_threaded
-def fig3(scale: Scale, context: Context) -> Result:
+def fig3(scale: Scale, context: StudyContext) -> StudyResult:
     """Minibatches leave the error as it is."""
-    all_runs = {batch: simulate(batch) for batch in context.track(BATCHES, "batch sizes")}
+    all_runs = {batch: simulate_methods(batch) for batch in context.track(BATCHES, "batch sizes")}
     limits = np.array([[float(v[-1]) for v in runs.error.values()] for runs in all_runs.values()])
     early = np.array([[float(v[10]) for v in runs.error.values()] for runs in all_runs.values()])
     slower = [rounds_to(all_runs[batch].error["FedAvg, s = 1"], 0.1) for batch in BATCHES]
@@ -138,11 +138,11 @@ def fig3(scale: Scale, context: Context) -> Result:
         near("rounds to error 0.1, s = 1: batch 20 over full batch", slower[-1] / slower[0], 1.0, relative=0.15),
     ]
     panels = [
-        Panel(_name(batch), "round", np.arange(ROUNDS + 1.0), _curves(runs.error), "log")
+        LinePanel(_name(batch), "round", np.arange(ROUNDS + 1.0), _curves(runs.error), "log")
         for batch, runs in all_runs.items()
     ]
     data = {str(batch): runs.error for batch, runs in all_runs.items()}
-    return context.result(checks, {"fig3": draw("Distance to the truth by batch size", panels)}, data)
+    return context.result(checks, {"fig3": line_panels("Distance to the truth by batch size", panels)}, data)
 
 
 def _name(batch: int) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.core.threads import single_threaded
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import SIGMA
-from parley.studies.paper000.stopping_models import LAWS, Ideal, Intervals, Model
+from parley.studies.paper000.stopping_models import LAWS, Ideal, Intervals, StoppableModel
 from parley.theory.theta import Array
 
 BETAS = (1.0, 1.5, 2.0, 3.0)
@@ -27,7 +27,7 @@ _SIZES: dict[Scale, tuple[tuple[int, ...], int]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class StoppedErrors:
     """Of the truths of one law at one (beta, N)."""
 
     error: Array
@@ -38,12 +38,12 @@ class Outcome:
     """The error at T over the least one."""
 
 
-def stopped(model: Model, truths: Array, T: int) -> Outcome:
+def stopped(model: StoppableModel, truths: Array, T: int) -> StoppedErrors:
     """Stops at T; the best round is sought from T / 300 to 30 T."""
     rounds = np.unique(np.append(np.geomspace(max(1, T / 300), 30 * T, 120).round(), T))
     errors = model.errors(truths, rounds)
     at_T = errors[:, rounds == T][:, 0]
-    return Outcome(at_T, T / rounds[errors.argmin(axis=1)], at_T / errors.min(axis=1))
+    return StoppedErrors(at_T, T / rounds[errors.argmin(axis=1)], at_T / errors.min(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Table:
     """Outcomes by law, beta and N."""
 
     sizes: Sequence[int]
-    cells: dict[tuple[str, float, int], Outcome]
+    cells: dict[tuple[str, float, int], StoppedErrors]
 
     def medians(self, what: str, law: str, beta: float) -> Array:
         """By N."""
@@ -77,7 +77,7 @@ class Table:
     scales={s: f"six clients, N = {sizes[0]} ... {sizes[-1]}, {n} truths a law" for s, (sizes, n) in _SIZES.items()},
 )
 @single_threaded
-def stopping(scale: Scale, context: Context) -> Result:
+def stopping(scale: Scale, context: StudyContext) -> StudyResult:
     """Stopping at T has the minimax rate, and for rough truths T is within a factor 2 of the best round."""
     sizes, draws = _SIZES[scale]
     table, ideal, moved = Table(sizes, {}), Table(WIDE, {}), dict[str, float]()
@@ -88,9 +88,9 @@ def stopping(scale: Scale, context: Context) -> Result:
         if sizes[-1] == N:
             for norm in NORMS:
                 truths = norm * LAWS["rough"].draw(beta, N, draws)
-                for told in (1.0, norm):
-                    ratio = float(np.median(stopped(model, truths, model.stop(told)).ratio))
-                    moved[f"beta = {beta:g}, norm {norm:g}, rule told {told:g}"] = ratio
+                for given in (1.0, norm):
+                    ratio = float(np.median(stopped(model, truths, model.stop(given)).ratio))
+                    moved[f"beta = {beta:g}, norm {norm:g}, rule given {given:g}"] = ratio
     for beta in BETAS:
         for N in WIDE:
             wide = Ideal(beta, N)
@@ -98,8 +98,10 @@ def stopping(scale: Scale, context: Context) -> Result:
                 ideal.cells[name, beta, N] = stopped(wide, law.draw(beta, N, draws), wide.stop())
     ratios, excess = table.pooled("ratio"), table.pooled("excess")
     figures = {
-        "rate": draw("The stopping rule on kernels with polynomial decay, rough truths", _by_size(table, ideal)),
-        "truths": draw("What the rule cannot know: how the truth spreads over frequencies", _by_law(ratios, excess)),
+        "rate": line_panels("The stopping rule on kernels with polynomial decay, rough truths", _by_size(table, ideal)),
+        "truths": line_panels(
+            "What the rule cannot know: how the truth spreads over frequencies", _by_law(ratios, excess)
+        ),
     }
     data = {
         "N": sizes, "T_over_best": ratios, "error_over_least": excess, "T_over_best_by_norm": moved,
@@ -130,7 +132,7 @@ def _nearness(
     """Of median ratios."""
     wanted = {f"rough, beta = {beta:g}": ratios["rough"][beta] for beta in BETAS}
     wanted |= {f"hardest at each N, beta = {beta:g}": ratios["hardest at each N"][beta] for beta in BETAS[:3]}
-    wanted |= {f"rough, {case}": ratio for case, ratio in moved.items() if not case.endswith("told 1")}
+    wanted |= {f"rough, {case}": ratio for case, ratio in moved.items() if not case.endswith("given 1")}
     worst = max(excess[law][beta] for law in ("rough", "rough, Gaussian", "hardest at each N") for beta in BETAS)
     return [
         *(at_least(f"T and the best round, smaller over larger: {a}", min(b, 1 / b), 0.5) for a, b in wanted.items()),
@@ -138,22 +140,22 @@ def _nearness(
     ]
 
 
-def _by_size(table: Table, ideal: Table) -> list[Panel]:
+def _by_size(table: Table, ideal: Table) -> list[LinePanel]:
     few, many = np.array(table.sizes, dtype=np.float64), np.array(ideal.sizes, dtype=np.float64)
     errors = {f"beta = {b:g}": table.medians("error", "rough", b) * (few / SIGMA**2) ** -_rate(b) for b in BETAS}
     ratios = {f"beta = {b:g}": table.medians("ratio", "rough", b) for b in BETAS}
     wide = {f"beta = {b:g}": ideal.medians("ratio", "rough", b) for b in BETAS}
     return [
-        Panel("error at T over the minimax rate", "samples N", few, errors, across_scale="log", from_zero=True),
-        Panel("T over the best round, federations", "samples N", few, ratios, "log", "log", levels=(0.5, 2.0)),
-        Panel("the same, ideal design", "samples N", many, wide, "log", "log", levels=(0.5, 2.0)),
+        LinePanel("error at T over the minimax rate", "samples N", few, errors, across_scale="log", from_zero=True),
+        LinePanel("T over the best round, federations", "samples N", few, ratios, "log", "log", levels=(0.5, 2.0)),
+        LinePanel("the same, ideal design", "samples N", many, wide, "log", "log", levels=(0.5, 2.0)),
     ]
 
 
-def _by_law(ratios: dict[str, dict[float, float]], excess: dict[str, dict[float, float]]) -> list[Panel]:
+def _by_law(ratios: dict[str, dict[float, float]], excess: dict[str, dict[float, float]]) -> list[LinePanel]:
     betas = np.array(BETAS)
     return [
-        Panel(
+        LinePanel(
             name, "beta", betas, {law: np.array([by[b] for b in BETAS]) for law, by in values.items()}, "log",
             levels=levels,
         )

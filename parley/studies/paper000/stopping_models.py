@@ -18,7 +18,7 @@ from parley.studies.paper000.setting import SIGMA
 from parley.theory.kernel import (
     Basis,
     ExpectedError,
-    FedAvg,
+    GradientSteps,
     KernelFederation,
     Precomputed,
     Spectrum,
@@ -75,7 +75,7 @@ LAWS = {
 }
 
 
-class Model(Protocol):
+class StoppableModel(Protocol):
     """A problem whose expected error is known exactly."""
 
     def stop(self, norm: float = 1.0) -> int:
@@ -105,8 +105,8 @@ class Intervals:
         features = cosines(np.sort(rng.uniform(0, 1, N)), beta)
         gram = features @ features.T
         rows = np.split(np.arange(N), np.sort(rng.choice(np.arange(1, N), CLIENTS - 1, replace=False)))
-        largest = max(float(np.linalg.norm(gram[np.ix_(own, own)], 2)) / len(own) for own in rows)
-        federation = KernelFederation.of(Precomputed(gram), rows, FedAvg(0.1 / largest, 3))
+        largest = max(float(np.linalg.norm(gram[np.ix_(part, part)], 2)) / len(part) for part in rows)
+        federation = KernelFederation.of(Precomputed(gram), rows, GradientSteps(0.1 / largest, 3))
         return cls(federation, features, np.linalg.eigvalsh(gram / N).clip(0), exact_basis(federation))
 
     def stop(self, norm: float = 1.0) -> int:
@@ -128,7 +128,7 @@ class Ideal:
 
     beta: float
     N: int
-    method = FedAvg(0.1)
+    method = GradientSteps(0.1)
 
     @cached_property
     def _spectrum(self) -> Spectrum:

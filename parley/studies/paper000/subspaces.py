@@ -6,8 +6,8 @@ import numpy as np
 
 from parley.core.key import Key
 from parley.core.threads import single_threaded
-from parley.studies.harness import Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper000.draw import Panel, draw
+from parley.report.papers.line_panels import LinePanel, line_panels
+from parley.studies.harness import Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper000.setting import ETA, SCARCE_AND_RICH, D, methods, noise
 from parley.theory.gain import minimum_norm
 from parley.theory.kernel import FeatureSpace, Identity
@@ -22,7 +22,7 @@ _SIZES: dict[Scale, tuple[int, tuple[int, ...]]] = {
 with it the gain explode (beyond 1000 in some draws): that one value is left out."""
 
 
-def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
+def subspace_gains(r: int, trial: int) -> dict[str, dict[str, float]]:
     """One trial's ratio of norms at dimension r for a scarce and a rich client, by method; eta = 0.1 r / d.
 
     Rows of X_i are N(0, (d/r) I_E) for a random set E of r coordinates; within a trial these sets grow with r.
@@ -35,21 +35,21 @@ def gains(r: int, trial: int) -> dict[str, dict[str, float]]:
         designs.append(np.zeros((n, D)))
         designs[-1][:, sets.permutation(D)[:r]] = np.sqrt(D / r) * rng.standard_normal((n, r))
     targets = [X @ theta + xi for X, xi in zip(designs, noise(rng, SCARCE_AND_RICH), strict=True)]
-    own = {j: float(np.linalg.norm(minimum_norm(designs[j], targets[j]) - theta)) for j in (0, 10)}
+    alone = {j: float(np.linalg.norm(minimum_norm(designs[j], targets[j]) - theta)) for j in (0, 10)}
     found: dict[str, dict[str, float]] = {"scarce": {}, "rich": {}}
     for name, method in methods(ETA * r / D).items():
         error = float(np.linalg.norm(FeatureSpace.of(Identity(), designs, targets, method).limit() - theta))
-        found["scarce"][name], found["rich"][name] = own[0] / error, own[10] / error
+        found["scarce"][name], found["rich"][name] = alone[0] / error, alone[10] / error
     return found
 
 
 @study("000/fig5", scales={scale: f"20 clients, d = 100, {n} trials" for scale, (n, _) in _SIZES.items()})
 @single_threaded
-def fig5(scale: Scale, context: Context) -> Result:
+def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
     r = np.array(listed, dtype=np.float64)
-    found = [[gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
+    found = [[subspace_gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
     curves = {
         kind: {name: np.array([np.mean([t[kind][name] for t in row]) for row in found]) for name in methods()}
         for kind in ("scarce", "rich")
@@ -70,11 +70,13 @@ def fig5(scale: Scale, context: Context) -> Result:
         at_most("largest over smallest gain among methods", spread, 1.15),
     ]
     panels = [
-        Panel(
+        LinePanel(
             f"data-{kind} client", "dimension r of each client's subspace", r, curves[kind],
             upright={23.0: "M r = d log d"},
         )
         for kind in ("scarce", "rich")
     ]  # fmt: skip
-    figure = draw("Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True)
+    figure = line_panels(
+        "Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True
+    )
     return context.result(checks, {"fig5": figure}, {"r": r, "ratio_of_norms": curves})

@@ -1,9 +1,9 @@
 """How good is advice from L, mu and C alone? The advised setting's actual distance at round T over the best one's.
 
 Two kinds of random quadratic federations, seeds 0, 1, ...: *related* clients share a spectrum and an eigenbasis up to
-small changes, *unrelated* ones have each their own. The rival is the best of a grid of (gamma, K) by the actual
+small changes, *unrelated* ones have each their own. It is held against the best of a grid of (gamma, K) by the actual
 distance, which nobody knows in advance; its server and the advised one's are tuned from L and mu alone. The exact mode,
-which is told A_i and c_i, meets a grid that also varies alpha and the server's step and momentum.
+which knows A_i and c_i, meets a grid that also varies alpha and the server's step and momentum.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, holds, study
-from parley.studies.paper001.advice_figure import regret_figure
-from parley.studies.paper001.style import SERVER_NAMES
+from parley.report.papers.frontiers import SERVER_NAMES
+from parley.report.papers.regret import regret_figure
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, holds, study
 from parley.theory.advice import best_setting
 from parley.theory.condition import curvature_bound, log_phi
 from parley.theory.exact_advice import best_exact_setting
 from parley.theory.rounds import Rounds
-from parley.theory.servers import SERVERS, tune
+from parley.theory.servers import SERVERS, spectral_radius, tune
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
@@ -33,7 +33,7 @@ _GRID = [(0.0, 1)] + [
     for K in (2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 100_000)
     for share in np.geomspace(1e-4, 0.99, 20).tolist()
 ]
-"""gamma L and K of the rivals."""
+"""gamma L and K of the grid."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Judged:
 
 
 @study("001/advice", scales={scale: f"seeds 0-{n - 1}, exact mode 0-{m - 1}" for scale, (n, m) in _PROBLEMS.items()})
-def advice(scale: Scale, context: Context) -> Result:
+def advice(scale: Scale, context: StudyContext) -> StudyResult:
     """The bound's choice of gamma and K from L, mu, C: with heavy ball within twice the best on 3 of 4 problems."""
     problems, exact_problems = _PROBLEMS[scale]
     work = [(kind, seed) for kind in KINDS for seed in range(problems)]
@@ -58,7 +58,7 @@ def advice(scale: Scale, context: Context) -> Result:
     }
     checks: list[Check] = []
     for kind, by_server in regrets.items():
-        checks += [_distribution(f"{kind}, {SERVER_NAMES[server]}", own) for server, own in by_server.items()]
+        checks += [_distribution(f"{kind}, {SERVER_NAMES[server]}", ratios) for server, ratios in by_server.items()]
         share = float((by_server["heavy-ball"] <= 2).mean())
         checks.append(at_least(f"{kind}, heavy ball: share of problems within 2x", share, 0.75))
     tightest = max(one.tightness for judged in found.values() for one in judged.values())
@@ -70,8 +70,8 @@ def advice(scale: Scale, context: Context) -> Result:
         "quantiles": QUANTILES,
         "regret": {
             kind: {
-                server: {"within_2x": (own <= 2).mean(), "quantiles": np.quantile(own, QUANTILES), "all": own}
-                for server, own in by_server.items()
+                server: {"within_2x": (ratios <= 2).mean(), "quantiles": np.quantile(ratios, QUANTILES), "all": ratios}
+                for server, ratios in by_server.items()
             }
             for kind, by_server in regrets.items()
         },
@@ -107,7 +107,7 @@ def judge(model: Rounds, rounds: int) -> dict[str, Judged]:
         ).best
         for server in SERVERS
     }  # fmt: skip
-    settings = [(share / L, K) for share, K in _GRID] + [(own.gamma, own.K) for own in best.values()]
+    settings = [(share / L, K) for share, K in _GRID] + [(setting.gamma, setting.K) for setting in best.values()]
     descents = model.descent(*np.array(settings).T)
     # What `curvature_bound` gives one by one; equal but for rounding once kappa = 1.
     low, high = np.exp(log_phi(np.array([[mu], [L]]), 0.0, *np.array(settings).T))
@@ -132,13 +132,13 @@ def exact_problem(seed: int) -> tuple[Quadratics, Array, int]:
 
 def exact_regret(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
     """The exact mode's distance over that of the best grid point."""
-    best = best_exact_setting(clients, start, rounds, server).best.distance
+    best = best_exact_setting(clients, start, rounds, server, unit=2.0**-53).best.distance
     rounding = 1e-13 * (float(np.linalg.norm(start)) + clients.C)
     return (best + rounding) / (best_of_grid(clients, start, rounds, server) + rounding)
 
 
 def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) -> float:
-    """Client settings times servers tuned to the true and to the worst-case spectrum, and off-tune by many factors."""
+    """Client settings times stable servers, tuned to the true and the worst-case spectrum and off by many factors."""
     model, L, mu = Rounds(clients, start), clients.L, clients.mu
     least = np.inf
     for K in (1, 2, 4, 10, 30, 100, 1000, 10_000):
@@ -150,5 +150,8 @@ def best_of_grid(clients: Quadratics, start: Array, rounds: int, server: str) ->
                 eta = np.outer([tuned.eta, worst.eta], [0.5, 0.7, 0.9, 1.0, 1.1, 1.3]).ravel()
                 momenta = [tuned.momentum, worst.momentum, 0.1, 0.3, 0.5, 0.7, 0.9] if server != "none" else [0.0]
                 steps, betas = np.meshgrid(eta, momenta)
-                least = min(least, float(descent.distance(server, steps, betas, rounds).min()))
+                stable = spectral_radius(server, steps, betas, descent.eigenvalues) < 1
+                least = min(
+                    least, float(descent.distance(server, steps, betas, rounds).min(where=stable, initial=np.inf))
+                )
     return least

@@ -6,33 +6,29 @@ by a small angle drift farther than 8 C Delta. Theorem 3 fails with momentum: he
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from parley.core.key import Key
-from parley.report.style import FAINT, INK, PALETTE, clean, panel
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.style import SERVER_NAMES
+from parley.report.papers.distance_bounds import bounds_figure
+from parley.report.papers.frontiers import SERVER_NAMES
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.theory.condition import log_distortion_spread
-from parley.theory.distance import Distances, distances, drift_bound
+from parley.theory.distance import distances, drift_bound
 from parley.theory.servers import SERVERS, error_factors, transient, tune
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import All, Last, Quadratics
-from parley.theory.theta import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _PROBLEMS: dict[Scale, int] = {"smoke": 100, "cpu": 2000}
 KAPPA, ROUNDS = 100.0, 10
 """Where heavy ball is 19 times above the printed bound."""
+ANGLE = 0.0399
+"""Between the steep directions of the two clients that break Lemma 5."""
 
 
 @study("001/bounds", scales={scale: f"{count} random federations" for scale, count in _PROBLEMS.items()})
-def bounds(scale: Scale, context: Context) -> Result:
+def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     """The printed bounds on the distance of the minimisers and on momentum fail; the repaired ones hold."""
-    found = distances(two_clients(0.0399), 4e-4, All(2))
+    found = distances(two_clients(ANGLE), 4e-4, All(2))
     checks: list[Check] = [
         near("two clients: distance of the minimisers", found.actual, 2.16, absolute=0.005),
         near("two clients: the printed bound on it", found.printed_in_paper, 0.445, absolute=0.0005),
@@ -44,17 +40,19 @@ def bounds(scale: Scale, context: Context) -> Result:
     for name, worst in zip(names, ratios.max(axis=0), strict=True):
         checks.append(at_most(f"random federations: {name} over the repaired bound, at most", worst, 1.0 + 1e-9))
     checks += [_one_dimension(), *[check for server in SERVERS for check in _momentum(server)]]
-    angles = np.linspace(0.0, 0.12, 241)
+    angles, rounds = np.linspace(0.0, 0.12, 241), np.arange(41)
     swept = [distances(two_clients(float(angle)), 4e-4, All(2)) for angle in angles]
     data = {"angle": angles, "distance": [one.actual for one in swept]}
     data |= {"printed": [one.printed_in_paper for one in swept], "repaired": [one.corrected for one in swept]}
-    return context.result(checks, {"bounds": _figure(angles, swept)}, data)
+    worst = np.array([_worst("heavy-ball", int(t)) for t in rounds])
+    figure = bounds_figure(angles, swept, ANGLE, rounds, worst, tune("heavy-ball", KAPPA, 1.0).rho)
+    return context.result(checks, {"bounds": figure}, data)
 
 
 def two_clients(angle: float) -> Quadratics:
     """A_1 = diag(1000, 1), A_2 the same turned by `angle`; optima of length 1, opposite to each other, in between."""
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    between = 0.0349 / 0.0399 * angle
+    between = 0.0349 / ANGLE * angle
     A, c = np.diag([1000.0, 1.0]), np.array([np.cos(between), np.sin(between)])
     return Quadratics(np.stack([A, turn @ A @ turn.T]), np.stack([c, -c]))
 
@@ -65,22 +63,22 @@ def _ratios(rng: np.random.Generator) -> tuple[float, float, float]:
         int(rng.integers(1, 9)), int(rng.integers(2, 9)), 10 ** rng.uniform(0, 4), rng, 10 ** rng.uniform(-2, 1)
     )
     gamma, K = float(rng.uniform(0.01, 0.99)) / clients.L, int(10 ** rng.uniform(0.31, 4))
-    own = distances(clients, gamma, All(K))
+    found = distances(clients, gamma, All(K))
     known = float(drift_bound(log_distortion_spread(clients.L, clients.mu, gamma, K), clients.kappa0, clients.C))
     tiny = 1e-12
     return (
-        own.actual / (own.corrected + tiny),
-        own.actual_energy / (own.corrected_energy + tiny),
-        own.actual / (known + tiny),
+        found.actual / (found.corrected + tiny),
+        found.actual_energy / (found.corrected_energy + tiny),
+        found.actual / (known + tiny),
     )
 
 
 def _one_dimension() -> Check:
     """Appendix C.2: in one dimension Lemma 12 is attained."""
     clients = Quadratics(np.array([[[4.0]], [[1.0]]]), np.array([[1.0], [-1.0]]), np.array([1 - 1e-6, 1e-6]))
-    own = distances(clients, 1 / 8, Last(1000))
-    assert own.one_dimension is not None
-    return near("one dimension: distance over Lemma 12's bound", own.actual / own.one_dimension, 1.0, absolute=1e-5)
+    found = distances(clients, 1 / 8, Last(1000))
+    assert found.one_dimension is not None
+    return near("one dimension: distance over Lemma 12's bound", found.actual / found.one_dimension, 1.0, absolute=1e-5)
 
 
 def _worst(server: str, rounds: int) -> float:
@@ -98,32 +96,3 @@ def _momentum(server: str) -> list[Check]:
     if server == "heavy-ball":
         checks.append(at_least(f"{name}: the printed bound is too small by a factor of", over, 19.0))
     return checks
-
-
-def _figure(angles: Array, swept: list[Distances]) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    result = Figure(figsize=(11, 4.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
-    left, right = result.subplots(1, 2)
-    for name, values, colour, dashes in (
-        ("repaired bound", [one.corrected for one in swept], PALETTE[2], "-"),
-        ("distance of the minimisers", [one.actual for one in swept], INK, "-"),
-        ("printed bound, 8C$\\Delta$", [one.printed_in_paper for one in swept], PALETTE[1], (0, (4, 2))),
-    ):
-        left.plot(angles, values, color=colour, linestyle=dashes, linewidth=2.4, label=name)
-    left.axvline(0.0399, color=FAINT, linewidth=1, linestyle=(0, (2, 3)), zorder=1)
-    panel(left, "Two clients, $\\kappa_0$ = 1000, K = 2", "angle between their steep directions")
-    left.set_ylim(bottom=0)
-    rounds, rho = np.arange(41), tune("heavy-ball", KAPPA, 1.0).rho
-    right.plot(rounds, transient(rho, rounds, "heavy-ball") * rho**rounds, color=PALETTE[2], linewidth=5,
-               label="repaired: (1 + (1+$\\rho$)T) $\\rho^T$")  # fmt: skip
-    right.plot(rounds, [_worst("heavy-ball", int(t)) for t in rounds], color=INK, linewidth=2, label="worst error left")
-    right.plot(rounds, rho**rounds, color=PALETTE[1], linestyle=(0, (4, 2)), linewidth=2.4, label="printed: $\\rho^T$")
-    right.set_yscale("log")
-    panel(right, "Heavy ball, $\\kappa$ = 100", "round T")
-    for axes in (left, right):
-        clean(axes, "both")
-        axes.minorticks_off()
-        axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc="best")
-    return result

@@ -1,24 +1,26 @@
 """Paper 001, Figures 12 and 13: the client learning rate trades convergence for accuracy in non-convex training too.
 
 Theta_{1:10}, gradient descent on the server, alpha = 0. Figure 12 holds eta fixed; Figure 13 tunes eta for each gamma
-by the training loss at the end of a shorter run. Both tell the loss on a fixed sample of the training data. The paper
+by the training loss at the end of a shorter run. Both show the loss on a fixed sample of the training data. The paper
 fixes eta = 0.01 for ResNet-18. The small CNN of scale `cpu` curves less, so that rate would be far from what limits
-gamma = 0 and the client rate could not help; there eta is 0.03. Scale `smoke` is too small for the paper's statements:
-its checks say only that everything trains.
+gamma = 0 and the client rate could not help; there eta is 0.03. Scale `smoke` is too small for the paper's statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from parley.studies.curves import Line, lines
-from parley.studies.harness import Check, Context, Result, Scale, at_least, holds, study
-from parley.studies.paper001.problems import pictures, plays
-from parley.studies.paper001.trials import Arm, Trial, run, tuned
-from parley.studies.problem import Problem
+from parley.algorithms.local_update import LocalUpdate
+from parley.report.training_curves import ArmCurve, training_curves
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, holds, study
+from parley.studies.paper001.problems import characters, dirichlet_images
+from parley.studies.paper001.trained_arms import at_end, having_rates, local_update
+from parley.studies.training_problem import Recipe
+from parley.studies.trials import Arm, Trial, trained, tuned
 
 STEPS = 10
 EARLY = 0.1
@@ -50,18 +52,17 @@ _TUNED: dict[Scale, _Size] = {
 
 
 def _scales(sizes: dict[Scale, _Size], what: dict[Scale, str]) -> dict[Scale, str]:
-    return {scale: f"{what[scale]}; {len(own.gammas)} gammas, {own.rounds} rounds" for scale, own in sizes.items()}
+    return {scale: f"{what[scale]}; {len(size.gammas)} gammas, {size.rounds} rounds" for scale, size in sizes.items()}
 
 
 @study(
     "001/fig12",
     scales=_scales(_FIXED, {"smoke": "digits", "cpu": "CIFAR-10 at 16x16, small CNN", "paper": "CIFAR-10, ResNet-18"}),
 )
-def fig12(scale: Scale, context: Context) -> Result:
+def fig12(scale: Scale, context: StudyContext) -> StudyResult:
     """With one server rate for all, large client rates are faster early and small ones lower late."""
-    size, problem = _FIXED[scale], pictures(scale)
-    arms = [Arm(f"gamma = {gamma:g}", gamma=gamma, eta=size.etas[0]) for gamma in size.gammas]
-    return _compared(problem, size, arms, {}, context)
+    size, problem = _FIXED[scale], Recipe(dirichlet_images, (scale,))
+    return _compared(size, problem, dict.fromkeys(size.gammas, size.etas[0]), {}, context)
 
 
 @study(
@@ -70,56 +71,63 @@ def fig12(scale: Scale, context: Context) -> Result:
         _TUNED, {"smoke": "made-up text", "cpu": "Shakespeare, LSTM 64", "paper": "Shakespeare, LSTM 2 x 256"}
     ),
 )
-def fig13(scale: Scale, context: Context) -> Result:
+def fig13(scale: Scale, context: StudyContext) -> StudyResult:
     """With the server rate tuned to each client rate, large client rates gain more early; small ones are lower late."""
-    size, problem = _TUNED[scale], plays(scale)
-    arms: list[Arm] = []
-    table: dict[str, object] = {}
-    for gamma in size.gammas:
-        # One arm per gamma: only eta is chosen, from the same grid for each.
-        own, scores = tuned(
-            problem, [Arm(f"gamma = {gamma:g}")], [(gamma, eta) for eta in size.etas], _final(lambda t: -t.loss),
-            context, steps=STEPS, rounds=size.tuning, every=max(size.tuning // 10, 1),
-        )  # fmt: skip
-        arms += own
-        table |= scores
-    return _compared(problem, size, arms, table, context)
+    size, problem = _TUNED[scale], Recipe(characters, (scale,))
+    arms = {gamma: _arm(problem, gamma, size.tuning, max(size.tuning // 10, 1)) for gamma in size.gammas}
+    chosen = tuned(
+        list(arms.values()), size.etas, lambda arm, eta: having_rates(arm, (_gamma(arm), eta)),
+        at_end(lambda trial: -trial.loss), context,
+    )  # fmt: skip
+    return _compared(
+        size, problem, {gamma: chosen.best[arm.name] for gamma, arm in arms.items()}, chosen.plain(), context
+    )
 
 
-def _compared(problem: Problem, size: _Size, arms: list[Arm], table: dict[str, object], context: Context) -> Result:
-    work = [(arm, seed) for arm in arms for seed in size.seeds]
-    trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
-    for arm, seed in context.track(work, "training"):
-        trials[arm.name].append(
-            run(problem, arm, problem.tell, steps=STEPS, rounds=size.rounds, every=size.every, seed=seed)
-        )
-    kept = [arm for arm in arms if not any(trial.diverged for trial in trials[arm.name])]
-    shown = {"Training loss": [Line(f"$\\gamma$ = {a.gamma:g}", trials[a.name], i) for i, a in enumerate(kept)]}
+def _arm(problem: Recipe, gamma: float, rounds: int, every: int) -> Arm:
+    return local_update(f"gamma = {gamma:g}", problem, steps=STEPS, rounds=rounds, every=every).having(lr=gamma)
+
+
+def _gamma(arm: Arm) -> float:
+    assert isinstance(arm.algorithm, LocalUpdate)
+    return arm.algorithm.lr
+
+
+def _compared(
+    size: _Size, problem: Recipe, etas: dict[float, float], table: dict[str, Any], context: StudyContext
+) -> StudyResult:
+    """Every gamma with its eta and all seeds."""
+    arms = {
+        gamma: having_rates(_arm(problem, gamma, size.rounds, size.every), (gamma, eta)) for gamma, eta in etas.items()
+    }
+    by_name = trained(arms.values(), size.seeds, context)
+    trials = {gamma: by_name[arm.name] for gamma, arm in arms.items()}
+    kept = {gamma: runs for gamma, runs in trials.items() if not any(trial.diverged for trial in runs)}
+    shown = {"Training loss": [ArmCurve(f"$\\gamma$ = {g:g}", runs, i) for i, (g, runs) in enumerate(kept.items())]}
+    about = problem().about
     data = {
-        "problem": problem.about, "etas": {arm.name: arm.eta for arm in arms}, "tuning": table,
-        "diverged": [arm.name for arm in arms if arm not in kept],
-        "trials": [trial.plain() for own in trials.values() for trial in own],
+        "problem": about, "etas": etas, "tuning": table, "diverged": [gamma for gamma in trials if gamma not in kept],
+        "trials": [trial.plain() for runs in trials.values() for trial in runs],
     }  # fmt: skip
-    figures = {"training-loss": lines(shown, "loss", problem.about)} if kept else {}
-    checks = _trains(kept, trials)
-    return context.result(checks if context.scale == "smoke" else checks + _claims(kept, trials), figures, data)
+    figures = {"training-loss": training_curves(shown, "loss", about)} if kept else {}
+    return context.result([*_trains(kept), *claims(_trade_off(kept), context.scale)], figures, data)
 
 
-def _trains(kept: list[Arm], trials: dict[str, list[Trial]]) -> list[Check]:
+def _trains(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
     """Enough client rates are usable, and the best lowers the loss."""
-    fallen = max((trial.loss[0] / trial.loss[-1] for arm in kept for trial in trials[arm.name]), default=0.0)
+    fallen = max((trial.loss[0] / trial.loss[-1] for runs in kept.values() for trial in runs), default=0.0)
     return [
         at_least("client rates that do not diverge", len(kept), 3),
         at_least("first loss over last loss, best of all", float(fallen), 1.1),
     ]
 
 
-def _claims(kept: list[Arm], trials: dict[str, list[Trial]]) -> list[Check]:
+def _trade_off(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
     """The paper's: some client rate above 0 is ahead early, and one below the largest is ahead late."""
     if len(kept) < 2:
         return []
-    early = {arm.gamma: _mean(trials[arm.name], _at(EARLY)) for arm in kept}
-    late = {arm.gamma: _mean(trials[arm.name], _final(lambda t: t.loss)) for arm in kept}
+    early = {gamma: _mean(runs, _early_loss) for gamma, runs in kept.items()}
+    late = {gamma: _mean(runs, at_end(lambda trial: trial.loss)) for gamma, runs in kept.items()}
     first, last = min(early, key=early.__getitem__), min(late, key=late.__getitem__)
     still, largest = min(early), max(early)
     return [
@@ -131,17 +139,9 @@ def _claims(kept: list[Arm], trials: dict[str, list[Trial]]) -> list[Check]:
     ]
 
 
-def _mean(trials: list[Trial], value: Callable[[Trial], float]) -> float:
+def _mean(trials: Sequence[Trial], value: Callable[[Trial], float]) -> float:
     return float(np.mean([value(trial) for trial in trials]))
 
 
-def _at(share: float) -> Callable[[Trial], float]:
-    def loss(trial: Trial) -> float:
-        return float(trial.loss[np.argmin(np.abs(trial.rounds - share * trial.rounds[-1]))])
-
-    return loss
-
-
-def _final(series: Callable[[Trial], np.ndarray]) -> Callable[[Trial], float]:
-    """The mean over the last tenth of the evaluations."""
-    return lambda trial: float(series(trial)[-max(len(trial.loss) // 10, 1) :].mean())
+def _early_loss(trial: Trial) -> float:
+    return float(trial.loss[np.argmin(np.abs(trial.rounds - EARLY * trial.rounds[-1]))])

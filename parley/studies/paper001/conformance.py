@@ -9,12 +9,13 @@ import numpy as np
 
 from parley.algorithms.local_update import FedSGD, LocalUpdate
 from parley.core.key import Key
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.conformance_figure import Trade, trade_off
+from parley.report.papers.trade_off import Trade, trade_off
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.studies.paper001.members import members, server
-from parley.studies.paper001.quadratics import Array, Setting, path, random_setting
+from parley.studies.paper001.quadratics import QuadraticSetting, path, random_setting
 from parley.theory.servers import SERVERS, ServerSetting, advance, transient, tune
 from parley.theory.surrogate import All
+from parley.theory.theta import Array
 
 TOLERANCE = 1e-10
 """How near the engine's last model must be to the minimiser of the method's surrogate (optima have length 1)."""
@@ -42,7 +43,7 @@ _SIZES: dict[Scale, _Size] = {
         scale: f"{s.federations} x 4 clients, d = {s.dimension}, kappa_0 = {s.kappa0:g}" for scale, s in _SIZES.items()
     },
 )
-def conformance(scale: Scale, context: Context) -> Result:
+def conformance(scale: Scale, context: StudyContext) -> StudyResult:
     """Every local update method trains to the minimiser of its surrogate, at the rate theory gives."""
     size = _SIZES[scale]
     key = Key(0).fold("001/conformance")
@@ -60,7 +61,7 @@ def conformance(scale: Scale, context: Context) -> Result:
 
 
 def _fixed_points(
-    settings: list[Setting], steps: int, context: Context
+    settings: list[QuadraticSetting], steps: int, context: StudyContext
 ) -> tuple[list[Check], dict[str, dict[str, float]]]:
     """The largest distance over all federations, by method and runtime; and that there is something to get right."""
     work = [(setting, member) for setting in settings for member in members(setting, steps, TOLERANCE)]
@@ -80,7 +81,7 @@ def _fixed_points(
     return [*checks, at_least("distance of these optima from the true one", min(drifts), 1e-3)], found
 
 
-def _maml_is_theta(setting: Setting, steps: int) -> Check:
+def _maml_is_theta(setting: QuadraticSetting, steps: int) -> Check:
     """Theorem 2: MAML with K steps sends what Theta_{2K+1} sends; here along the whole path."""
     maml = next(m for m in members(setting, steps, TOLERANCE) if m.name == "maml")
     simulated = LocalUpdate(
@@ -90,7 +91,7 @@ def _maml_is_theta(setting: Setting, steps: int) -> Check:
     return at_most(f"maml, K = {steps}, moves like Theta_{2 * steps + 1} to", np.abs(paths[0] - paths[1]).max(), 1e-12)
 
 
-def _rate(setting: Setting, kind: str) -> list[Check]:
+def _rate(setting: QuadraticSetting, kind: str) -> list[Check]:
     """A tuned server on the surrogate of FedAvg: every round as theory says, and Table 2's rho per round."""
     clients, K = setting.clients, 3
     gamma = 0.2 / clients.L
@@ -112,12 +113,12 @@ def _rate(setting: Setting, kind: str) -> list[Check]:
     ]
 
 
-def _predicted(setting: Setting, kind: str, tuned: ServerSetting, gamma: float, K: int, rounds: int) -> Array:
+def _predicted(setting: QuadraticSetting, kind: str, tuned: ServerSetting, gamma: float, K: int, rounds: int) -> Array:
     hessian, goal = setting.clients.hessian(gamma, All(K)), setting.clients.minimiser(gamma, All(K))
     return np.stack([advance(kind, tuned, hessian, goal, setting.start, t) for t in range(rounds + 1)])
 
 
-def _trades(setting: Setting, rounds: int = 150) -> list[Trade]:
+def _trades(setting: QuadraticSetting, rounds: int = 150) -> list[Trade]:
     """FedSGD and FedAvg with more and more local steps, each with the server step that suits it best."""
     clients = setting.clients
     gamma = 0.1 / clients.L

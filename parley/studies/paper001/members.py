@@ -10,10 +10,10 @@ from parley.algorithms import baselines
 from parley.algorithms import local_update as family
 from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.algorithms.local_update import LocalUpdate
-from parley.studies.paper001.quadratics import Array, Setting
+from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory.servers import SERVERS, error_factors, tune
 from parley.theory.surrogate import All, Last, Quadratics, Theta
-from parley.theory.theta import as_theta
+from parley.theory.theta import Array, as_theta
 
 ALPHA = 0.5
 """The proximal strength of those that have one."""
@@ -40,13 +40,13 @@ class Member:
 
     def spectrum(self, clients: Quadratics) -> Array:
         """Eigenvalues of what the server descends on, as its messages are scaled; ascending."""
-        own = self.gamma if self.method.form == "delta" else 1.0
+        scale = self.gamma if self.method.form == "delta" else 1.0
         all_clients = Quadratics(clients.mean_hessian[None], clients.empirical_minimiser[None])
         seen = all_clients if self.method.pooled else clients
-        return np.asarray(own * np.linalg.eigvalsh(seen.hessian(self.gamma, self.theta, self.alpha)))
+        return np.asarray(scale * np.linalg.eigvalsh(seen.hessian(self.gamma, self.theta, self.alpha)))
 
 
-def members(setting: Setting, steps: int, tolerance: float) -> list[Member]:
+def members(setting: QuadraticSetting, steps: int, tolerance: float) -> list[Member]:
     """The whole family here with full gradients: K = `steps`, gamma (L + alpha) = 0.6, less where Theta_K is sent."""
     clients = setting.clients
     gamma, small = 0.6 / (clients.L + ALPHA), 0.2 / (clients.L + ALPHA)

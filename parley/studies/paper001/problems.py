@@ -1,6 +1,6 @@
 """The real problems of paper 001's Section 6 and Appendix F, at the paper's sizes and at sizes for two cores.
 
-MNIST by writer stands in for FEMNIST (both are the NIST forms, one client per writer). At scale `cpu` pictures are
+MNIST by writer stands in for FEMNIST (both are the NIST forms, one client per writer). At scale `cpu` images are
 averaged over 2x2 pixels and the networks are small; `smoke` needs no files.
 """
 
@@ -16,18 +16,18 @@ from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digits, mnist_writers, shakespeare
 from parley.models import Cnn001, Lstm, ResNet18, mlp
 from parley.studies.harness import Scale
-from parley.studies.problem import Problem, halved, made_up_text, official_test, rows
+from parley.studies.training_problem import TrainingProblem, between, halved, made_up_text, official_test
 from parley.study.train import Model
 
 
-def writers(scale: Scale) -> Problem:
-    """Digits by writer; settings are chosen on 2,000 test samples and told on the others."""
+def writers(scale: Scale) -> TrainingProblem:
+    """Digits by writer; settings are chosen on 2,000 test samples, results are measured on the others."""
     if scale == "smoke":
         data = digits()
         federation = data.split("dirichlet", 20, seed=0)
         test = official_test(data)
-        return Problem(
-            federation, mlp(16), rows(test, 0, 150), rows(test, 150, None), 5, 20, "scikit-learn's digits, MLP"
+        return TrainingProblem(
+            federation, mlp(16), between(test, 0, 150), between(test, 150, None), 5, 20, "scikit-learn's digits, MLP"
         )
     data = mnist_writers()
     about = "MNIST by writer, the paper's CNN"
@@ -37,11 +37,11 @@ def writers(scale: Scale) -> Problem:
         data, model, about = halved(data), mlp(50), "MNIST by writer at 14x14, MLP of 50 units"
     test = official_test(data)
     federation = data.split("natural", seed=0)
-    return Problem(federation, model, rows(test, 0, 2000), rows(test, 2000, None), 10, 20, about)
+    return TrainingProblem(federation, model, between(test, 0, 2000), between(test, 2000, None), 10, 20, about)
 
 
-def pictures(scale: Scale) -> Problem:
-    """CIFAR-10 dealt by Dirichlet(0.1); told on training samples, as the paper's training loss."""
+def dirichlet_images(scale: Scale) -> TrainingProblem:
+    """CIFAR-10 dealt by Dirichlet(0.1); evaluated on training samples, for the paper's training loss."""
     if scale == "smoke":
         small = writers("smoke")
         return _on_training(replace(small, federation=digits().split("dirichlet", 20, seed=0)), 300)
@@ -53,11 +53,11 @@ def pictures(scale: Scale) -> Problem:
     clients = 100 if scale == "cpu" else 500
     federation = data.split("dirichlet", clients, seed=0)
     test = official_test(data)
-    return _on_training(Problem(federation, model, test, test, 10, 20, about), 2000)
+    return _on_training(TrainingProblem(federation, model, test, test, 10, 20, about), 2000)
 
 
-def plays(scale: Scale) -> Problem:
-    """Shakespeare by role, every next character; told on training samples."""
+def characters(scale: Scale) -> TrainingProblem:
+    """Shakespeare by role, every next character; evaluated on training samples."""
     if scale == "smoke":
         return _on_training(_made_up_text(), 200)
     length = 20 if scale == "cpu" else 80
@@ -66,21 +66,23 @@ def plays(scale: Scale) -> Problem:
     federation = data.split("natural", seed=0)
     about = f"Shakespeare by role, {length} characters, LSTM of {model.layers} x {model.hidden}"
     test = official_test(data)
-    return _on_training(Problem(federation, model, test, test, 10, 4, about), 2000 if scale == "paper" else 1000)
+    return _on_training(
+        TrainingProblem(federation, model, test, test, 10, 4, about), 2000 if scale == "paper" else 1000
+    )
 
 
-def _on_training(problem: Problem, count: int) -> Problem:
-    """Judged by `count` training samples, drawn from all clients alike."""
+def _on_training(problem: TrainingProblem, count: int) -> TrainingProblem:
+    """Evaluated on `count` training samples, drawn from all clients alike."""
     federation, random = problem.federation, Key(0).fold("001/training samples").numpy()
     owners, counts = np.unique(random.integers(len(federation), size=count), return_counts=True)
     x, y = [], []
-    for owner, own in zip(owners.tolist(), counts.tolist(), strict=True):
+    for owner, drawn in zip(owners.tolist(), counts.tolist(), strict=True):
         data = federation.client(federation.ids[owner])
-        rows = torch.from_numpy(random.integers(len(data), size=own))
+        rows = torch.from_numpy(random.integers(len(data), size=drawn))
         x.append(data.x[rows])
         y.append(data.y[rows])
-    judged = ClientData(torch.cat(x), torch.cat(y))
-    return replace(problem, choose=judged, tell=judged)
+    seen = ClientData(torch.cat(x), torch.cat(y))
+    return replace(problem, validation=seen, test=seen)
 
 
 def _small_cnn(channels: int, side: int, outputs: int) -> Model:
@@ -106,8 +108,8 @@ def _shifted(x: Tensor, y: Tensor) -> Tensor:
     return torch.cat([x[:, 1:], y[:, None]], dim=1)
 
 
-def _made_up_text() -> Problem:
+def _made_up_text() -> TrainingProblem:
     clients = made_up_text(12)
     federation = Federation.from_arrays(clients, info=DataInfo("made-up text", (10,), 12, "text", vocabulary=12))
     model = Lstm(embedding=4, hidden=16, layers=1, every=True)
-    return Problem(federation, model, clients["0"], clients["0"], 4, 8, "made-up text, LSTM of 1 x 16")
+    return TrainingProblem(federation, model, clients["0"], clients["0"], 4, 8, "made-up text, LSTM of 1 x 16")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from parley.algorithms.base.protocol import Algorithm
@@ -23,12 +22,11 @@ from parley.store.records import RoundRecord
 from parley.study.train import train
 from parley.theory.spectra import random_clients
 from parley.theory.surrogate import Quadratics
-
-Array = NDArray[np.float64]
+from parley.theory.theta import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class QuadraticSetting:
     """Clients, how many samples each has, and a start."""
 
     clients: Quadratics
@@ -58,7 +56,7 @@ class Setting:
         return ClientData(torch.from_numpy(x), torch.from_numpy(x @ self.clients.c[number]))
 
 
-def random_setting(key: Key, dimension: int, kappa0: float, clients: int = 4) -> Setting:
+def random_setting(key: Key, dimension: int, kappa0: float, clients: int = 4) -> QuadraticSetting:
     """Clients of unequal sizes with related Hessians of spectra in [1, kappa_0] and optima in the unit ball.
 
     The start is at distance 1 from the true optimum x*.
@@ -69,7 +67,7 @@ def random_setting(key: Key, dimension: int, kappa0: float, clients: int = 4) ->
     weighted = Quadratics(equal.A, equal.c, np.array(sizes, dtype=np.float64))
     direction = rng.standard_normal(dimension)
     start = weighted.empirical_minimiser + direction / np.linalg.norm(direction)
-    return Setting(weighted, sizes, start)
+    return QuadraticSetting(weighted, sizes, start)
 
 
 class _Path(Listener):
@@ -92,7 +90,7 @@ class _Path(Listener):
         self.points.append(np.concatenate([value.numpy().ravel() for value in weights.values()]))
 
 
-def path(setting: Setting, algorithm: Algorithm, rounds: int, runtime: str) -> Array:
+def path(setting: QuadraticSetting, algorithm: Algorithm, rounds: int, runtime: str) -> Array:
     """x_0 ... x_T of the training engine, [T + 1, d]."""
     seen = _Path()
     train(

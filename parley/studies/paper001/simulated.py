@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.core.key import Key
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper001.frontiers import EXACT, SCALES, counts, off
-from parley.studies.paper001.style import SERVER_NAMES, Curve, numbers, panels
+from parley.report.papers.frontiers import SERVER_NAMES, FrontierCurve, frontier_numbers, frontier_panels
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
+from parley.studies.paper001.frontiers import CURVE_SCALES, EXACT, counts, off
 from parley.theory.frontier import (
     Frontier,
     cusp_delta,
@@ -75,22 +75,22 @@ def _checks(name: str, maml: Frontier, L: float, alpha: float = 0.0) -> list[Che
     ]
 
 
-def _curves(small: Frontier, large: Frontier, fedavg: Frontier, alpha: float = 0.0) -> list[Curve]:
+def _curves(small: Frontier, large: Frontier, fedavg: Frontier, alpha: float = 0.0) -> list[FrontierCurve]:
     kappa0, server = large.kappa0, large.server
     leaving = np.array([_leaving(kappa0, alpha)])
     cusp = np.array([cusp_delta(kappa0)])
     return [
-        Curve.of("FedAvg", fedavg, 6, "dashed"),
-        Curve("its end, $K = 10^6$", fedavg.rho[-1:], fedavg.delta[-1:], 6, "dot"),
-        Curve.of("MAML, d = 100", large, 1, "wide"),
-        Curve.of("MAML, d = 5", small, 0, "thin"),
-        Curve("$\\gamma$ = 1/(KL)", rho_of_delta(leaving, kappa0, server), leaving, 1, "ring"),
-        Curve("cusp: $\\Delta$ of one-shot", np.array([large.rho.min()]), cusp, 1, "dot"),
+        FrontierCurve.of("FedAvg", fedavg, 6, "dashed"),
+        FrontierCurve("its end, $K = 10^6$", fedavg.rho[-1:], fedavg.delta[-1:], 6, "dot"),
+        FrontierCurve.of("MAML, d = 100", large, 1, "wide"),
+        FrontierCurve.of("MAML, d = 5", small, 0, "thin"),
+        FrontierCurve("$\\gamma$ = 1/(KL)", rho_of_delta(leaving, kappa0, server), leaving, 1, "ring"),
+        FrontierCurve("cusp: $\\Delta$ of one-shot", np.array([large.rho.min()]), cusp, 1, "dot"),
     ]
 
 
-@study("001/fig5", scales=SCALES)
-def fig5(scale: Scale, context: Context) -> Result:
+@study("001/fig5", scales=CURVE_SCALES)
+def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """MAML follows FedAvg's frontier, leaves it at gamma = 1/(K L), and has a cusp at one-shot's suboptimality."""
     L = 10.0
     small, large = _maml(scale, 5, L), _maml(scale, 100, L)
@@ -100,13 +100,13 @@ def fig5(scale: Scale, context: Context) -> Result:
     noise = {d: float(np.std(values)) for d, values in spread.items()}
     checks = _checks("d = 5", small, L) + _checks("d = 100", large, L)
     checks.append(at_least("noise over random matrices, d = 5 over d = 100", noise[5] / noise[100], 3.0))
-    data = numbers(parts) | {"smallest_rho_over_draws": {str(d): values for d, values in spread.items()}}
+    data = frontier_numbers(parts) | {"smallest_rho_over_draws": {str(d): values for d, values in spread.items()}}
     headline = "MAML follows FedAvg's frontier,\nleaves it, and turns at a cusp"
-    return context.result(checks, {"frontiers": panels(parts, headline)}, data)
+    return context.result(checks, {"frontiers": frontier_panels(parts, headline)}, data)
 
 
-@study("001/fig7", scales=SCALES)
-def fig7(scale: Scale, context: Context) -> Result:
+@study("001/fig7", scales=CURVE_SCALES)
+def fig7(scale: Scale, context: StudyContext) -> StudyResult:
     """The worse conditioned, the sooner MAML's frontier leaves FedAvg's."""
     parts, checks, shares = {}, [], []
     for L in (2.0, 5.0, 10.0, 100.0):
@@ -117,13 +117,13 @@ def fig7(scale: Scale, context: Context) -> Result:
         shares.append(_leaving(L) / cusp_delta(L))
     drop = min(before / after for before, after in pairwise(shares))
     checks.append(at_least("share of FedAvg's frontier followed, least drop from L to the next", drop, 1.1))
-    data = numbers(parts) | {"share_followed": shares}
+    data = frontier_numbers(parts) | {"share_followed": shares}
     headline = "The worse conditioned, the sooner MAML's frontier leaves FedAvg's"
-    return context.result(checks, {"frontiers": panels(parts, headline, columns=2)}, data)
+    return context.result(checks, {"frontiers": frontier_panels(parts, headline, columns=2)}, data)
 
 
-@study("001/fig8", scales=SCALES)
-def fig8(scale: Scale, context: Context) -> Result:
+@study("001/fig8", scales=CURVE_SCALES)
+def fig8(scale: Scale, context: StudyContext) -> StudyResult:
     """Server momentum helps FedAvg and MAML alike, beyond gamma = 1/(K L) too."""
     L = 10.0
     parts, checks = {}, []
@@ -135,15 +135,16 @@ def fig8(scale: Scale, context: Context) -> Result:
         parts[name] = _curves(small, large, fedavg)
         checks += _checks(f"{name}, d = 100", large, L)
         rates["FedAvg"][server], rates["MAML"][server] = fedavg.rho, large.rho
-    for family, own in rates.items():
-        slower = min(float((own[a] - own[b]).min()) for a, b in (("none", "nesterov"), ("nesterov", "heavy-ball")))
+    for family, by_server in rates.items():
+        steps = (("none", "nesterov"), ("nesterov", "heavy-ball"))
+        slower = min(float((by_server[a] - by_server[b]).min()) for a, b in steps)
         checks.append(at_least(f"{family}: gain from each momentum to the next, at every K", slower, -EXACT))
-    figure = panels(parts, "Server momentum helps FedAvg and MAML alike")
-    return context.result(checks, {"frontiers": figure}, numbers(parts))
+    figure = frontier_panels(parts, "Server momentum helps FedAvg and MAML alike")
+    return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
-@study("001/fig10", scales=SCALES)
-def fig10(scale: Scale, context: Context) -> Result:
+@study("001/fig10", scales=CURVE_SCALES)
+def fig10(scale: Scale, context: StudyContext) -> StudyResult:
     """A proximal term shortens FedAvg's frontier but leaves MAML's where it is."""
     L = 10.0
     parts, checks, made, ends = {}, [], {}, []
@@ -158,12 +159,14 @@ def fig10(scale: Scale, context: Context) -> Result:
         limit = float(rate(np.log(L * (1 + alpha) / (L + alpha))))
         checks.append(near(f"alpha = {alpha:g}: FedAvg's smallest rho", fedavg.rho.min(), limit, absolute=1e-4))
         ends.append(float(fedavg.rho.min()))
-    moved = max(float(np.abs(own - made[0.0]).max()) for own in made.values())
+    moved = max(float(np.abs(moved_rho - made[0.0]).max()) for moved_rho in made.values())
     checks.append(at_most("MAML's rho moved by alpha up to 10, at equal Delta", moved, 0.02))
     grown = min(after - before for before, after in pairwise(ends))
     checks.append(at_least("FedAvg's smallest rho, least growth with alpha", grown, 0.05))
-    figure = panels(parts, "A proximal term shortens FedAvg's frontier and leaves MAML's where it is", columns=2)
-    return context.result(checks, {"frontiers": figure}, numbers(parts))
+    figure = frontier_panels(
+        parts, "A proximal term shortens FedAvg's frontier and leaves MAML's where it is", columns=2
+    )
+    return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
 def _lowest_rates(dimension: int, L: float) -> list[float]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parley.studies.harness import Check, Context, Result, Scale, at_least, near, study
-from parley.studies.paper004.figures import data_sets, pictures
-from parley.studies.paper004.summary import Mean, Row, accuracies, difference, ladder, numbers
-from parley.studies.paper004.trials import SIZES, Arm, compared
+from parley.report.seed_means import MeanRow, SeedMean, accuracy_ladder
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, near, study
+from parley.studies.paper004.image_arms import SIZES, accuracies, compared, image_arm, numbers
+from parley.studies.paper004.image_problem import data_sets, five_client_images
+from parley.studies.training_problem import Recipe
+from parley.studies.trials import Trial
 from parley.study.train import make_task
 
 RISE = 0.01
@@ -24,66 +26,70 @@ _WORDS: dict[Scale, str] = {
     "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds, 3 seeds",
     "paper": "CIFAR-10 and SVHN, ResNet-20, 4000 rounds, 20 seeds",
 }  # fmt: skip
+_ACROSS = "$\\alpha$ (1 is FedAvg)"
 
 
 @study("004/table2", scales=_WORDS)
-def table2(scale: Scale, context: Context) -> Result:
+def table2(scale: Scale, context: StudyContext) -> StudyResult:
     """Averaging the representation every 5 to 10 rounds beats every round and every 50, with less traffic."""
     size = SIZES[scale]
     checks: list[Check] = []
     figures, data = {}, {}
     for name in data_sets(scale, "cifar10", "svhn"):
-        arms = {alpha: Arm(alpha=alpha, data=name) for alpha in size.alphas}
+        arms = {alpha: image_arm(f"alpha = {alpha}", scale, name, alpha=alpha) for alpha in size.alphas}
         trials = compared(list(arms.values()), context)
-        means = accuracies(trials, context)
-        head, body = parts(scale, name)
+        by_name = accuracies(trials, context)
+        means = {alpha: by_name[arm.name] for alpha, arm in arms.items()}
+        head, body = parameter_counts(scale, name)
         for alpha, arm in arms.items():
-            sent = trials[arm][0].sent
             expected = 2 * size.rounds * (head + body / alpha)
-            checks.append(near(f"{name}, alpha = {alpha}: parameters sent", sent["down"] + sent["up"], expected))
-        if scale != "smoke":
-            checks += _shape(name, {alpha: means[arm] for alpha, arm in arms.items()})
+            checks.append(near(f"{name}, {arm.name}: parameters sent", _sent(trials[arm.name][0]), expected))
+        checks += claims(_rise_and_fall(name, means), scale)
         paper = PAPER if name == "cifar10" else {}
-        rows = [Row(f"{alpha}", means[arm], paper.get(alpha)) for alpha, arm in arms.items()]
-        about = f"{trials[arms[1]][0].about}; $\\tau$ = 5, {size.rounds} rounds"
-        figures[name] = ladder(rows, "Rounds between averages of the representation", "$\\alpha$ (1 is FedAvg)", about)
-        data[name] = numbers(trials, means)
+        rows = [MeanRow(f"{alpha}", mean, paper.get(alpha)) for alpha, mean in means.items()]
+        about = f"{arms[1].problem().about}; $\\tau$ = 5, {size.rounds} rounds"
+        figures[name] = accuracy_ladder(rows, "Rounds between averages of the representation", _ACROSS, about)
+        data[name] = numbers(trials, by_name)
     return context.result(checks, figures, data)
 
 
 @study("004/batchnorm", scales={scale: words for scale, words in _WORDS.items() if scale != "paper"})
-def batchnorm(scale: Scale, context: Context) -> Result:
+def batchnorm(scale: Scale, context: StudyContext) -> StudyResult:
     """Table 2's rise and fall in the small network with batch normalisation, as ResNet-20 has it."""
     size, name = SIZES[scale], data_sets(scale)[0]
     alphas = size.alphas if scale == "smoke" else (1, 10, 50)
-    arms = {alpha: Arm(alpha=alpha, data=name, norm=True) for alpha in alphas}
+    arms = {alpha: image_arm(f"alpha = {alpha}", scale, name, alpha=alpha, norm=True) for alpha in alphas}
     trials = compared(list(arms.values()), context)
-    means = accuracies(trials, context)
-    told = {alpha: means[arm] for alpha, arm in arms.items()}
-    checks = [at_least("accuracy of FedAvg", told[1].value, 0.2)]
-    if scale != "smoke":
-        checks += _shape(name, told)
-    rows = [Row(f"{alpha}", mean, PAPER.get(alpha) if scale != "smoke" else None) for alpha, mean in told.items()]
-    about = f"{trials[arms[1]][0].about}; $\\tau$ = 5, {size.rounds} rounds"
-    figure = ladder(rows, "With batch normalisation", "$\\alpha$ (1 is FedAvg)", about)
-    return context.result(checks, {"accuracy": figure}, numbers(trials, means))
+    by_name = accuracies(trials, context)
+    means = {alpha: by_name[arm.name] for alpha, arm in arms.items()}
+    checks = [at_least("accuracy of FedAvg", means[1].value, 0.2), *claims(_rise_and_fall(name, means), scale)]
+    rows = [MeanRow(f"{a}", mean, PAPER.get(a) if scale != "smoke" else None) for a, mean in means.items()]
+    about = f"{arms[1].problem().about}; $\\tau$ = 5, {size.rounds} rounds"
+    figure = accuracy_ladder(rows, "With batch normalisation", _ACROSS, about)
+    return context.result(checks, {"accuracy": figure}, numbers(trials, by_name))
 
 
-def _shape(name: str, means: Mapping[int, Mean]) -> list[Check]:
+def _sent(trial: Trial) -> float:
+    """Trainable parameters a client receives and sends in the whole run."""
+    entries = trial.metrics["entries/down"].sum() + trial.metrics["entries/up"].sum()
+    return float(entries / len(trial.arm.problem().federation))
+
+
+def _rise_and_fall(name: str, means: Mapping[int, SeedMean]) -> list[Check]:
     """Of the values of alpha that were tried."""
     best = max((alpha for alpha in (5, 10) if alpha in means), key=lambda alpha: means[alpha].value)
-    checks = [at_least(f"{name}: alpha = {best} over 1", difference(means[best], means[1]).value, RISE)]
+    checks = [at_least(f"{name}: alpha = {best} over 1", (means[best] - means[1]).value, RISE)]
     for large in (50, 100):
         if large in means:
-            gain = difference(means[best], means[large]).value
+            gain = (means[best] - means[large]).value
             checks.append(at_least(f"{name}: alpha = {best} over {large}", gain, FALL))
     return checks
 
 
-def parts(scale: Scale, name: str) -> tuple[int, int]:
+def parameter_counts(scale: Scale, name: str) -> tuple[int, int]:
     """Trainable parameters of the last layer and of all others."""
-    problem = pictures(scale, name, False)
-    module = make_task(problem.federation, problem.model, seed=0).module
+    problem = Recipe(five_client_images, (scale, name, False, False))()
+    module = make_task(problem.federation, problem.model, seed=0).network
     sizes = [parameter.numel() for parameter in module.parameters()]
     head = sum(sizes[-2:])
     return head, sum(sizes) - head

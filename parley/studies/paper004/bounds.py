@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from parley.core.key import Key
-from parley.studies.harness import Check, Context, Result, Scale, at_least, at_most, near, study
-from parley.studies.paper004.bounds_figure import Curve, Panel, draw
+from parley.report.papers.generalization_gap import GapCurve, GapPanel, gap_figure
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, near, study
 from parley.theory.generalization import (
     Descend,
+    LearningProblem,
     MeanEstimation,
     Minimise,
     OnePass,
     Participation,
-    Problem,
     RidgeRegression,
     Rule,
     Trials,
@@ -84,7 +84,7 @@ def _directions(K: int, d: int) -> Array:
     return np.asarray(unit * np.where(np.arange(K) % 2, -1.0, 1.0)[:, None], dtype=np.float64)
 
 
-def _questions(clients: Sequence[int]) -> list[tuple[str, Problem, Rule]]:
+def _questions(clients: Sequence[int]) -> list[tuple[str, LearningProblem, Rule]]:
     """All that is measured: what it belongs to, the problem and the clients' rule."""
     exact = Minimise()
     return [
@@ -98,7 +98,7 @@ def _questions(clients: Sequence[int]) -> list[tuple[str, Problem, Rule]]:
 
 
 @study("004/bounds", scales={scale: f"{t} trials, up to {K[-1]} clients" for scale, (t, K) in _SIZES.items()})
-def bounds(scale: Scale, context: Context) -> Result:
+def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     """Theorems 4.1 and C.1 hold; the gap of alike clients falls like 1/K, not 1/K^2; both sampling bounds fail."""
     trials, clients = _SIZES[scale]
     key = Key(0).fold("004/bounds")
@@ -128,7 +128,7 @@ def bounds(scale: Scale, context: Context) -> Result:
     data: dict[str, Any] = {name: [row.numbers() for row in rows] for name, rows in measured.items()}
     data["rounds"] = [{"gap": vars(f.gap), "gap_as_printed_in_8": vars(f.start_gap)} for f in rounds]
     data |= {name: [asdict(one) for one in found] for name, found in drawn.items()}
-    return context.result(checks, {"bounds": draw(_panels(clients, measured, drawn))}, data)
+    return context.result(checks, {"bounds": gap_figure(_panels(clients, measured, drawn))}, data)
 
 
 def _theorems(measured: dict[str, list[_Row]], rounds: list[Trials]) -> list[Check]:
@@ -190,7 +190,7 @@ def _partial(duplicates: list[Participation], absent: list[Participation]) -> li
 
 def _panels(
     clients: Sequence[int], measured: dict[str, list[_Row]], drawn: dict[str, list[Participation]]
-) -> list[Panel]:
+) -> list[GapPanel]:
     K, tau, far = (np.array(values, dtype=np.float64) for values in (clients, _TAUS, _APART))
     first = np.array([exact_bound(mean_estimation(k)).local for k in clients])
     alike, apart = (
@@ -210,14 +210,14 @@ def _panels(
         for curve in _sampled(np.array(x, dtype=np.float64), found, name, colour)
     ]
     return [
-        Panel(
+        GapPanel(
             "Alike clients: more of them",
             "clients K",
-            [*alike, Curve("only the bound's first term, $1/K^2$", K, first, "false")],
+            [*alike, GapCurve("only the bound's first term, $1/K^2$", K, first, "false")],
         ),
-        Panel("Eight clients, farther and farther apart", "distance of their optima from the centre", apart),
-        Panel("Local steps (mean estimation)", "local steps $\\tau$", steps),
-        Panel("Only some clients take part (mean estimation)", "clients drawn", sampled),
+        GapPanel("Eight clients, farther and farther apart", "distance of their optima from the centre", apart),
+        GapPanel("Local steps (mean estimation)", "local steps $\\tau$", steps),
+        GapPanel("Only some clients take part (mean estimation)", "clients drawn", sampled),
     ]
 
 
@@ -229,19 +229,19 @@ def _slope(x: Array, y: Array) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def _pair(x: Array, rows: list[_Row], name: str, colour: int) -> list[Curve]:
+def _pair(x: Array, rows: list[_Row], name: str, colour: int) -> list[GapCurve]:
     errors = np.array([row.found.gap.error for row in rows])
     exact = None if rows[0].gap is None else np.array([row.gap for row in rows], dtype=np.float64)
     theorem = "4.1" if rows[0].found.exact else "C.1"
     return [
-        Curve(f"{name}: Theorem {theorem}", x, np.array([row.bound for row in rows]), "bound", colour),
-        Curve(f"{name}: truth", x, _values(rows), "truth", colour, errors, exact),
+        GapCurve(f"{name}: Theorem {theorem}", x, np.array([row.bound for row in rows]), "bound", colour),
+        GapCurve(f"{name}: truth", x, _values(rows), "truth", colour, errors, exact),
     ]
 
 
-def _sampled(x: Array, found: list[Participation], name: str, colour: int) -> list[Curve]:
+def _sampled(x: Array, found: list[Participation], name: str, colour: int) -> list[GapCurve]:
     gaps = np.array([one.gap for one in found])
     return [
-        Curve(f"{name}: truth", x, gaps, "truth", colour, exact=gaps),
-        Curve(f"{name}: printed", x, np.array([one.printed.total for one in found]), "false", colour),
+        GapCurve(f"{name}: truth", x, gaps, "truth", colour, exact=gaps),
+        GapCurve(f"{name}: printed", x, np.array([one.printed.total for one in found]), "false", colour),
     ]

@@ -6,10 +6,10 @@ correspond to that; all 7 in phi is FedAvg with alpha tau = 50 steps.
 
 from __future__ import annotations
 
-from parley.studies.harness import Context, Result, Scale, at_least, study
-from parley.studies.paper004.figures import data_sets
-from parley.studies.paper004.summary import Row, accuracies, difference, ladder, numbers
-from parley.studies.paper004.trials import SIZES, TAU, Arm, compared
+from parley.report.seed_means import MeanRow, accuracy_ladder
+from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, study
+from parley.studies.paper004.image_arms import SIZES, TAU, accuracies, compared, image_arm, numbers
+from parley.studies.paper004.image_problem import data_sets
 
 PAPER = {1: 0.4013, 4: 0.3730, 8: 0.3779, 12: 0.4125, 16: 0.4687, 20: 0.4383}
 """Table 3's accuracies on CIFAR-10."""
@@ -20,27 +20,30 @@ _WORDS: dict[Scale, str] = {
 
 
 @study("004/table3", scales=_WORDS)
-def table3(scale: Scale, context: Context) -> Result:
+def table3(scale: Scale, context: StudyContext) -> StudyResult:
     """About four fifths of the layers in the representation are best."""
     size = SIZES[scale]
-    checks, figures, data = [], {}, {}
+    checks: list[Check] = []
+    figures, data = {}, {}
     for name in data_sets(scale, "cifar10", "cifar100", "svhn"):
         # All but the last layer is the default split, so it is written as such and shared with Tables 1 and 2.
         most = max(size.layers)
         arms = {
-            count: Arm(alpha=size.alpha, layers=None if count == most else count, data=name) for count in size.layers
+            count: image_arm(f"L = {count}", scale, name, alpha=size.alpha, layers=None if count == most else count)
+            for count in size.layers
         }
-        arms[most + 1] = Arm(tau=size.alpha * TAU, data=name)
+        arms[most + 1] = image_arm(f"L = {most + 1}", scale, name, tau=size.alpha * TAU)
         trials = compared(list(arms.values()), context)
-        means = accuracies(trials, context)
+        by_name = accuracies(trials, context)
+        means = {count: by_name[arm.name] for count, arm in arms.items()}
         least = min(mean.value for mean in means.values())
         checks.append(at_least(f"{name}: least accuracy of any L", least, 0.15))
-        others = [count for count in arms if count not in (size.layer, most)]
-        for count in others if scale != "smoke" else ():
-            gain = difference(means[arms[size.layer]], means[arms[count]])
-            checks.append(at_least(f"{name}: L = {size.layer} over L = {count}", gain.value, 0.0))
-        rows = [Row(f"{count}", means[arm]) for count, arm in arms.items()]
-        about = f"{trials[arms[most]][0].about}; $\\tau$ = 5, $\\alpha$ = {size.alpha}, {size.rounds} rounds"
-        figures[name] = ladder(rows, "Layers in the representation", f"L of {most + 1} layers", about)
-        data[name] = numbers(trials, means) | {"paper, of 20 layers": PAPER if name == "cifar10" else {}}
+        gains = {count: (means[size.layer] - means[count]).value for count in arms if count not in (size.layer, most)}
+        checks += claims(
+            [at_least(f"{name}: L = {size.layer} over L = {count}", gain, 0.0) for count, gain in gains.items()], scale
+        )
+        rows = [MeanRow(f"{count}", mean) for count, mean in means.items()]
+        about = f"{arms[most].problem().about}; $\\tau$ = 5, $\\alpha$ = {size.alpha}, {size.rounds} rounds"
+        figures[name] = accuracy_ladder(rows, "Layers in the representation", f"L of {most + 1} layers", about)
+        data[name] = numbers(trials, by_name) | {"paper, of 20 layers": PAPER if name == "cifar10" else {}}
     return context.result(checks, figures, data)

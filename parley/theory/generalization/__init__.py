@@ -23,7 +23,7 @@ from parley.theory.generalization.bounds import (
 from parley.theory.generalization.exact import LocalModels, Terms, exact_bound, exact_terms
 from parley.theory.generalization.losses import Losses
 from parley.theory.generalization.participation import Participation, all_draws, participation
-from parley.theory.generalization.problems import MeanEstimation, Problem, RidgeRegression
+from parley.theory.generalization.problems import LearningProblem, MeanEstimation, RidgeRegression
 from parley.theory.generalization.rules import Descend, Minimise, OnePass, Rule
 from parley.theory.generalization.trials import Estimate, Trials, simulate, simulate_rounds
 
@@ -31,13 +31,13 @@ __all__ = [
     "Bound",
     "Descend",
     "Estimate",
+    "LearningProblem",
     "LocalModels",
     "Losses",
     "MeanEstimation",
     "Minimise",
     "OnePass",
     "Participation",
-    "Problem",
     "RidgeRegression",
     "Rule",
     "Terms",

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes, check_whole
 from parley.theory.generalization.inputs import check_cohort, check_expectations, check_numbers, check_weights
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array
@@ -88,9 +89,9 @@ def theorem_4_3(
     complexity. R rounds: the mean over rounds. A leaves out how far a round starts from the clients' minima, which
     eps_k contains; so no constants make A an upper bound of Delta + 2 eps in general.
     """
-    if not (np.isfinite(complexity) and complexity >= 0 and np.isfinite(variance) and variance >= 0 and steps >= 1):
-        raise InputError("(9) needs complexity >= 0, variance >= 0 and steps >= 1, all finite.")
-    if not all(np.isfinite(c) and c > 0 for c in constants):
+    check_sizes(complexity=complexity, variance=variance)
+    check_whole("the number of steps", steps)
+    if len(constants) != 2 or not all(np.isfinite(c) and c > 0 for c in constants):
         raise InputError(f"the two constants of (9) must be positive and finite, not {constants}.")
     Z = np.broadcast_to(np.asarray(samples, dtype=np.float64), np.shape(weights))
     if not (Z >= 1).all():
@@ -126,8 +127,9 @@ def coefficients(L: float, mu: float, exact: bool) -> tuple[float, float]:
 
 
 def two_terms(p: Array, s: Array, X: Array, Y: Array, a: float, c: float) -> Bound:
-    """sum_k p_k [a s_k^2 X_k + c s_k sqrt(X_k Y_k)], without looking at its arguments."""
-    return Bound(float((p * a * s**2 * X).sum()), float((p * c * s * np.sqrt(X * Y)).sum()))
+    """sum_k p_k [a s_k^2 X_k + c s_k sqrt(X_k Y_k)]; infinite where it is too large for floating point."""
+    with np.errstate(over="ignore"):
+        return Bound(float((p * a * s**2 * X).sum()), float((p * c * s * np.sqrt(X) * np.sqrt(Y)).sum()))
 
 
 def _checked(weights: npt.ArrayLike, L: float, mu: float, terms: dict[str, npt.ArrayLike]) -> list[Array]:

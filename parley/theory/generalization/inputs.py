@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.theta import Array
 
 
@@ -19,9 +20,9 @@ def check_weights(weights: npt.ArrayLike) -> Array:
 
 def check_cohort(cohort: int, clients: int | None = None) -> None:
     """Refuse a cohort of none and, where `clients` is given, one larger than that."""
-    if cohort < 1 or (clients is not None and cohort > clients):
-        most = "" if clients is None else f" and at most {clients}, the number of clients"
-        raise InputError(f"the cohort must be at least 1{most}, not {cohort}.")
+    check_whole("the cohort", cohort)
+    if clients is not None and cohort > clients:
+        raise InputError(f"the cohort must be at least 1 and at most {clients}, the number of clients, not {cohort}.")
 
 
 def check_numbers(name: str, values: npt.ArrayLike, clients: int) -> Array:
@@ -73,6 +74,8 @@ def weights_or_equal(given: npt.ArrayLike | None, clients: int) -> Array:
 def check_matrices(name: str, given: npt.ArrayLike, clients: int, dimension: int) -> Array:
     """Positive semidefinite matrices [K, d, d], from a number times the identity, [d, d] or [K, d, d]."""
     matrices = np.array(given, dtype=np.float64)
+    if not np.isfinite(matrices).all():
+        raise InputError(f"{name} must be symmetric and finite.")
     if matrices.ndim == 0:
         matrices = matrices * np.eye(dimension)
     if matrices.shape not in ((dimension, dimension), (clients, dimension, dimension)):

@@ -14,7 +14,7 @@ from parley.theory.region import check_curvature
 from parley.theory.theta import Array
 
 
-class Problem(Protocol):
+class LearningProblem(Protocol):
     """Clients with known distributions, and how to draw their samples."""
 
     @property

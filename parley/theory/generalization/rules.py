@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.generalization.losses import Losses
 from parley.theory.theta import Array
 
@@ -45,14 +46,19 @@ class Minimise:
 
 
 @dataclass(frozen=True)
-class Descend:
-    """`steps` gradient steps of size `eta`, each on the client's whole sample."""
-
+class _Steps:
     eta: float
     steps: int
 
     def __post_init__(self) -> None:
-        _check(self.eta, self.steps)
+        check_whole("the number of local steps", self.steps)
+        if not (np.isfinite(self.eta) and self.eta > 0):
+            raise InputError(f"local steps need a finite eta > 0, not eta = {self.eta:g}.")
+
+
+@dataclass(frozen=True)
+class Descend(_Steps):
+    """`steps` gradient steps of size `eta`, each on the client's whole sample."""
 
     @property
     def groups(self) -> int:
@@ -69,14 +75,8 @@ class Descend:
 
 
 @dataclass(frozen=True)
-class OnePass:
+class OnePass(_Steps):
     """`steps` stochastic gradient steps of size `eta`, each on the next 1/steps of the sample (paper 004, eq. 5)."""
-
-    eta: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        _check(self.eta, self.steps)
 
     @property
     def groups(self) -> int:
@@ -91,8 +91,3 @@ class OnePass:
     def filters(self, eigenvalues: Array) -> Array:
         left = np.arange(self.steps)[::-1, None]
         return np.asarray(self.eta * eigenvalues * (1 - self.eta * eigenvalues) ** left, dtype=np.float64)
-
-
-def _check(eta: float, steps: int) -> None:
-    if not (np.isfinite(eta) and eta > 0) or steps < 1:
-        raise InputError(f"local steps need a finite eta > 0 and steps >= 1, not eta = {eta:g} and steps = {steps}.")

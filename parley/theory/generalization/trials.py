@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.generalization.bounds import coefficients, two_terms
 from parley.theory.generalization.inputs import check_start
-from parley.theory.generalization.problems import Problem
+from parley.theory.generalization.problems import LearningProblem
 from parley.theory.generalization.rules import Minimise, Rule
 from parley.theory.theta import Array
 
@@ -41,7 +41,7 @@ class Estimate:
 class Trials:
     """What T independent trials of one round gave."""
 
-    problem: Problem
+    problem: LearningProblem
     exact: bool
     """Whether clients minimised exactly: then Theorem 4.1 applies, else C.1."""
     gaps: Array
@@ -105,7 +105,7 @@ class Trials:
 
 
 def simulate(
-    problem: Problem,
+    problem: LearningProblem,
     rule: Rule | None = None,
     *,
     trials: int,
@@ -113,8 +113,7 @@ def simulate(
     start: npt.ArrayLike | None = None,
 ) -> Trials:
     """One round with fresh samples in every trial; `start` [d] (default zero) or [trials, d]."""
-    if trials < 2:
-        raise InputError(f"a standard error needs at least 2 trials, not {trials}.")
+    check_whole("the number of trials", trials, 2)
     chosen = rule or Minimise()
     begin = check_start(start, problem.dimension, trials)
     blocks = [_block(problem, chosen, begin[at : at + _BLOCK], rng) for at in range(0, trials, _BLOCK)]
@@ -124,7 +123,7 @@ def simulate(
 
 
 def simulate_rounds(
-    problem: Problem,
+    problem: LearningProblem,
     rule: Rule,
     *,
     rounds: int,
@@ -137,15 +136,14 @@ def simulate_rounds(
     The mean of the rounds' `gap` is (8) with the model that round r *makes*; (8) as printed takes the one that it
     starts from, whose gap on fresh samples (`start_gap`) is zero in expectation.
     """
-    if rounds < 1:
-        raise InputError(f"there must be at least 1 round, not {rounds}.")
+    check_whole("the number of rounds", rounds)
     found = [simulate(problem, rule, trials=trials, rng=rng, start=start)]
     for _ in range(rounds - 1):
         found.append(simulate(problem, rule, trials=trials, rng=rng, start=found[-1].models))
     return found
 
 
-def _block(problem: Problem, rule: Rule, start: Array, rng: np.random.Generator) -> tuple[Array, ...]:
+def _block(problem: LearningProblem, rule: Rule, start: Array, rng: np.random.Generator) -> tuple[Array, ...]:
     """gaps, start_gaps, local_gaps, noniidness, suboptimalities and models, in the order of `Trials`."""
     clients = range(len(problem.p))
     drawn = [problem.draw(k, len(start), rule.groups, rng) for k in clients]

@@ -2,7 +2,7 @@
 
     from parley.theory import kernel
 
-    federation = kernel.KernelFederation.of(kernel.RBF(0.5), [x_1, ..., x_M], kernel.FedAvg(eta=0.1, s=5))
+    federation = kernel.KernelFederation.of(kernel.RBF(0.5), [x_1, ..., x_M], kernel.GradientSteps(eta=0.1, s=5))
     run = kernel.trajectory(federation, y)
     run.at(100), run.limit(), run.predict(x_new, 100)
 
@@ -64,7 +64,7 @@ from parley.theory.kernel.kernels import (
     TwoLayerNTK,
 )
 from parley.theory.kernel.lowrank import Cholesky, Nystroem, nystroem, pivoted_cholesky
-from parley.theory.kernel.methods import FedAvg, FedProx, Method
+from parley.theory.kernel.methods import GradientSteps, KernelStep, ProximalStep
 from parley.theory.kernel.minibatch import AffineRound, minibatch_round
 from parley.theory.kernel.points import Samples
 from parley.theory.kernel.spectrum import Spectrum, basis_spectrum, exact_spectrum
@@ -85,18 +85,18 @@ __all__ = [
     "FeatureKernel",
     "FeatureMap",
     "FeatureSpace",
-    "FedAvg",
-    "FedProx",
+    "GradientSteps",
     "Identity",
     "Kernel",
     "KernelFederation",
+    "KernelStep",
     "Laplace",
     "Linear",
-    "Method",
     "Monomials",
     "Nystroem",
     "Polynomial",
     "Precomputed",
+    "ProximalStep",
     "RandomFourier",
     "Samples",
     "Sobolev",

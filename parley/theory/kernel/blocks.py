@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from parley.core.errors import InputError
 from parley.core.threads import one_thread
 from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 
@@ -42,14 +42,14 @@ def psd_eigh(matrix: Array, what: str, overwrite: bool = False, scale: float = 0
 class Blocks:
     """P of one federation: eigenvalues and eigenvectors of each K_i = [k(x_ij, x_il) / n_i]."""
 
-    method: Method
+    method: KernelStep
     slices: tuple[slice, ...] = field(repr=False)
     eigenvalues: Sequence[Array] = field(repr=False)
     """Of K_i, [n_i] each."""
     eigenvectors: Sequence[Array] = field(repr=False)
 
     @classmethod
-    def of(cls, kernel: Kernel, samples: Samples, method: Method) -> "Blocks":
+    def of(cls, kernel: Kernel, samples: Samples, method: KernelStep) -> "Blocks":
         """Checks gamma < 1 for FedAvg; costs sum_i n_i^3 time and sum_i n_i^2 memory."""
         values, vectors = [], []
         for number, (part, size) in enumerate(zip(samples.slices, samples.sizes, strict=True)):

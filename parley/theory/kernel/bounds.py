@@ -10,8 +10,8 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_positive, check_sizes, check_whole
 from parley.theory.kernel.decay import as_rounds
-from parley.theory.kernel.points import check_sizes
 from parley.theory.kernel.spectrum import Spectrum
 from parley.theory.kernel.stopping import as_spectrum, rademacher
 from parley.theory.theta import Array
@@ -64,7 +64,8 @@ def theorem10_tail(
     Without `moment` for sub-Gaussian noise. `moment = (p, M_p)`, p >= 4, is for heavy tails with E|xi|^p <= M_p: p = 4
     has a proven constant (Chebyshev: max(M_4, 2 sigma^4) e/2), any other p needs the paper's unknown `constant` c_p.
     """
-    ratio = spectrum.N / (_positive(sigma) ** 2 * _time(spectrum, t))
+    check_positive(sigma=sigma, constant=TAIL_RATE if constant is None else constant)
+    ratio = spectrum.N / (sigma**2 * _time(spectrum, t))
     if moment is None:
         return np.exp(-(TAIL_RATE if constant is None else constant) * ratio)
     p, M = moment
@@ -97,7 +98,8 @@ def lemma27(spectrum: Spectrum, t: npt.ArrayLike, start: float, delta: float = 0
 
 def lemma27_tail(spectrum: Spectrum, t: npt.ArrayLike, sigma: float, constant: float = NORM_TAIL_RATE) -> Array:
     """The probability that Lemma 27 fails, for sub-Gaussian noise."""
-    return np.exp(-constant * spectrum.N / (_positive(sigma) ** 2 * _time(spectrum, t)))
+    check_positive(sigma=sigma, constant=constant)
+    return np.exp(-constant * spectrum.N / (sigma**2 * _time(spectrum, t)))
 
 
 def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
@@ -108,7 +110,8 @@ def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
     values = as_spectrum(eigenvalues, N)
     if not values.any():
         raise InputError("a critical radius needs a positive eigenvalue.")
-    noise = np.sqrt(2 * np.e) * _positive(sigma)
+    check_positive(sigma=sigma)
+    noise = np.sqrt(2 * np.e) * sigma
 
     def excess(log_radius: float) -> float:
         radius = np.exp(log_radius)
@@ -125,35 +128,24 @@ def critical_radius(eigenvalues: npt.ArrayLike, N: int, sigma: float) -> float:
 def theorem22(kappa: float, radius: float, start: float, delta: float, N: int, constant: float = 1.0) -> float:
     """||f_T - f||_{L2(P)}^2 at the stopping round, for iid points; `radius` is the critical radius of k in L2(P)."""
     check_sizes(kappa=kappa, radius=radius, start=start, delta=delta, constant=constant)
-    _check_N(N)
+    check_whole("N", N)
     return constant * kappa * (radius**2 * (start**2 + 1) + delta**2 / N)
 
 
 def corollary23(kappa: float, sigma: float, rank: int, N: int, constant: float = 1.0) -> float:
     """The L2(P) rate of a kernel of finite rank: kappa sigma^2 r / N."""
     check_sizes(kappa=kappa, sigma=sigma, rank=rank, constant=constant)
-    _check_N(N)
+    check_whole("N", N)
     return constant * kappa * sigma**2 * rank / N
 
 
 def corollary24(kappa: float, sigma: float, beta: float, N: int, constant: float = 1.0) -> float:
     """The L2(P) rate for eigenvalues of order i^(-2 beta), beta > 1/2: kappa (sigma^2 / N)^(2 beta / (2 beta + 1))."""
-    if not beta > 0.5:
-        raise InputError(f"polynomial decay needs beta > 1/2, not {beta:g}.")
+    if not 0.5 < beta < np.inf:
+        raise InputError(f"polynomial decay needs a finite beta > 1/2, not {beta:g}.")
     check_sizes(kappa=kappa, sigma=sigma, constant=constant)
-    _check_N(N)
+    check_whole("N", N)
     return float(constant * kappa * (sigma**2 / N) ** (2 * beta / (2 * beta + 1)))
-
-
-def _positive(sigma: float) -> float:
-    if not 0 < sigma < np.inf:
-        raise InputError(f"the noise level sigma must be positive and finite, not {sigma:g}.")
-    return sigma
-
-
-def _check_N(N: int) -> None:
-    if not N >= 1:
-        raise InputError(f"N must be at least 1, not {N}.")
 
 
 def _time(spectrum: Spectrum, t: npt.ArrayLike) -> Array:

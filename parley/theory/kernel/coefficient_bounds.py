@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_positive, check_sizes, check_whole
 from parley.theory.kernel.decay import as_rounds, kept
 from parley.theory.kernel.feature_space import FeatureSpace
-from parley.theory.kernel.methods import Method
-from parley.theory.kernel.points import check_sizes
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.theta import Array
 
 
@@ -30,7 +30,7 @@ def theorem12_distance(space: FeatureSpace, delta: float) -> float:
 
 
 def corollary13(
-    method: Method, gamma: float, t: npt.ArrayLike, start: float, sigma: float, d: int, N: int, alpha: float
+    method: KernelStep, gamma: float, t: npt.ArrayLike, start: float, sigma: float, d: int, N: int, alpha: float
 ) -> Array:
     """(28) with its missing alpha: Theorem 12 where rho_N >= alpha / 2; second moments between alpha I and beta I.
 
@@ -40,7 +40,10 @@ def corollary13(
     kappa = method.kappa(gamma)
     check_sizes(gamma=gamma, start=start, sigma=sigma, d=d)
     _check_alpha(alpha, N)
-    shrink = kept(method.s * method.eta * alpha / (2 * kappa), 2 * as_rounds(t))
+    share = method.s * method.eta * alpha / (2 * kappa)
+    if not share <= 1:
+        raise InputError(f"alpha = {alpha:g} is above what second moments can be at this step: s eta alpha <= 2 kappa.")
+    shrink = kept(share, 2 * as_rounds(t))
     return np.asarray(shrink * start**2 + sigma**2 * 2 * kappa * d / (N * alpha), dtype=np.float64)
 
 
@@ -64,13 +67,11 @@ def corollary14_distance(
 
 def coupon_samples(nu: float, d: int) -> float:
     """nu d log d: the N at which Corollary 14 starts to hold, up to its constant C (coupon collecting)."""
-    if not d >= 1:
-        raise InputError(f"the dimension d must be at least 1, not {d}.")
+    check_whole("the dimension d", d)
+    check_sizes(nu=nu)
     return nu * d * float(np.log(d))
 
 
 def _check_alpha(alpha: float, N: int) -> None:
-    if not 0 < alpha < np.inf:
-        raise InputError(f"alpha, the lower bound on the second moments, must be positive, not {alpha:g}.")
-    if not N >= 1:
-        raise InputError(f"N must be at least 1, not {N}.")
+    check_positive(alpha=alpha)
+    check_whole("N", N)

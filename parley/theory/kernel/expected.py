@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from parley.theory.arguments import check_sizes
 from parley.theory.kernel.basis import Basis, exact_basis
 from parley.theory.kernel.decay import as_rounds, kept, learned
 from parley.theory.kernel.federation import KernelFederation
-from parley.theory.kernel.points import check_sizes
 from parley.theory.theta import Array
 
 

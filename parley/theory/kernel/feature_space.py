@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes
 from parley.theory.kernel.blocks import psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered, kept
 from parley.theory.kernel.features import FeatureMap
-from parley.theory.kernel.methods import Method
-from parley.theory.kernel.points import as_numbers, as_points, check_finite, check_sizes
+from parley.theory.kernel.methods import KernelStep
+from parley.theory.kernel.points import as_numbers, as_points, check_finite
 from parley.theory.kernel.spectrum import Spectrum
 from parley.theory.theta import Array
 
@@ -33,7 +34,7 @@ class FeatureSpace:
     Targets may have k columns (other noise draws, the clients' truths): then `drive`, theta_t and the limit are [d, k].
     """
 
-    method: Method
+    method: KernelStep
     sizes: tuple[int, ...] = field(repr=False)
     update: Array = field(repr=False)
     """G = sum_i w_i P_i A_i, [d, d]."""
@@ -51,7 +52,7 @@ class FeatureSpace:
         phi: FeatureMap,
         clients: Iterable[npt.ArrayLike],
         targets: Iterable[npt.ArrayLike],
-        method: Method,
+        method: KernelStep,
     ) -> "FeatureSpace":
         """From x_i [n_i, p] and y_i [n_i] or [n_i, k] of each client; both may be generators."""
         sums: list[Array] | None = None
@@ -171,7 +172,7 @@ def _pairs(
         yield x, y
 
 
-def _present(features: Array, values: Array, method: Method, number: int) -> tuple[float, list[Array]]:
+def _present(features: Array, values: Array, method: KernelStep, number: int) -> tuple[float, list[Array]]:
     """The client's terms, from the features it has: those that are zero in all its samples cost nothing."""
     present = np.flatnonzero(features.any(axis=0))
     d = features.shape[1]
@@ -185,7 +186,7 @@ def _present(features: Array, values: Array, method: Method, number: int) -> tup
     return norm, full
 
 
-def _client(features: Array, values: Array, method: Method, number: int) -> tuple[float, list[Array]]:
+def _client(features: Array, values: Array, method: KernelStep, number: int) -> tuple[float, list[Array]]:
     """||A_i|| and n_i times the client's terms of (G, covariance, noise, g), through the smaller of A_i and K_i."""
     n, d = features.shape
     what = f"the feature covariance of client {number}"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from parley.theory.kernel.blocks import Blocks
 from parley.theory.kernel.gram import Gram
 from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.points import Samples
 from parley.theory.theta import Array
 
@@ -19,16 +19,16 @@ from parley.theory.theta import Array
 class KernelFederation:
     """Clients' points, a kernel and FedAvg or FedProx; client i has the weight n_i / N and takes part in every round.
 
-    `KernelFederation.of(RBF(0.5), [x_1, ..., x_M], FedAvg(eta=0.1, s=5))`. P is held as one eigendecomposition per
+    `KernelFederation.of(RBF(0.5), [x_1, ..., x_M], GradientSteps(0.1, s=5))`. P is held as one eigendecomposition per
     client; FedAvg with gamma >= 1 is refused when P is first needed.
     """
 
     kernel: Kernel
     samples: Samples
-    method: Method
+    method: KernelStep
 
     @classmethod
-    def of(cls, kernel: Kernel, clients: Sequence[npt.ArrayLike], method: Method) -> "KernelFederation":
+    def of(cls, kernel: Kernel, clients: Sequence[npt.ArrayLike], method: KernelStep) -> "KernelFederation":
         """From one array of points per client, x_i [n_i, p] or [n_i]."""
         return cls(kernel, Samples.of(clients), method)
 

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.theta import Array, log_mean_all
 
 
-class Method(Protocol):
+class KernelStep(Protocol):
     """How a client turns the global model into its local one."""
 
     @property
@@ -36,7 +37,7 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class GradientSteps:
     """s local gradient steps of size eta on the client's mean squared error / 2."""
 
     eta: float
@@ -44,8 +45,7 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         _check_step(self.eta)
-        if isinstance(self.s, bool) or not isinstance(self.s, int | np.integer) or self.s < 1:
-            raise InputError(f"the number of local steps s must be a whole number of at least 1, not {self.s!r}.")
+        check_whole("the number of local steps s", self.s)
 
     def multiplier(self, eigenvalues: npt.ArrayLike) -> Array:
         return self.s * np.exp(log_mean_all(self.eta * np.asarray(eigenvalues, dtype=np.float64), self.s))
@@ -63,7 +63,7 @@ class FedAvg:
 
 
 @dataclass(frozen=True)
-class FedProx:
+class ProximalStep:
     """The exact minimiser of the client's mean squared error / 2 plus ||f - f_start||^2 / (2 eta); any eta > 0."""
 
     eta: float

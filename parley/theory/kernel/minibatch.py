@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from parley.core.errors import InputError
-from parley.theory.kernel.methods import FedProx, Method
+from parley.theory.kernel.methods import KernelStep, ProximalStep
 from parley.theory.kernel.points import as_numbers, as_points, check_finite
 from parley.theory.theta import Array
 
@@ -48,7 +48,7 @@ class AffineRound:
 
 
 def minibatch_round(
-    features: Sequence[npt.ArrayLike], targets: Sequence[npt.ArrayLike], method: Method, batch: int
+    features: Sequence[npt.ArrayLike], targets: Sequence[npt.ArrayLike], method: KernelStep, batch: int
 ) -> AffineRound:
     """A round with batches of `batch` samples, the last one perhaps smaller; features [n_i, d], targets [n_i]."""
     if not isinstance(batch, int | np.integer) or batch < 1:
@@ -74,10 +74,10 @@ def minibatch_round(
     )
 
 
-def _batch_step(X: Array, y: Array, method: Method, n: int) -> AffineRound:
+def _batch_step(X: Array, y: Array, method: KernelStep, n: int) -> AffineRound:
     d = X.shape[1]
     gram, right = method.eta / n * (X.T @ X), method.eta / n * (X.T @ y)
-    if isinstance(method, FedProx):
+    if isinstance(method, ProximalStep):
         factor = cho_factor(np.eye(d) + gram)
         return AffineRound(cho_solve(factor, np.eye(d)), cho_solve(factor, right))
     return AffineRound(np.eye(d) - gram, right)

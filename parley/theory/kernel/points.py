@@ -30,13 +30,6 @@ def as_numbers(values: object, where: str) -> Array:
         raise InputError(f"{where} must be an array of numbers.") from None
 
 
-def check_sizes(**sizes: float) -> None:
-    """Refuses norms and noise levels that are negative, NaN or infinite, by their names."""
-    for name, value in sizes.items():
-        if not 0 <= value < np.inf:
-            raise InputError(f"{name} must be finite and at least 0, not {value:g}.")
-
-
 def check_finite(values: Array, where: str) -> None:
     """Refuses NaN and infinity, and says in which row the first one is."""
     if not np.isfinite(values).all():

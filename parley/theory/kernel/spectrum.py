@@ -11,7 +11,7 @@ from parley.theory.kernel.basis import Basis, symmetric_form
 from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.decay import as_rounds, kept, learned
 from parley.theory.kernel.federation import KernelFederation
-from parley.theory.kernel.methods import Method
+from parley.theory.kernel.methods import KernelStep
 from parley.theory.kernel.stopping import Stop, stopping_round
 from parley.theory.theta import Array
 
@@ -20,7 +20,7 @@ from parley.theory.theta import Array
 class Spectrum:
     """lambda_i of K and Lambda_i of K P, descending; those left out or within rounding error of zero are zero."""
 
-    method: Method
+    method: KernelStep
     N: int
     kernel: Array = field(repr=False)
     """lambda_i."""

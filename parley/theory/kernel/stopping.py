@@ -12,24 +12,28 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq, minimize_scalar
 
 from parley.core.errors import InputError
+from parley.theory.arguments import LARGEST, SMALLEST, check_sizes, check_whole
 from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.federation import KernelFederation
-from parley.theory.kernel.methods import Method
-from parley.theory.kernel.points import as_numbers
+from parley.theory.kernel.methods import KernelStep
+from parley.theory.kernel.points import as_numbers, check_finite
 from parley.theory.theta import Array
 
 
 def rademacher(eigenvalues: npt.ArrayLike, N: int, epsilon: npt.ArrayLike) -> Array:
     """R(epsilon) of (22), elementwise, from the eigenvalues of K (those left out count as zero)."""
     values, radius = as_spectrum(eigenvalues, N), np.asarray(epsilon, dtype=np.float64)
+    if not ((radius >= 0) & (radius <= LARGEST)).all():
+        raise InputError(f"a radius epsilon must lie between 0 and {LARGEST:g}.")
     return np.asarray(np.sqrt(np.minimum(values, radius[..., None] ** 2).sum(axis=-1) / N), dtype=np.float64)
 
 
 def as_spectrum(eigenvalues: npt.ArrayLike, N: int) -> Array:
     """Eigenvalues of K, those that are negative by rounding as zero; refuses others."""
     values = as_numbers(eigenvalues, "eigenvalues")
-    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or N < 1:
-        raise InputError(f"give a list of finite eigenvalues of K and N >= 1, not shape {values.shape} and {N}.")
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+        raise InputError(f"give a list of finite eigenvalues of K, not one of shape {values.shape}.")
+    check_whole("the number of samples N", N)
     if values.min() < -10 * rounding(values):
         raise InputError(f"K is positive semidefinite and cannot have the eigenvalue {values.min():.3g}.")
     return np.maximum(values, 0.0)
@@ -53,17 +57,20 @@ class Stop:
         return 1 / self.time
 
 
-def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: Method, sigma: float, norm: float = 1.0) -> Stop:
+def stopping_round(eigenvalues: npt.ArrayLike, N: int, method: KernelStep, sigma: float, norm: float = 1.0) -> Stop:
     """T = max { t : R(1/sqrt(eta t s)) <= norm / (sqrt(2e) sigma eta t s) }, eq. (23) for norm = 1."""
     values = as_spectrum(eigenvalues, N)
     if not values.any():
         raise InputError("the stopping rule needs a positive eigenvalue of K; a kernel that is zero learns nothing.")
-    if not 0 < sigma < np.inf:
+    if not SMALLEST <= sigma <= LARGEST:
         raise InputError(
-            f"the noise level sigma must be positive, not {sigma:g}; without noise there is no need to stop."
+            f"the noise level sigma must be positive, from {SMALLEST:g} to {LARGEST:g}, not {sigma:g}; without noise "
+            "there is no need to stop."
         )
-    if not 0 < norm < np.inf:
-        raise InputError(f"norm, the distance ||f_0 - f*||_H, must be positive and finite, not {norm:g}.")
+    if not SMALLEST <= norm <= LARGEST:
+        raise InputError(
+            f"norm, the distance ||f_0 - f*||_H, must be positive, from {SMALLEST:g} to {LARGEST:g}, not {norm:g}."
+        )
     goal = norm / (np.sqrt(2 * np.e) * sigma)
 
     def excess(log_time: float) -> float:
@@ -94,6 +101,13 @@ def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:
 
 def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: float, N: int) -> float:
     """The same from the coordinates of y in K's eigenvectors; `outside` is the squared norm of the rest of y."""
+    eigenvalues, coordinates = as_spectrum(eigenvalues, N), as_numbers(coordinates, "coordinates")
+    if coordinates.shape != eigenvalues.shape or len(eigenvalues) > N:
+        raise InputError(
+            f"give one coordinate per eigenvalue and at most N = {N}, not {coordinates.shape} for {eigenvalues.shape}."
+        )
+    check_finite(coordinates, "coordinates")
+    check_sizes(outside=outside)
     left_over = N - len(eigenvalues)
 
     def residual(log_penalty: float) -> tuple[float, float]:

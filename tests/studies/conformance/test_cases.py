@@ -12,20 +12,28 @@ from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
-from parley.studies.conformance.problem import dyadic_problem, problem
+from parley.studies.conformance.partial_cohorts import SETTLES, partial
+from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
 
-CASES = [*corrected(), *normalised(), *parts(), *shared(), *equivalences(), *regression()]
+CASES = [*corrected(), *normalised(), *parts(), *shared(), *equivalences(), *regression(), *partial()]
 FAMILY = family()
+
+
+UNMET = {("fedals-scaffold", SETTLES)}
+"""Statements a method does not meet yet: by default sampling its weights are scaled over the cohort."""
 
 
 @pytest.mark.parametrize("runtime", ["inline", "stacked"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}: {case.statement}")
 def test_it_holds(case, runtime):
     if runtime == "stacked" and not case.stackable:
-        with pytest.raises(UnsupportedError, match=r"works client by client|cannot stack"):
+        with pytest.raises(UnsupportedError, match=r"cannot take this run"):
             case.check(runtime)
         return
     check = case.check(runtime)
+    if (case.method, case.statement) in UNMET:
+        assert not check.passed, "it holds now: take it off the list"
+        pytest.xfail(str(check))
     assert check.passed, check
 
 
@@ -42,7 +50,7 @@ def test_every_registered_algorithm_is_held_against_something():
 
 
 def test_a_method_that_settles_elsewhere_fails():
-    given = problem()
+    given = quadratic_problem()
     wrong = settles("fedavg", "the true optimum", given, FedAvg(lr=0.1, steps=3, batch=None), given.clients.c[0], 60)
     assert not wrong.check("inline").passed
     other = equals("fedavg", "is centralised", given, (FedAvg(lr=0.1, steps=3), 2), (Centralised(lr=0.1, steps=3), 2))
@@ -51,7 +59,7 @@ def test_a_method_that_settles_elsewhere_fails():
 
 
 def test_the_optima_differ_enough_to_tell_methods_apart():
-    clients = problem().clients
+    clients = quadratic_problem().clients
     points = [clients.empirical_minimiser, *(clients.minimiser(0.1, [1.0] * k) for k in (2, 3, 6))]
     apart = [np.linalg.norm(a - b) for i, a in enumerate(points) for b in points[:i]]
     assert min(apart) > 1e-3

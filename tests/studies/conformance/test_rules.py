@@ -7,7 +7,7 @@ import pytest
 
 from parley.cli.main import main
 from parley.core.errors import InputError
-from parley.studies.conformance import Optimum, Promise, Rule, Surrogate, check_rule, load_rule
+from parley.studies.conformance import Optimum, Promise, Surrogate, UpdateRule, check_rule, load_rule
 from parley.theory.surrogate import Last
 
 
@@ -106,7 +106,7 @@ WRONG = {
 
 @pytest.mark.parametrize("rule", RIGHT, ids=repr)
 def test_right_rules_pass(rule):
-    assert isinstance(rule, Rule)
+    assert isinstance(rule, UpdateRule)
     checks = check_rule(rule)
     assert len(checks) == 4
     assert all(check.passed for check in checks), checks
@@ -168,7 +168,9 @@ def test_what_is_no_rule_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["fednova", "--runtime", "inline"], 0, "all 5 checks passed"),
+        (["fednova", "--runtime", "inline"], 0, "all 6 checks passed"),
+        (["kernel-fedavg"], 0, "all 7 checks passed"),
+        (["kernel-fedavg", "--runtime", "stacked"], 2, "nothing to check on 'stacked'; use 'inline'"),
         (["fednove"], 2, "did you mean 'fednova'"),
         (["fednova", "--runtime", "inlin"], 2, "did you mean 'inline'"),
     ],
@@ -177,5 +179,5 @@ def test_the_command(capsys, arguments, code, says):
     with pytest.raises(SystemExit) as ended:
         main(["conformance", *arguments])
     shown = capsys.readouterr()
-    assert ended.value.code == code
+    assert ended.value.code == code, shown
     assert says in shown.out + shown.err

@@ -48,7 +48,7 @@ class Problem:
         method, part = self.federation.method, self.federation.samples.slices[client]
         n = part.stop - part.start
         gram = self.gram()
-        if isinstance(method, k.FedAvg):
+        if isinstance(method, k.GradientSteps):
             for _ in range(method.s):
                 residual = (gram @ a)[part] - y[part]
                 a = a.copy()
@@ -65,11 +65,11 @@ class Problem:
         return sum(n / self.N * self.local(a, y, i) for i, n in enumerate(sizes))
 
 
-def draw_method(rng: np.random.Generator, largest: float) -> k.Method:
+def draw_method(rng: np.random.Generator, largest: float) -> k.KernelStep:
     """FedAvg with gamma < 1, or FedProx with any gamma."""
     if rng.random() < 0.6:
-        return k.FedAvg(float(rng.uniform(0.05, 0.99)) / largest, int(rng.integers(1, 12)))
-    return k.FedProx(float(rng.uniform(0.05, 5)) / largest)
+        return k.GradientSteps(float(rng.uniform(0.05, 0.99)) / largest, int(rng.integers(1, 12)))
+    return k.ProximalStep(float(rng.uniform(0.05, 5)) / largest)
 
 
 @pytest.fixture(scope="session")

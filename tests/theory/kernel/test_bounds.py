@@ -102,7 +102,7 @@ def sobolev() -> tuple[k.KernelFederation, k.Spectrum, np.ndarray, float]:
     """A problem on which the tails can be simulated: f = k(., 1/2), ||f||_H^2 = 1/2, unequal clients."""
     rng = np.random.default_rng(0)
     federation = k.KernelFederation.of(
-        k.Sobolev(), [np.sort(rng.uniform(0, 1, n)) for n in (10, 40, 70)], k.FedAvg(0.5, 4)
+        k.Sobolev(), [np.sort(rng.uniform(0, 1, n)) for n in (10, 40, 70)], k.GradientSteps(0.5, 4)
     )
     f = np.minimum(federation.samples.x[:, 0], 0.5)
     return federation, k.exact_spectrum(federation), f, float(np.sqrt(0.5))
@@ -137,7 +137,7 @@ def test_theorem_10_and_lemma_27_hold_with_their_proven_constants(noise: str) ->
 
 
 def test_printed_formulas() -> None:
-    spectrum = k.Spectrum(k.FedAvg(0.5, 2), 50, np.array([1.0, 0.25]), np.array([1.6, 0.4]), 0.5)
+    spectrum = k.Spectrum(k.GradientSteps(0.5, 2), 50, np.array([1.0, 0.25]), np.array([1.6, 0.4]), 0.5)
     kappa, time, noise = 0.5 * 2 / (1 - 0.5**2), 0.5 * 2 * 3, 0.7
     assert spectrum.kappa == pytest.approx(kappa)
     kept = 1 - 0.5 * np.array([1.6, 0.4])
@@ -222,7 +222,7 @@ def test_theorem_22_and_corollaries_23_24_on_new_points(beta: float, terms: int)
         clients = np.split(rng.uniform(0, 1, N), np.sort(rng.choice(np.arange(1, N), 4, replace=False)))
         ys = [(phi(x) @ truth)[:, None] + sigma * rng.standard_normal((len(x), 50)) for x in clients]
         largest = max(np.linalg.norm(phi(x), 2) ** 2 / len(x) for x in clients)
-        space = k.FeatureSpace.of(phi, clients, ys, k.FedAvg(0.2 / largest, 3))
+        space = k.FeatureSpace.of(phi, clients, ys, k.GradientSteps(0.2 / largest, 3))
         stop = space.spectrum.stop(sigma)
         away = (space.theta(stop.T) - truth[:, None]) * phi.scales[:, None]
         errors.append(float((away**2).sum(axis=0).mean()))

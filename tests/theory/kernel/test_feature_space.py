@@ -12,7 +12,7 @@ SEEDS = st.integers(0, 10**6)
 few = settings(deadline=None, max_examples=25)
 
 
-def draw(seed: int) -> tuple[list[np.ndarray], k.Method, np.random.Generator]:
+def draw(seed: int) -> tuple[list[np.ndarray], k.KernelStep, np.random.Generator]:
     """Unbalanced designs, some with n_i < d, of one point or with equal rows."""
     rng = np.random.default_rng(seed)
     d = int(rng.integers(1, 7))
@@ -23,16 +23,16 @@ def draw(seed: int) -> tuple[list[np.ndarray], k.Method, np.random.Generator]:
         designs[-1][:, : int(rng.integers(d + 1))] = 0  # features this client has not, perhaps all of them
     largest = max(np.linalg.norm(X, 2) ** 2 / len(X) for X in designs) or 1.0
     if rng.random() < 0.6:
-        return designs, k.FedAvg(float(rng.uniform(0.05, 0.99) / largest), int(rng.integers(1, 12))), rng
-    return designs, k.FedProx(float(rng.uniform(0.05, 5) / largest)), rng
+        return designs, k.GradientSteps(float(rng.uniform(0.05, 0.99) / largest), int(rng.integers(1, 12))), rng
+    return designs, k.ProximalStep(float(rng.uniform(0.05, 5) / largest)), rng
 
 
-def simulate(designs: list[np.ndarray], ys: list[np.ndarray], method: k.Method, theta: np.ndarray) -> np.ndarray:
+def simulate(designs: list[np.ndarray], ys: list[np.ndarray], method: k.KernelStep, theta: np.ndarray) -> np.ndarray:
     """One round from the definitions."""
     N, total = sum(map(len, designs)), np.zeros_like(theta)
     for X, y in zip(designs, ys, strict=True):
         local, n = theta.copy(), len(X)
-        if isinstance(method, k.FedAvg):
+        if isinstance(method, k.GradientSteps):
             for _ in range(method.s):
                 local = local - method.eta / n * X.T @ (X @ local - y)
         else:
@@ -123,10 +123,10 @@ def test_unbiased_although_not_stationary() -> None:
     rng = np.random.default_rng(0)
     designs = [rng.standard_normal((n, 4)) for n in (3, 10, 40)]
     truth = rng.standard_normal(4)
-    space = k.FeatureSpace.of(k.Identity(), designs, [X @ truth for X in designs], k.FedAvg(0.05, 10))
+    space = k.FeatureSpace.of(k.Identity(), designs, [X @ truth for X in designs], k.GradientSteps(0.05, 10))
     np.testing.assert_allclose(space.limit(), truth, atol=1e-10)
     noisy = [X @ truth + rng.standard_normal(len(X)) for X in designs]
-    limit = k.FeatureSpace.of(k.Identity(), designs, noisy, k.FedAvg(0.05, 10)).limit()
+    limit = k.FeatureSpace.of(k.Identity(), designs, noisy, k.GradientSteps(0.05, 10)).limit()
     stacked = np.vstack(designs)
     assert np.linalg.norm(stacked.T @ (stacked @ limit - np.concatenate(noisy))) > 0.1
 
@@ -140,7 +140,7 @@ def test_corollaries_13_and_14_where_rho_is_large_enough() -> None:
     spaces = [np.sqrt(d) * np.eye(d)[rng.permutation(d)[:5]] for _ in range(60)]
     for parts, alpha, nu in ((designs, 1.0, None), (spaces, 1.0, 1.0)):
         truths = [rng.standard_normal(d) * 0.1 + 1 for _ in parts]
-        method = k.FedAvg(0.1, 5) if nu is None else k.FedAvg(0.1, 2)
+        method = k.GradientSteps(0.1, 5) if nu is None else k.GradientSteps(0.1, 2)
         space = k.FeatureSpace.of(k.Identity(), parts, [X @ m for X, m in zip(parts, truths, strict=True)], method)
         assert space.rho >= alpha / 2
         bar = space.limit()
@@ -157,7 +157,7 @@ def test_corollaries_13_and_14_where_rho_is_large_enough() -> None:
 
 
 def test_printed_corollaries() -> None:
-    method = k.FedAvg(0.2, 3)
+    method = k.GradientSteps(0.2, 3)
     kappa = 0.5 * 3 / (1 - 0.5**3)
     shrink = (1 - 3 * 0.2 * 0.4 / (2 * kappa)) ** (2 * 5)  # (28) with the alpha it lacks, (30)
     expected = shrink * 2.0**2 + 0.7**2 * 2 * kappa * 6 / (50 * 0.4)
@@ -178,7 +178,7 @@ def test_corollary_13_for_weak_designs() -> None:
     """Second moments alpha I with alpha = 1/4: the printed contraction, which lacks alpha, is too fast."""
     rng = np.random.default_rng(0)
     designs = [rng.standard_normal((n, 10)) / 2 for n in (5, 100, 300)]
-    truth, method, t = rng.standard_normal(10), k.FedAvg(0.1, 1), np.array([1, 10, 40])
+    truth, method, t = rng.standard_normal(10), k.GradientSteps(0.1, 1), np.array([1, 10, 40])
     space = k.FeatureSpace.of(k.Identity(), designs, [X @ truth for X in designs], method)
     assert space.rho >= 0.25 / 2
     exact = np.array([((space.theta(int(r)) - truth) ** 2).sum() for r in t])
@@ -214,7 +214,7 @@ def test_minibatches(seed: int) -> None:
         for _ in range(method.s):
             for b in range(0, len(X), 2):
                 A, r = X[b : b + 2], y[b : b + 2]
-                if isinstance(method, k.FedAvg):
+                if isinstance(method, k.GradientSteps):
                     local = local - step * A.T @ (A @ local - r)
                 else:
                     local = np.linalg.solve(np.eye(len(local)) + step * A.T @ A, local + step * A.T @ r)
@@ -229,21 +229,24 @@ def test_minibatches(seed: int) -> None:
 def test_bad_input_is_refused() -> None:
     X, y = np.ones((2, 3)), np.ones(2)
     cases = [
-        (lambda: k.FeatureSpace.of(k.Identity(), [X], [np.array([1.0, np.nan])], k.FedAvg(0.1)), "targets has a NaN"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X], [np.ones(3)], k.FedAvg(0.1)), "2 samples but targets"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X, np.ones((2, 2))], [y, y], k.FedAvg(0.1)), "another number"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [], [], k.FedAvg(0.1)), "at least one client"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.FedAvg(0.5)), "gamma"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.FedAvg(0.1)).theta(1, np.ones(2)), "theta_0"),
-        (lambda: k.minibatch_round([X], [y], k.FedAvg(0.1), 0), "whole number of samples"),
-        (lambda: k.minibatch_round([X], [y], k.FedAvg(0.1), 1.5), "whole number of samples"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X, X], [y], k.FedAvg(0.1)), "one target array per client"),
-        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.FedAvg(0.1)).theta([1, 2]), "one round at a time"),
+        (
+            lambda: k.FeatureSpace.of(k.Identity(), [X], [np.array([1.0, np.nan])], k.GradientSteps(0.1)),
+            "targets has a NaN",
+        ),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X], [np.ones(3)], k.GradientSteps(0.1)), "2 samples but targets"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X, np.ones((2, 2))], [y, y], k.GradientSteps(0.1)), "another number"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [], [], k.GradientSteps(0.1)), "at least one client"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.GradientSteps(0.5)), "gamma"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.GradientSteps(0.1)).theta(1, np.ones(2)), "theta_0"),
+        (lambda: k.minibatch_round([X], [y], k.GradientSteps(0.1), 0), "whole number of samples"),
+        (lambda: k.minibatch_round([X], [y], k.GradientSteps(0.1), 1.5), "whole number of samples"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X, X], [y], k.GradientSteps(0.1)), "one target array per client"),
+        (lambda: k.FeatureSpace.of(k.Identity(), [X], [y], k.GradientSteps(0.1)).theta([1, 2]), "one round at a time"),
         (lambda: k.gradient_dissimilarity([]), "at least one client"),
         (lambda: k.gradient_dissimilarity([np.zeros((2, 2))]), "not zero"),
-        (lambda: k.minibatch_round([X], [], k.FedAvg(0.1), 1), "one target array"),
-        (lambda: k.minibatch_round([X], [y], k.FedAvg(0.1), 1).limit(), "no unique fixed point"),
-        (lambda: k.corollary13(k.FedAvg(0.1), 0.1, 1, 1.0, 1.0, 2, 10, 0.0), "alpha"),
+        (lambda: k.minibatch_round([X], [], k.GradientSteps(0.1), 1), "one target array"),
+        (lambda: k.minibatch_round([X], [y], k.GradientSteps(0.1), 1).limit(), "no unique fixed point"),
+        (lambda: k.corollary13(k.GradientSteps(0.1), 0.1, 1, 1.0, 1.0, 2, 10, 0.0), "alpha"),
     ]
     for call, text in cases:
         with pytest.raises(InputError, match=text):

@@ -87,8 +87,8 @@ def test_precomputed_is_any_kernel() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, (12, 2))
     gram = k.RBF(0.5)(x, x)
-    direct = k.KernelFederation.of(k.RBF(0.5), [x[:4], x[4:9]], k.FedAvg(0.3, 4))
-    given_ = k.KernelFederation.of(k.Precomputed(gram), [np.arange(4), np.arange(4, 9)], k.FedAvg(0.3, 4))
+    direct = k.KernelFederation.of(k.RBF(0.5), [x[:4], x[4:9]], k.GradientSteps(0.3, 4))
+    given_ = k.KernelFederation.of(k.Precomputed(gram), [np.arange(4), np.arange(4, 9)], k.GradientSteps(0.3, 4))
     y = rng.standard_normal(9)
     np.testing.assert_allclose(
         k.trajectory(given_, y).predict(np.arange(9, 12), 7), k.trajectory(direct, y).predict(x[9:], 7), atol=1e-13

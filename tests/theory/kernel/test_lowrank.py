@@ -14,7 +14,7 @@ from parley.theory.kernel import gram
 def federation(N: int = 300, clients: int = 6, columns: int = 2, kernel: k.Kernel | None = None) -> k.KernelFederation:
     rng = np.random.default_rng(0)
     parts = np.array_split(rng.uniform(0, 1, (N, columns)), clients)
-    return k.KernelFederation.of(kernel or k.RBF(0.3), parts, k.FedAvg(0.5, 5))
+    return k.KernelFederation.of(kernel or k.RBF(0.3), parts, k.GradientSteps(0.5, 5))
 
 
 def test_pivoted_cholesky_is_exact_up_to_its_residual() -> None:
@@ -51,7 +51,7 @@ def test_low_rank_spectrum_is_off_by_no_more_than_it_says() -> None:
 
 def test_the_stated_error_is_attained() -> None:
     """One-point clients, k diagonal, a tiny step: what is left out of K P is s times what is left out of K."""
-    diagonal = k.KernelFederation.of(k.Precomputed(np.diag([3.0, 2.0, 1.0])), [[0], [1], [2]], k.FedAvg(1e-9, 5))
+    diagonal = k.KernelFederation.of(k.Precomputed(np.diag([3.0, 2.0, 1.0])), [[0], [1], [2]], k.GradientSteps(1e-9, 5))
     basis = k.lowrank_basis(diagonal, 1e-6, max_rank=2)
     np.testing.assert_allclose(basis.values, [5.0, 10 / 3], rtol=1e-6)
     assert basis.error == pytest.approx(5 / 3, rel=1e-6)
@@ -168,7 +168,7 @@ def test_a_million_samples_linearly() -> None:
         sizes = np.full(N // 2500, 2500)
         clients = [np.random.default_rng(i).uniform(0, 1, (n, 5)) for i, n in enumerate(sizes)]
         begin = time.perf_counter()
-        space = k.FeatureSpace.of(phi, clients, (np.sin(x.sum(axis=1)) for x in clients), k.FedAvg(0.5, 5))
+        space = k.FeatureSpace.of(phi, clients, (np.sin(x.sum(axis=1)) for x in clients), k.GradientSteps(0.5, 5))
         space.theta(1000)
         seconds.append(time.perf_counter() - begin)
     assert seconds[1] < 12 * seconds[0]  # eight times the samples

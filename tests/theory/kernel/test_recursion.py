@@ -25,7 +25,7 @@ def dense_P(federation: k.KernelFederation) -> np.ndarray:
         step = np.eye(len(x)) - method.eta * K
         P[part, part] = (
             sum(np.linalg.matrix_power(step, tau) for tau in range(method.s))
-            if isinstance(method, k.FedAvg)
+            if isinstance(method, k.GradientSteps)
             else np.linalg.inv(np.eye(len(x)) + method.eta * K)
         )
     return P
@@ -80,7 +80,7 @@ def test_lemma_2(seed: int, problem: Callable) -> None:
         n = part.stop - part.start
         for j in range(part.start, part.stop):
             unit = np.eye(len(case.anchors))[j]
-            if isinstance(federation.method, k.FedAvg):
+            if isinstance(federation.method, k.GradientSteps):
                 total = np.zeros_like(unit)
                 for _ in range(federation.method.s):
                     total += unit
@@ -138,7 +138,7 @@ def test_the_limit_is_where_the_iterates_go(seed: int, problem: Callable) -> Non
 def test_s_beyond_any_sum() -> None:
     rng = np.random.default_rng(0)
     clients = [rng.uniform(0, 1, (n, 1)) for n in (4, 6)]
-    federation = k.KernelFederation.of(k.RBF(0.3), clients, k.FedAvg(0.5, 10**9))
+    federation = k.KernelFederation.of(k.RBF(0.3), clients, k.GradientSteps(0.5, 10**9))
     # s -> infinity: (eta K_i)^-1 on what the client can see, s itself on its null space.
     expected = np.linalg.inv(0.5 * federation.kernel(clients[0], clients[0]) / 4)
     np.testing.assert_allclose(federation.blocks.block(0), expected, rtol=1e-6)
@@ -153,9 +153,9 @@ def test_tiny_eigenvalues_and_huge_rounds_keep_their_digits() -> None:
 
 
 def test_kappa_is_the_corrected_14() -> None:
-    assert k.FedAvg(0.1, 5).kappa(0.3) == pytest.approx(0.3 * 5 / (1 - 0.7**5), rel=1e-14)
-    assert k.FedAvg(0.1, 5).kappa(1e-14) == pytest.approx(1.0, rel=1e-12)
-    assert k.FedProx(0.1).kappa(0.3) == 1.3
+    assert k.GradientSteps(0.1, 5).kappa(0.3) == pytest.approx(0.3 * 5 / (1 - 0.7**5), rel=1e-14)
+    assert k.GradientSteps(0.1, 5).kappa(1e-14) == pytest.approx(1.0, rel=1e-12)
+    assert k.ProximalStep(0.1).kappa(0.3) == 1.3
     assert 0.3**5 / (1 - 0.7**5) < 1  # the printed gamma^s is no condition number
 
 
@@ -163,7 +163,7 @@ def test_an_ntk_reaches_zero_training_error() -> None:  # Remark 6
     rng = np.random.default_rng(1)
     clients = [rng.standard_normal((n, 8)) for n in (3, 5, 8)]
     y = rng.standard_normal(16)
-    for method in (k.FedAvg(0.05, 10), k.FedProx(1.0)):
+    for method in (k.GradientSteps(0.05, 10), k.ProximalStep(1.0)):
         for ntk in (k.TwoLayerNTK(), k.TwoLayerNTK(both_layers=True)):
             run = k.trajectory(k.KernelFederation.of(ntk, clients, method), y)
             np.testing.assert_allclose(run.limit(), y, atol=1e-9)
@@ -173,26 +173,26 @@ def test_an_ntk_reaches_zero_training_error() -> None:  # Remark 6
 def test_gamma_of_one_and_more() -> None:
     x = [np.ones((2, 1)), 3 * np.ones((1, 1))]
     with pytest.raises(InputError, match=r"but it is 1\.8; take eta below 0\.111111 or use FedProx"):
-        k.KernelFederation.of(k.Linear(), x, k.FedAvg(0.2, 3)).blocks  # noqa: B018
+        k.KernelFederation.of(k.Linear(), x, k.GradientSteps(0.2, 3)).blocks  # noqa: B018
     with pytest.raises(InputError, match="it is 1;"):
-        k.KernelFederation.of(k.Linear(), x, k.FedAvg(1 / 9, 3)).blocks  # noqa: B018
-    prox = k.KernelFederation.of(k.Linear(), x, k.FedProx(0.2))
+        k.KernelFederation.of(k.Linear(), x, k.GradientSteps(1 / 9, 3)).blocks  # noqa: B018
+    prox = k.KernelFederation.of(k.Linear(), x, k.ProximalStep(0.2))
     assert prox.gamma == pytest.approx(1.8)
     np.testing.assert_allclose(k.trajectory(prox, [1.0, 1.0, 3.0]).limit(), [1, 1, 3], atol=1e-10)
 
 
 def test_singular_kernels_project() -> None:
     # Two equal points with different targets: the limit is their P-weighted mean, here the plain mean.
-    federation = k.KernelFederation.of(k.RBF(1.0), [[0.3, 0.3]], k.FedAvg(0.5, 4))
+    federation = k.KernelFederation.of(k.RBF(1.0), [[0.3, 0.3]], k.GradientSteps(0.5, 4))
     np.testing.assert_allclose(k.trajectory(federation, [0.0, 1.0]).limit(), [0.5, 0.5], atol=1e-12)
     # A kernel that is zero everywhere learns nothing.
-    zero = k.KernelFederation.of(k.Precomputed(np.zeros((3, 3))), [[0, 1], [2]], k.FedAvg(0.5, 2))
+    zero = k.KernelFederation.of(k.Precomputed(np.zeros((3, 3))), [[0, 1], [2]], k.GradientSteps(0.5, 2))
     np.testing.assert_array_equal(k.trajectory(zero, [1.0, 2.0, 3.0]).limit(), np.zeros(3))
     np.testing.assert_array_equal(k.trajectory(zero, [1.0, 2.0, 3.0]).at(10**6), np.zeros(3))
 
 
 def test_bad_input_is_refused() -> None:
-    good = k.FedAvg(0.1, 2)
+    good = k.GradientSteps(0.1, 2)
     with pytest.raises(InputError, match="client 1's data has a NaN or infinite value in row 2"):
         k.KernelFederation.of(k.RBF(), [[0.0], [0.0, 1.0, np.nan]], good)
     federation = k.KernelFederation.of(k.RBF(), [[0.0], [0.5, 1.0]], good)
@@ -219,10 +219,10 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="not positive semidefinite"):
         k.exact_basis(across)
     for broken in (
-        lambda: k.FedAvg(0.0),
-        lambda: k.FedAvg(0.1, 0),
-        lambda: k.FedProx(np.inf),
-        lambda: k.FedAvg(np.nan),
+        lambda: k.GradientSteps(0.0),
+        lambda: k.GradientSteps(0.1, 0),
+        lambda: k.ProximalStep(np.inf),
+        lambda: k.GradientSteps(np.nan),
     ):
         with pytest.raises(InputError):
             broken()
@@ -230,7 +230,9 @@ def test_bad_input_is_refused() -> None:
 
 def test_krylov_says_which_rounds_it_serves() -> None:
     rng = np.random.default_rng(0)
-    federation = k.KernelFederation.of(k.Laplace(0.1), [rng.uniform(0, 1, 30), rng.uniform(0, 1, 20)], k.FedAvg(0.5, 2))
+    federation = k.KernelFederation.of(
+        k.Laplace(0.1), [rng.uniform(0, 1, 30), rng.uniform(0, 1, 20)], k.GradientSteps(0.5, 2)
+    )
     run = k.krylov_trajectory(federation, rng.standard_normal(50), 20)
     with pytest.raises(InputError, match="serves rounds up to 20"):
         run.at(21)

@@ -17,7 +17,7 @@ def test_T_is_the_last_round_that_meets_the_rule(seed: int) -> None:
     rng = np.random.default_rng(seed)
     N = int(rng.integers(1, 200))
     eigenvalues = rng.uniform(0, 1, N) ** rng.uniform(1, 8)
-    method = k.FedAvg(float(rng.uniform(0.01, 0.9)), int(rng.integers(1, 9)))
+    method = k.GradientSteps(float(rng.uniform(0.01, 0.9)), int(rng.integers(1, 9)))
     sigma, norm = float(10 ** rng.uniform(-1.5, 1)), float(10 ** rng.uniform(-1, 1))
     stop = k.stopping_round(eigenvalues, N, method, sigma, norm)
 
@@ -47,7 +47,7 @@ def stopped(N: int, beta: float, roughness: float, draws: int, seed: int) -> tup
     points = x if beta == 1 else np.arange(N)
     clients = np.split(points[rng.permutation(N)], np.sort(rng.choice(np.arange(1, N), 5, replace=False)))
     largest = max(np.linalg.norm(kernel(c, c), 2) / len(c) for c in clients)
-    federation = k.KernelFederation.of(kernel, clients, k.FedAvg(0.1 / largest, 3))
+    federation = k.KernelFederation.of(kernel, clients, k.GradientSteps(0.1 / largest, 3))
     values, vectors = np.linalg.eigh(federation.gram.dense)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     T = k.stopping_round(values, N, federation.method, SIGMA).T
@@ -80,7 +80,7 @@ def test_smooth_truths_and_other_norms_move_the_best_round() -> None:
     # What the rule cannot know: a white f* of norm 1 (nearly no signal) is best left after a few rounds.
     assert np.median(stopped(256, 1.0, 0.0, 4, 0)[1]) > 5
     eigenvalues = np.arange(1, 500) ** -2.0
-    method = k.FedAvg(0.5, 2)
+    method = k.GradientSteps(0.5, 2)
     stops = [k.stopping_round(eigenvalues, 499, method, SIGMA, norm) for norm in (0.1, 1.0, 10.0)]
     assert stops[0].T < stops[1].T < stops[2].T
     # Only sigma / norm matters.
@@ -92,7 +92,7 @@ def test_smooth_truths_and_other_norms_move_the_best_round() -> None:
 def test_sigma_is_estimated(sigma: float) -> None:
     rng = np.random.default_rng(3)
     clients = [rng.uniform(0, 1, n) for n in (50, 150, 200)]
-    federation = k.KernelFederation.of(k.RBF(0.2), clients, k.FedAvg(0.5, 2))
+    federation = k.KernelFederation.of(k.RBF(0.2), clients, k.GradientSteps(0.5, 2))
     truth = np.sin(5 * federation.samples.x[:, 0])
     estimates = [k.estimate_sigma(federation, truth + sigma * rng.standard_normal(400)) for _ in range(10)]
     np.testing.assert_allclose(np.mean(estimates), sigma, rtol=0.05)
@@ -100,7 +100,7 @@ def test_sigma_is_estimated(sigma: float) -> None:
 
 
 def test_bad_questions() -> None:
-    method = k.FedAvg(0.5)
+    method = k.GradientSteps(0.5)
     for eigenvalues, sigma, norm in (([0.0], 1.0, 1.0), ([1.0], 0.0, 1.0), ([np.nan], 1.0, 1.0), ([1.0], 1.0, 0.0)):
         with pytest.raises(InputError):
             k.stopping_round(eigenvalues, 5, method, sigma, norm)

@@ -1,0 +1,106 @@
+"""What an estimate of gains says: a row per client, a paragraph, and the table as CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, get_args
+
+from parley.advise.gain.stop import StopAdvice
+
+NEW_DATA = "more of what its samples were drawn from, where something it has hardly seen may come up again"
+"""Of which data the gains speak; see docs/gain.md."""
+Decision = Literal["join", "stay alone", "undecided", "too few samples"]
+
+
+@dataclass(frozen=True)
+class ClientGain:
+    """One client: errors on held-out samples, their ratio and what follows."""
+
+    client: str
+    samples: int
+    local_error: float = math.nan
+    """Of the client's own best model; NaN where there are too few samples to judge."""
+    federated_error: float = math.nan
+    gain: float = math.nan
+    low: float = 0.0
+    high: float = math.inf
+    decision: Decision = "too few samples"
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """All judged clients, and what the figures rest on."""
+
+    clients: tuple[ClientGain, ...]
+    population: int
+    """Clients in the federation; all took part in training."""
+    measure: str
+    """What an error is: `cross-entropy`, `error rate`, `mean squared error`, ..."""
+    level: float
+    how: str
+    """How the models were made and judged."""
+    stop: StopAdvice
+    notes: tuple[str, ...] = ()
+    trainings: int = 1
+    """Seeds trained with; from two on the intervals are for one training, its luck included."""
+
+    def count(self, decision: Decision) -> int:
+        return Counter(one.decision for one in self.clients)[decision]
+
+    def summary(self) -> str:
+        """Who profits, and what the figures mean, in one paragraph."""
+        join, alone, open_, few = (self.count(decision) for decision in get_args(Decision))
+        whom = f"{len(self.clients)} clients" if len(self.clients) != 1 else "one client"
+        if len(self.clients) < self.population:
+            whom += f" (drawn from {self.population})"
+        text = f"Of {whom}, {join} profit{'s' * (join == 1)} by joining, {alone} lose{'s' * (alone == 1)}, {open_} "
+        text += "cannot be decided" + (f", {few} ha{'s' if few == 1 else 've'} too few samples. " if few else ". ")
+        return text + (
+            f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
+            f"new data of that client: {NEW_DATA}. It includes the noise no model can predict, so it is nearer "
+            f"to 1 than the gain in estimating the truth. Intervals hold with {self.level:.0%} for each client by "
+            f"itself, {self._luck}; who joins is decided for all together, so that at most about "
+            f"{(1 - self.level) / 2:.0%} of the decisions are expected to be wrong."
+        )
+
+    @property
+    def _luck(self) -> str:
+        if self.trainings > 1:
+            return f"and for one training by this recipe, its luck (seen in {self.trainings} seeds) included"
+        return "for the recipe; the luck of one training is not in them"
+
+    def csv(self) -> str:
+        """The table, one line per client; empty cells where there are too few samples."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow([field.name for field in fields(ClientGain)])
+        for one in self.clients:
+            table.writerow(["" if value is None else value for value in _plain(one).values()])
+        return text.getvalue()
+
+    def json(self) -> str:
+        """Everything, with null for what is not known or infinite."""
+        decisions = {decision: self.count(decision) for decision in get_args(Decision)}
+        stop: dict[str, object] = {
+            "round": self.stop.round,
+            "low": self.stop.low,
+            "high": self.stop.high,
+            "reason": self.stop.reason,
+        }
+        if self.stop.rule is not None:
+            stop |= {"sigma": self.stop.rule.sigma, "norm": self.stop.rule.norm}
+        whole = {
+            "measure": self.measure, "new_data": NEW_DATA, "level": self.level, "population": self.population,
+            "trainings": self.trainings, "how": self.how, "notes": list(self.notes), "decisions": decisions,
+            "stop": stop, "clients": [_plain(one) for one in self.clients],
+        }  # fmt: skip
+        return json.dumps(whole, indent=2) + "\n"
+
+
+def _plain(one: ClientGain) -> dict[str, object]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}

@@ -1,0 +1,86 @@
+"""FedRep: one representation for all, a head for each (Collins et al., ICML 2021, Algorithm 1).
+
+    client   h_i <- tau_h steps on f_i(phi, .) from the head it has, phi fixed
+             phi_i <- tau_phi steps on f_i(., h_i) from phi, h_i fixed;  send phi_i
+    server   phi <- sum_i w_i phi_i
+
+At a fixed point every h_i minimises f_i(phi, .). With one representation step a round phi then minimises the paper's
+objective sum_i w_i min_h f_i(phi, h), its eq. (1); with more, it drifts off like FedAvg's model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parley.algorithms.base.parts import Part, body_and_head, buffers_of, parameters_of
+from parley.algorithms.base.protocol import Contexts, Reply, algorithm
+from parley.algorithms.local_update import FedAvg
+from parley.core.form import Form
+from parley.core.message import Memory, Message
+from parley.core.tree import Tree, subtract
+from parley.learn.batches import Work
+from parley.learn.stack import Data
+from parley.learn.task import Task
+
+
+@algorithm("fedrep")
+@dataclass(frozen=True)
+class FedRep(FedAvg):
+    """FedRep (Collins et al., 2021): a shared representation under a head of each client's own, which is fitted first.
+
+    Steps, epochs and alpha are those of the representation. The heads, with the statistics in them, never travel; a
+    client that has not trained yet has the head that the model begins with.
+    """
+
+    layers: int | None = None
+    """The first so many layers are the representation; by default all but the last."""
+    head_steps: int | None = None
+    """Steps of the head per round (tau_h), before those of the representation."""
+    head_epochs: int | None = None
+    """Passes of the head over the client's data, in place of head_steps; without both, 10."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.head_work()
+
+    def head_work(self) -> Work:
+        """How much a client does for its head in a round."""
+        epochs = 10 if self.head_steps is None and self.head_epochs is None else self.head_epochs
+        return replace(self.work(), steps=self.head_steps, epochs=epochs)
+
+    @property
+    def personal(self) -> bool:
+        return True
+
+    def parts(self, task: Task) -> tuple[Part, Part]:
+        """The representation and the head."""
+        return body_and_head(task.network, self.layers)
+
+    def start(self, task: Task) -> Tree:
+        return parameters_of(task.initial(), self.parts(task)[:1])
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        phi, h = self.parts(task)
+        x = {**task.initial(), **memory.get("head"), **message["model"]}
+        fitted = self.train(
+            task, x, message, memory, data, context, only=h.parameters, work=self.head_work(), phase="head"
+        )
+        local = self.train(
+            task, fitted.parameters, message, memory, data, context, only=phi.parameters, buffers=fitted.buffers,
+            transform=self.proximal(x),
+        )  # fmt: skip
+        head = parameters_of(local.parameters, [h])
+        update = subtract(message["model"], local.parameters)
+        return self.reply(task, local, send={"update": update}, keep={"head": head, **fitted.kept})
+
+    def sends(self, task: Task) -> dict[str, Any]:
+        return {"update": parameters_of(task.form, self.parts(task)[:1])}
+
+    def sent_buffers(self, task: Task) -> Form:
+        return Form(buffers_of(task.sent_buffers, self.parts(task)[:1]))
+
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
+        own = memory or Memory()
+        statistics = {**model.get("buffers"), **own.get("buffers")}
+        return {**task.initial(), **own.get("head"), **model["model"], **statistics}

@@ -1,0 +1,141 @@
+"""Whether samples are what the federation says they are: a form that costs nothing to check, and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.data.client import ClientData, DataInfo, Kind
+from parley.data.tokens import IGNORE
+
+MOST_CLASSES = 100_000
+"""Class numbers above this are taken for something else, unless a `DataInfo` says how many classes there are."""
+_INPUTS = (torch.float32, torch.float64, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What all clients of a federation have in common."""
+
+    shape: torch.Size
+    """Of one input."""
+    dtype: torch.dtype
+    target_shape: torch.Size
+    target_dtype: torch.dtype
+
+    @classmethod
+    def of(cls, data: ClientData) -> Form:
+        return cls(data.x.shape[1:], data.x.dtype, data.y.shape[1:], data.y.dtype)
+
+
+def check_form(data: ClientData, form: Form, who: str) -> ClientData:
+    """The data, if they have the federation's form."""
+    x, y = data.x, data.y
+    if x.shape[1:] != form.shape or x.dtype != form.dtype:
+        what, found, wanted = "inputs", (x.shape[1:], x.dtype), (form.shape, form.dtype)
+    elif y.shape[1:] != form.target_shape or y.dtype != form.target_dtype:
+        what, found, wanted = "targets", (y.shape[1:], y.dtype), (form.target_shape, form.target_dtype)
+    else:
+        return data
+    raise InputError(
+        f"{who} has {what} of shape {tuple(found[0])} and {_name(found[1])}, but those of the federation have shape "
+        f"{tuple(wanted[0])} and {_name(wanted[1])}; all clients need the same."
+    )
+
+
+def check_info(form: Form, info: DataInfo) -> None:
+    """Whether a form is what a data set says about itself."""
+    if tuple(form.shape) != tuple(info.shape):
+        raise InputError(
+            f"'{info.name}' says that its samples have shape {tuple(info.shape)}, but they have {tuple(form.shape)}."
+        )
+    if form.dtype not in _INPUTS:
+        raise InputError(
+            f"'{info.name}' has inputs of {_name(form.dtype)}; they must be float32 or float64, or int64 token ids."
+        )
+    floating = form.target_dtype.is_floating_point
+    if floating != (info.kind == "regression") or not (floating or form.target_dtype == torch.int64):
+        wanted = "floating" if info.kind == "regression" else "int64"
+        raise InputError(
+            f"'{info.name}' is {info.kind}, so its targets must be {wanted}, not {_name(form.target_dtype)}."
+        )
+    if floating and form.target_shape.numel() != info.outputs:
+        raise InputError(f"'{info.name}' has {info.outputs} outputs, but targets of shape {tuple(form.target_shape)}.")
+
+
+def check_values(data: ClientData, info: DataInfo, who: str) -> ClientData:
+    """The data, if all numbers are finite and all labels and tokens are in range."""
+    check_inputs(data.x, info, who)
+    check_targets(data.y, info, who)
+    return data
+
+
+def check_targets(y: Tensor, info: DataInfo, who: str) -> None:
+    """Whether targets are finite, or classes that there are."""
+    if y.is_floating_point():
+        if not all_finite(y):
+            raise InputError(f"{who} has the target {_first(y, ~y.isfinite(), 'y')}; targets must be finite numbers.")
+    elif y.numel():
+        low, high = (int(end) for end in y.aminmax())
+        if low >= 0 and high < info.outputs:
+            return
+        wrong = (y < 0) | (y >= info.outputs)
+        if info.kind == "text" and y.ndim > 1:  # positions of a sequence may be left out of the loss
+            wrong &= y != IGNORE
+        if wrong.any():
+            place = _first(y, wrong, "y")
+            raise InputError(
+                f"{who} has the label {place}, outside 0 to {info.outputs - 1}; number the classes from 0."
+            )
+
+
+def check_inputs(x: Tensor, info: DataInfo | None, who: str) -> None:
+    """Whether inputs are finite, or tokens of the vocabulary (any, if it is not known yet)."""
+    if x.is_floating_point():
+        if not all_finite(x):
+            raise InputError(f"{who} has the input {_first(x, ~x.isfinite(), 'x')}; inputs must be finite numbers.")
+    elif x.numel():
+        low, high = (int(end) for end in x.aminmax())
+        most = (info.vocabulary if info is not None else 0) or max(high, 0) + 1
+        if low < 0 or high >= most:
+            raise InputError(
+                f"{who} has the token {_first(x, (x < 0) | (x >= most), 'x')}, outside 0 to {most - 1}; "
+                "integer inputs are token ids: give measurements as floats."
+            )
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether no number is infinite or NaN; one pass without a mask where the sum tells."""
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
+
+
+def infer_info(name: str, form: Form, largest_label: int, largest_token: int = -1) -> DataInfo:
+    """What can be told from the form and the largest label and token of all clients."""
+    shape = tuple(form.shape)
+    if form.target_dtype.is_floating_point:
+        return DataInfo(name, shape, form.target_shape.numel(), "regression", vocabulary=largest_token + 1)
+    if largest_label >= MOST_CLASSES:
+        raise InputError(
+            f"'{name}' has the label {largest_label}, which would make as many classes; give targets to be predicted "
+            "as numbers as floats, or info=DataInfo(...) if there are so many classes."
+        )
+    # Negative labels are refused with their place when the values are checked.
+    kind: Kind = "classification" if form.dtype.is_floating_point else "text"
+    return DataInfo(name, shape, max(largest_label, 0) + 1, kind, vocabulary=largest_token + 1)
+
+
+def largest(x: Tensor) -> int:
+    """The largest whole number; -1 for floats and empty tensors."""
+    return -1 if x.is_floating_point() or not x.numel() else int(x.max())
+
+
+def _first(values: Tensor, wrong: Tensor, name: str) -> str:
+    place = wrong.nonzero()[0].tolist()
+    return f"{values[tuple(place)].item()} at {name}{place}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,148 @@
+"""Folders of images: one per client, with a sub-folder per class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parley.core.errors import InputError
+from parley.core.inputs import regular_file, shown
+from parley.data.checks import Form
+from parley.data.client import ClientData, DataInfo
+from parley.data.local.bounds import parsed
+from parley.data.sources import Source
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+MOST_PIXELS = 1 << 26
+
+
+@dataclass(frozen=True)
+class ImageSource(Source):
+    """Image files with their classes; pixels are read on demand."""
+
+    files: tuple[tuple[Path, ...], ...]
+    labels: tuple[Tensor, ...]
+    size_: tuple[int, int]
+    """Height and width."""
+    resize: bool
+    grey: bool
+
+    def size(self, i: int) -> int:
+        return len(self.files[i])
+
+    def form(self) -> Form:
+        shape = torch.Size((1 if self.grey else 3, *self.size_))
+        return Form(shape, torch.float32, torch.Size(), torch.int64)
+
+    def load(self, i: int) -> ClientData:
+        return ClientData(torch.stack([self._pixels(file) for file in self.files[i]]), self.labels[i])
+
+    def _pixels(self, file: Path) -> Tensor:
+        height, width = self.size_
+        with _opened(file) as image:
+            plain = image.convert("L" if self.grey else "RGB")
+            if plain.size != (width, height):
+                if not self.resize:
+                    raise InputError(f"'{shown(file)}' has changed its size; give size=... to resize all images.")
+                plain = plain.resize((width, height))
+            pixels = np.asarray(plain, np.float32) / 255
+        return torch.from_numpy(pixels.reshape(height, width, -1).transpose(2, 0, 1).copy())
+
+
+def open_image_folders(
+    path: Path, size: int | tuple[int, int] | None, grey: bool
+) -> tuple[ImageSource, tuple[str, ...], DataInfo]:
+    """The source, client ids (folder names, sorted) and what the folders tell; only the images' headers are read."""
+    pillow()
+    clients = {folder.name: _by_class(folder) for folder in subfolders(path)}
+    if not clients:
+        raise InputError(
+            f"'{shown(path)}' has no folders; give one per client, each with a folder of images per class."
+        )
+    classes = tuple(sorted({name for found in clients.values() for name in found}))
+    bad = next((name for name in (*clients, *classes) if not name.isprintable()), None)
+    if bad is not None:
+        raise InputError(
+            f"the folder '{shown(bad)}' has control characters in its name, which becomes a client or class."
+        )
+    files = tuple(tuple(file for name in sorted(found) for file in found[name]) for found in clients.values())
+    labels = tuple(
+        torch.tensor([classes.index(name) for name in sorted(found) for _ in found[name]]) for found in clients.values()
+    )
+    if size is None:
+        height, width = _common_size([file for own in files for file in own])
+    else:
+        height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < 1 or height * width > MOST_PIXELS:
+        raise InputError(f"images of {height} x {width} pixels cannot be had.")
+    info = DataInfo(
+        shown(path.resolve().name), (1 if grey else 3, height, width), len(classes), "classification", classes
+    )
+    return ImageSource(files, labels, (height, width), size is not None, grey), tuple(clients), info
+
+
+def holds_images(path: Path) -> bool:
+    """Whether a folder has folders of folders in it, and so images by client and class."""
+    return path.is_dir() and any(subfolders(folder) for folder in subfolders(path))
+
+
+def subfolders(path: Path) -> list[Path]:
+    """The folders in a folder, by name, hidden ones left out."""
+    try:
+        return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except (OSError, ValueError):
+        raise InputError(f"'{shown(path)}' is not a folder; give the folder that has one folder per client.") from None
+
+
+def pillow() -> Any:
+    """Pillow's Image module, or a sentence."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError("reading images needs the package Pillow: pip install pillow.") from None
+    return Image
+
+
+def _by_class(client: Path) -> dict[str, list[Path]]:
+    found = {}
+    for folder in subfolders(client):
+        files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
+        if files:
+            found[folder.name] = files
+    if not found:
+        raise InputError(f"'{shown(client)}' has no images in folders of their classes ({', '.join(SUFFIXES)}).")
+    return found
+
+
+def _common_size(files: list[Path]) -> tuple[int, int]:
+    sizes: dict[tuple[int, int], Path] = {}
+    for file in files:
+        with _opened(file) as image:
+            sizes.setdefault((image.height, image.width), file)
+        if len(sizes) > 1:
+            (a, first), (b, second) = sizes.items()
+            raise InputError(
+                f"'{shown(first)}' has {a[0]} x {a[1]} pixels, but '{shown(second)}' {b[0]} x {b[1]}; "
+                "give size=... to resize all images."
+            )
+    return next(iter(sizes))
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """An image, opened; whatever is wrong with it is one sentence."""
+    regular_file(file)
+    with parsed(f"'{shown(file)}'", "image"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's hints about profiles; sizes are checked here
+        with pillow().open(file) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise InputError(f"'{shown(file)}' has {image.width} x {image.height} pixels, more than any picture.")
+            yield image

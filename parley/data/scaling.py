@@ -1,0 +1,67 @@
+"""Standardisation with statistics that clients share without showing a sample.
+
+Each client would send its number of samples and, per column, a sum; then, knowing the pooled mean, per column a sum of
+squares about it: 1 + 2 * columns numbers in two exchanges. (Squares about 0 in one exchange would lose all digits
+of a column such as 1,000,000.1.) Whoever has a single sample shows it by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from parley.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Inputs become (x - mean) / deviation, per column of a table or channel of an image."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    """Constant columns have mean 0 and deviation 1 here: they are left alone."""
+    samples: int
+    """How many samples the statistics are of."""
+    numbers_sent: int
+    """What every client would have to send: a count, and a sum and a sum of squares per column."""
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Inputs [n, columns] or [n, channels, ...], standardised, in their own dtype."""
+        shape = (len(self.mean), *[1] * (x.ndim - 2))
+        mean, deviation = (
+            torch.tensor(values, dtype=torch.float64).reshape(shape) for values in (self.mean, self.deviation)
+        )
+        return ((x.double() - mean) / deviation).to(x.dtype)
+
+
+def pooled_scaling(clients: Callable[[], Iterable[Tensor]], shape: tuple[int, ...]) -> Scaling:
+    """The scaling of all clients' inputs, from sums of each; `clients()` is gone through twice."""
+    if not shape:
+        raise InputError("only samples with columns or channels can be standardised, not single numbers.")
+    columns = shape[0]
+    count, samples = 0, 0
+    total = torch.zeros(columns, dtype=torch.float64)
+    for x in clients():
+        if not x.is_floating_point():
+            raise InputError("token ids cannot be standardised.")
+        samples += len(x)
+        count += x.numel() // columns
+        total += _by_column(x).sum(dim=1)
+    mean = total / count
+    squares = torch.zeros_like(total)
+    for x in clients():
+        squares += (_by_column(x) - mean[:, None]).square().sum(dim=1)
+    deviation = (squares / count).sqrt()
+    # What rounding leaves of a constant column is not a spread.
+    constant = deviation <= 1e-12 * mean.abs().clamp_min(1e-300)
+    mean, deviation = mean.masked_fill(constant, 0.0), deviation.masked_fill(constant, 1.0)
+    if not (mean.isfinite().all() and deviation.isfinite().all()):
+        raise InputError("the inputs are too large to be standardised: their squares exceed float64.")
+    return Scaling(tuple(mean.tolist()), tuple(deviation.tolist()), samples, 1 + 2 * columns)
+
+
+def _by_column(x: Tensor) -> Tensor:
+    return x.double().transpose(0, 1).reshape(x.shape[1], -1)

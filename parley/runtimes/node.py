@@ -1,0 +1,281 @@
+"""A node: what a recipient does with one message, over a folder of its own. Whoever receives the bytes calls `handle`.
+
+    node.json             whose folder it is; written last, so a folder with it is whole
+    secret                the root of its secrets, for its owner's eyes; never part of a message
+    data.safetensors      its samples; a party has none
+    memory-R-E-I          what it keeps since its answer in round R, exchange E, of incarnation I, and on which version
+                          that was built; it counts only once a message names it
+    reply-R-E-I           what it answered then, this round's only: a message asked twice is answered once
+
+A version is never changed, so a node can be killed and started again at any instant, and what it did for a server that
+has since gone back to a checkpoint disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from parley.algorithms.base.protocol import Reply
+from parley.core.context import Context, Secrets
+from parley.core.errors import InputError, WireError
+from parley.core.failure import Failure
+from parley.core.files import make_folder, write_atomically
+from parley.core.key import Key
+from parley.core.message import Memory, Message, Payload
+from parley.core.tree import Tree
+from parley.core.wire import decode, encode
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.sources import InMemory
+from parley.runtimes.execute import attempt, evaluate
+from parley.runtimes.frame import pack, unpack
+from parley.runtimes.protocol import Call, EvaluationCall, Job
+
+_OWNER, _SECRET, _DATA = "node.json", "secret", "data.safetensors"
+_VERSION = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})")
+_LONGEST = 50_000
+"""Characters of what an exception says."""
+_KEY = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a message says besides its contents; not counted as traffic."""
+
+    run: str
+    incarnation: int
+    """Tells this start of the run from those before it was resumed."""
+    round: int
+    exchange: int
+    asked: str
+    """The function of the algorithm that is to answer."""
+    version: str | None
+    """The memory it builds on, `R-E-I`, of an earlier round or of an earlier exchange of this one; None for none."""
+    durable: int
+    """The round up to which the server never goes back."""
+    round_key: str
+    """The recipient's key of this round, in hexadecimal digits."""
+    recipient: str
+    party: bool
+
+    @property
+    def label(self) -> str:
+        """The version of memory that the answer leads to."""
+        return f"{self.round}-{self.exchange}-{self.incarnation}"
+
+    @classmethod
+    def read(cls, head: Mapping[str, Any]) -> Envelope:
+        """From a head that anybody may have written; a WireError says what is wrong with it."""
+        kinds = {
+            "run": str, "incarnation": int, "round": int, "exchange": int, "asked": str, "version": str | None,
+            "durable": int, "round_key": str, "recipient": str, "party": bool,
+        }  # fmt: skip
+        envelope = cls(**_checked(head, kinds))
+        if _KEY.fullmatch(envelope.round_key) is None:
+            raise WireError("the envelope's key is not 16 bytes in hexadecimal digits.")
+        if not 0 <= envelope.durable < envelope.round:
+            raise WireError("the rounds that the envelope names do not follow each other.")
+        _check_version(envelope.version)
+        _check_version(envelope.label)
+        return envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A recipient at home: its folder, and the job with nobody's data and secrets but its own."""
+
+    folder: Path
+    recipient: str
+    job: Job
+
+    @classmethod
+    def open(cls, folder: Path, job: Job) -> Node:
+        """From its folder; of the job only what everybody may know is taken."""
+        recipient = json.loads((folder / _OWNER).read_text())["recipient"]
+        federation = _federation(folder, recipient, job.task.info)
+        return cls(folder, recipient, replace(job, federation=federation, secrets=(folder / _SECRET).read_bytes()))
+
+
+def create(
+    folder: Path, recipient: str, root: bytes, train: ClientData | None = None, test: ClientData | None = None
+) -> None:
+    """Give a node its folder at its start, with the root of its secrets and its samples; one that is whole stays."""
+    if (folder / _OWNER).exists():
+        return
+    make_folder(folder, private=True)
+    if train is not None:
+        parts: dict[str, Tree] = {"train": {"x": train.x, "y": train.y}}
+        if test is not None:
+            parts["test"] = {"x": test.x, "y": test.y}
+        write_atomically(folder / _DATA, encode(Payload.of(**parts)))
+    write_atomically(folder / _SECRET, root, private=True)
+    write_atomically(folder / _OWNER, json.dumps({"recipient": recipient}).encode())
+
+
+def handle(node: Node, data: bytes) -> bytes:
+    """The answer to a message, both in frames; bytes that are no message are answered with what is wrong with them."""
+    try:
+        head, parts = unpack(data)
+        kind = head.pop("kind", None)
+        if head.get("recipient") != node.recipient or len(parts) != 1:
+            raise WireError(f"it is not a message to '{node.recipient}'.")
+        if kind == "evaluation":
+            return _evaluated(node, head, parts[0])
+        if kind != "call":
+            raise WireError(f"a node answers calls and evaluations, not {kind!r}.")
+        return _answered(node, Envelope.read(head), parts[0])
+    except WireError as error:
+        return failure(Failure(node.recipient, f"refused what it was sent: {error}"))
+    except InputError as error:  # its disk
+        return failure(Failure(node.recipient, f"cannot answer: {error}"))
+
+
+def call_frame(envelope: Envelope, message: bytes) -> bytes:
+    """A call on its way to a node."""
+    return pack({"kind": "call", **asdict(envelope)}, message)
+
+
+def evaluation_frame(call: EvaluationCall, version: str | None, model: bytes) -> bytes:
+    """A model on its way to a node that is to evaluate it on its held-out samples."""
+    rows = {"start": call.start, "stop": call.stop, "batch": call.batch}
+    return pack({"kind": "evaluation", "recipient": call.client, "version": version, **rows}, model)
+
+
+def failure(failed: Failure) -> bytes:
+    """A failure on its way to the server."""
+    told = replace(failed, reason=failed.reason[:_LONGEST], trace=failed.trace[-_LONGEST:])
+    return pack({"kind": "failure"} | asdict(told))
+
+
+def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
+    cache = node.folder / f"reply-{envelope.label}"
+    digest = blake2b(call_frame(envelope, message), digest_size=32).digest()
+    if cache.exists():
+        before = cache.read_bytes()
+        if before[: len(digest)] != digest:
+            raise WireError("it was asked this before, with another message.")
+        return before[len(digest) :]
+    number, asked, exchange = envelope.round, envelope.asked, envelope.exchange
+    key = Key(digest=bytes.fromhex(envelope.round_key))
+    secrets = Secrets(node.job.secrets, (number, asked, exchange))
+    context = Context(node.recipient, number, asked, exchange, key, secrets)
+    received = decode(message, Message)
+    memory = _memory(node, envelope.version)
+    if memory is None:
+        return _lost(node, envelope.version)
+    answer = attempt(node.job, Call(node.recipient, received, memory, context, party=envelope.party))
+    if isinstance(answer, Failure):
+        return failure(answer)
+    data = _reply(envelope, answer)
+    if answer.memory is not None:
+        kept = pack({"base": envelope.version}, encode(answer.memory))
+        write_atomically(node.folder / f"memory-{envelope.label}", kept)
+    write_atomically(cache, digest + data)
+    _tidy(node.folder, envelope)
+    return data
+
+
+def _reply(envelope: Envelope, reply: Reply) -> bytes:
+    version = None if reply.memory is None else envelope.label
+    return pack({"kind": "reply", "version": version}, encode(reply.message), encode(Message(reply.observed)))
+
+
+def _evaluated(node: Node, head: Mapping[str, Any], model: bytes) -> bytes:
+    kinds = {"recipient": str, "version": str | None, "start": int, "stop": int | None, "batch": int}
+    asked = _checked(head, kinds)
+    if asked["batch"] < 1 or asked["start"] < 0:
+        raise WireError("it is to be evaluated on samples that cannot be.")
+    _check_version(asked["version"])
+    memory = _memory(node, asked["version"])
+    if memory is None:
+        return _lost(node, asked["version"])
+    call = EvaluationCall(decode(model, Message), memory, node.recipient, asked["start"], asked["stop"], asked["batch"])
+    score = evaluate(node.job, call)
+    if isinstance(score, Failure):
+        return failure(score)
+    numbers = {"loss": score.loss, "correct": score.correct, "samples": score.samples, "positions": score.positions}
+    return pack({"kind": "score", **numbers, "values": dict(score.values)})
+
+
+def _memory(node: Node, version: str | None) -> Memory | None:
+    """The version asked for; None if it is not here, or not whole."""
+    if version is None:
+        return Memory()
+    try:
+        stored = (node.folder / f"memory-{version}").read_bytes()
+        return decode(unpack(stored)[1][0], Memory, limit=len(stored))
+    except (OSError, WireError, IndexError):
+        return None
+
+
+def _lost(node: Node, version: str | None) -> bytes:
+    reason = f"no longer has its memory of round {str(version).split('-')[0]}."
+    return failure(Failure(node.recipient, reason, lost=True))
+
+
+def _tidy(folder: Path, envelope: Envelope) -> None:
+    """Remove what no server will ask for again: replies of other rounds, and memories not later than what is durable
+    but for the one that the version named goes back to."""
+    kept, version = set(), envelope.version
+    while version is not None:
+        kept.add(version)
+        version = _base(folder, version) if _round(version) > envelope.durable else None
+    for path in folder.glob("memory-*"):
+        label = path.name.removeprefix("memory-")
+        if label not in kept and _round(label) <= envelope.durable:
+            path.unlink(missing_ok=True)
+    for path in folder.glob("reply-*"):
+        place, _, incarnation = path.name.removeprefix("reply-").split("-")
+        if (int(place), int(incarnation)) != (envelope.round, envelope.incarnation):
+            path.unlink(missing_ok=True)
+    for path in folder.glob(".*.part"):  # of a process that was killed while it wrote
+        path.unlink(missing_ok=True)
+
+
+def _base(folder: Path, version: str) -> str | None:
+    """The version that this one was built on."""
+    try:
+        base: str | None = unpack((folder / f"memory-{version}").read_bytes())[0]["base"]
+        return base
+    except (OSError, WireError, KeyError):
+        return None
+
+
+def _round(version: str) -> int:
+    return int(version.split("-")[0])
+
+
+def _check_version(version: str | None) -> None:
+    if version is not None and _VERSION.fullmatch(version) is None:
+        raise WireError(f"{version[:40]!r} is not a version of a memory.")
+
+
+def _checked(head: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The head if it has just these fields, of these types."""
+    for name in kinds.keys() ^ head.keys():
+        raise WireError(f"the envelope {'lacks' if name in kinds else 'has an unknown'} '{name[:40]}'.")
+    for name, kind in kinds.items():
+        value = head[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise WireError(f"'{name}' in the envelope is a {type(value).__name__}.")
+    return dict(head)
+
+
+def _federation(folder: Path, recipient: str, info: DataInfo) -> Federation:
+    """Of this recipient alone."""
+    path = folder / _DATA
+    if not path.exists():
+        return Federation(info, (recipient,), InMemory(()))
+    stored = path.read_bytes()
+    try:
+        data = decode(stored, Payload, limit=len(stored))
+        train, test = data["train"], data.get("test")
+    except WireError as error:
+        raise InputError(f"the samples of '{recipient}' in {folder} cannot be read: {error}") from None
+    held_out = InMemory((ClientData(test["x"], test["y"]),)) if test else None
+    return Federation(info, (recipient,), InMemory((ClientData(train["x"], train["y"]),)), held_out=held_out)

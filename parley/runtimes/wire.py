@@ -1,0 +1,264 @@
+"""Wire: the contract of a deployment on one machine.
+
+Every client and every party is a node with a folder of its own (see `node`): its data, its secrets, its memory. Nothing
+but encoded bytes reaches it, and it is a new process for every message, so nothing that an algorithm leaves behind
+in a process, in the message objects or at the server can help it. What works here works where the nodes are machines.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import cloudpickle
+import torch
+
+from parley.algorithms.base.protocol import Reply
+from parley.core.context import own_root
+from parley.core.errors import ParleyError, UnsupportedError, WireError
+from parley.core.failure import Failure
+from parley.core.message import Memory, Message
+from parley.core.wire import decode, encode
+from parley.data import Federation
+from parley.data.sources import InMemory
+from parley.runtimes.execute import describe, evaluate
+from parley.runtimes.frame import unpack
+from parley.runtimes.host import MAIN, READY
+from parley.runtimes.node import Envelope, call_frame, create, evaluation_frame
+from parley.runtimes.processes import search_path, spawn
+from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, held, runtimes, version_held
+
+
+@dataclass
+class Host:
+    """A process that forks nodes; see `host`."""
+
+    process: Popen[bytes]
+    line: Connection
+    path: str
+    """Where it looks for modules."""
+    ready: bool = False
+    at: int | None = None
+    """The number of the item it was given."""
+
+    @classmethod
+    def start(cls) -> Host:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = spawn(MAIN, (theirs.fileno(),))
+        return cls(process, Connection(ours.detach()), search_path())
+
+    def end(self) -> None:
+        self.line.close()
+        self.process.kill()
+        self.process.wait()
+
+
+_idle: list[Host] = []
+"""Hosts of runtimes that were closed, for the next one: to import torch takes seconds."""
+
+
+class Wire:
+    """Nodes with own disks, that see encoded bytes only and are started anew for every message."""
+
+    name = "wire"
+    holds_memories = True
+
+    def __init__(self, job: Job, workers: int) -> None:
+        if job.algorithm.pooled:
+            raise UnsupportedError(
+                f"{job.algorithm.title} needs all data in one place, which nodes never give away; use another runtime."
+            )
+        if not hasattr(os, "fork"):
+            raise UnsupportedError('the runtime "wire" needs a system that can fork processes; use "pool".')
+        self.folder: Path | None = None
+        self._temporary: Path | None = None
+        self._job = job
+        self._hosts: list[Host] = []
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
+        try:
+            self._packed = _packed(job)
+            self._hosts.extend(self._host() for _ in range(workers))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
+        encoded: dict[int, bytes] = {}
+
+        def frame(call: Call) -> bytes:
+            if id(call.message) not in encoded:
+                encoded[id(call.message)] = encode(call.message)
+            envelope = Envelope(
+                stamp.run, stamp.incarnation, stamp.round, stamp.exchange, call.context.asked, _version(call.memory),
+                stamp.durable, call.context.round_key.digest.hex(), call.recipient, call.party,
+            )  # fmt: skip
+            return call_frame(envelope, encoded[id(call.message)])
+
+        named = [(call.recipient, call.party) for call in calls]
+        return [_answer(name, data) for (name, _), data in self._ask(named, lambda i: frame(calls[i]), deadline)]
+
+    def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
+        """Clients evaluate on their nodes; the central test set is the server's."""
+        encoded: dict[int, bytes] = {}
+
+        def frame(call: EvaluationCall) -> bytes:
+            if id(call.model) not in encoded:
+                encoded[id(call.model)] = encode(call.model)
+            return evaluation_frame(call, _version(call.memory or Memory()), encoded[id(call.model)])
+
+        theirs = [call for call in calls if call.client is not None]
+        answers = self._ask([(str(c.client), False) for c in theirs], lambda i: frame(theirs[i]), None)
+        scores = iter([_score(name, data) for (name, _), data in answers])
+        return [evaluate(self._job, call) if call.client is None else next(scores) for call in calls]
+
+    def close(self) -> None:
+        """Nodes of a stored run keep their folders; the others' go."""
+        while self._hosts:
+            host = self._hosts.pop()
+            if host.ready and host.at is None and len(_idle) < 2:
+                _idle.append(host)
+            else:
+                host.end()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        torch.set_num_threads(self._before)
+
+    def node_folder(self, recipient: str, party: bool = False) -> Path:
+        """The node's own folder, made when it is first asked."""
+        place = self.folder
+        if place is None:
+            self._temporary = self._temporary or Path(tempfile.mkdtemp(prefix="parley-nodes-"))
+            place = self._temporary
+        folder = place / blake2b(recipient.encode(), digest_size=16).hexdigest()
+        if not folder.exists() or not (folder / "node.json").exists():
+            federation = self._job.federation
+            data = () if party else (federation.client(recipient), federation.client_test(recipient))
+            create(folder, recipient, own_root(self._job.secrets, recipient), *data)
+        return folder
+
+    def _ask(
+        self, named: list[tuple[str, bool]], frame: Callable[[int], bytes], deadline: float | None
+    ) -> list[tuple[tuple[str, bool], bytes | Failure]]:
+        """Each recipient's answer to its frame; who is done first does not matter."""
+        answers: dict[int, bytes | Failure] = {}
+        waiting = deque(range(len(named)))
+        while len(answers) < len(named):
+            for host in self._hosts:
+                if waiting and host.ready and host.at is None:
+                    host.at = waiting.popleft()
+                    name, party = named[host.at]
+                    with suppress(OSError):  # if it died, its line says so below
+                        host.line.send((str(self.node_folder(name, party)), name, deadline, frame(host.at)))
+            for line in wait([host.line for host in self._hosts if host.at is not None or not host.ready]):
+                host = next(host for host in self._hosts if host.line is line)
+                try:
+                    got = host.line.recv()
+                except (EOFError, OSError):
+                    got = self._replaced(host, named)
+                if not host.ready:
+                    _check_ready(got)
+                    host.ready = True
+                elif host.at is not None:
+                    answers[host.at], host.at = got, None
+        return [(name, answers[number]) for number, name in enumerate(named)]
+
+    def _host(self) -> Host:
+        """A host that has been given the job; it says so when it is ready."""
+        host = None
+        while _idle and host is None:
+            host = _idle.pop()
+            if host.process.poll() is not None or host.path != search_path():
+                host.end()
+                host = None
+        host = host or Host.start()
+        host.ready = False
+        with suppress(OSError):
+            host.line.send(self._packed)
+        return host
+
+    def _replaced(self, host: Host, named: list[tuple[str, bool]]) -> Failure:
+        """A host that died, in front of another one; its node's failure."""
+        host.end()
+        if not host.ready or host.at is None:
+            raise ParleyError(f"the host process of the nodes cannot start (exit code {host.process.returncode}).")
+        self._hosts[self._hosts.index(host)] = self._host()
+        return Failure(named[host.at][0], f"the host process of its node died (exit code {host.process.returncode}).")
+
+
+def _packed(job: Job) -> bytes:
+    """What all nodes may know: the method and the task, no data and no secrets."""
+    nobody = Federation(job.task.info, ("nobody",), InMemory(()))
+    try:
+        return bytes(cloudpickle.dumps(replace(job, federation=nobody, secrets=b"")))
+    except Exception as error:  # whatever the user's own objects raise
+        raise UnsupportedError(
+            f'the algorithm or the model cannot be sent to nodes ({describe(error)}); use "inline".'
+        ) from error
+
+
+def _check_ready(said: Any) -> None:
+    if said != READY:
+        raise UnsupportedError(f'the algorithm or the model cannot be sent to nodes ({said}); use "inline".')
+
+
+def _version(memory: Memory) -> str | None:
+    if (memory.tensors or memory.scalars) and version_held(memory) is None:
+        raise UnsupportedError(
+            "the memories of this run are the server's, where nodes have their own; resume it with the runtime that "
+            "it was started with."
+        )
+    return version_held(memory)
+
+
+def _answer(recipient: str, data: bytes | Failure) -> Answer:
+    head, parts = _read(recipient, data)
+    if isinstance(head, Failure):
+        return head
+    try:
+        message, observed = (decode(part, Message) for part in parts)
+    except (WireError, ValueError) as error:
+        return Failure(recipient, f"sent bytes that are no reply: {error}")
+    version = head.get("version")
+    return Reply(message, None if version is None else held(version), observed.tensors)
+
+
+def _score(recipient: str, data: bytes | Failure) -> Score | Failure:
+    head, _ = _read(recipient, data)
+    if isinstance(head, Failure):
+        return head
+    return Score(head["loss"], head["correct"], head["samples"], head["positions"], head["values"])
+
+
+def _read(recipient: str, data: bytes | Failure) -> tuple[dict[str, Any] | Failure, list[bytes]]:
+    if isinstance(data, Failure):
+        return data, []
+    try:
+        head, parts = unpack(data)
+    except WireError as error:
+        return Failure(recipient, f"sent bytes that are no reply: {error}"), []
+    if head["kind"] == "failure":
+        return Failure(recipient, head["reason"], head["trace"], head["fatal"], head["lost"]), []
+    return head, parts
+
+
+@atexit.register
+def _end_idle() -> None:
+    while _idle:
+        _idle.pop().end()
+
+
+runtimes("wire")(Wire)

@@ -1,0 +1,253 @@
+"""Training arms (a method on a problem) over seeds and rates: the one way all studies train and tune.
+
+    arms = [Arm("FedAvg", recipe, FedAvg(steps=5), rounds=100, every=10), ...]
+    rates = tuned(arms, (0.01, 0.1), having_rate, last_accuracy, context)     # the same budget for every arm
+    trials = trained([having_rate(arm, rates.best[arm.name]) for arm in arms], seeds=range(3), context=context)
+
+Every trial is an ordinary run. Where the study has a store, it is kept there under its arm's name, so that
+`parley runs` lists and `parley compare` compares it; one that was interrupted is resumed, and one that exactly this
+code has finished before is not trained again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+import parley
+from parley.algorithms import algorithms
+from parley.algorithms.base.protocol import Algorithm
+from parley.core.errors import QuorumError
+from parley.engine.listeners import Listener
+from parley.engine.settings import Evaluation, Sampling, Weights
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.studies.harness import StudyContext
+from parley.studies.rates import best_settings
+from parley.studies.spread import spread
+from parley.studies.training_problem import Recipe, SampleSet
+from parley.study.sections import plain
+from parley.study.train import train
+from parley.theory.theta import Array
+
+TUNING_SEED = 1000
+"""Settings are chosen with this seed, which no result uses."""
+_DIVERGED = 1e6
+"""A loss beyond this counts as divergence."""
+Point = TypeVar("Point")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is compared: a method on a problem, and how long it trains."""
+
+    name: str
+    problem: Recipe
+    algorithm: Algorithm
+    rounds: int
+    every: int
+    """Rounds between evaluations."""
+    runtime: str = "auto"
+    weights: Weights = "uniform"
+    listeners: tuple[type[Listener], ...] = ()
+    metrics: tuple[str, ...] = ()
+    """Beginnings of the names of further metrics a trial keeps, round by round."""
+
+    def having(self, **settings: Any) -> Arm:
+        """The arm with other settings of its algorithm."""
+        return replace(self, algorithm=replace(self.algorithm, **settings))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One run of an arm: accuracy and loss at the evaluated rounds; what came after divergence is NaN."""
+
+    arm: Arm
+    seed: int
+    rounds: Array
+    accuracy: Array
+    loss: Array
+    metrics: dict[str, Array] = field(default_factory=dict)
+    """What else the arm asked for, at the rounds it was measured in."""
+    run: str = ""
+    """The run's id, where it was stored."""
+
+    @property
+    def diverged(self) -> bool:
+        return not bool(np.isfinite(self.loss).all())
+
+    def last(self, share: float) -> float:
+        """The mean accuracy over this last share of the evaluations; what diverged counts as 0."""
+        return float(np.nan_to_num(self.accuracy[-max(round(len(self.accuracy) * share), 1) :]).mean())
+
+    def plain(self) -> dict[str, Any]:
+        """For a study's data."""
+        return {"arm": self.arm.name, "algorithm": _settings(self.arm.algorithm), "seed": self.seed, "run": self.run,
+                "rounds": self.rounds, "accuracy": self.accuracy, "loss": self.loss}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tuned(Generic[Point]):
+    """The point of the grid that each arm got, and how all that were tried scored."""
+
+    best: dict[str, Point]
+    scores: dict[str, dict[Point, float]]
+
+    def plain(self) -> dict[str, Any]:
+        """For a study's data."""
+        return {
+            name: [{"setting": point, "score": score} for point, score in scored.items()]
+            for name, scored in self.scores.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Job:
+    arm: Arm
+    seed: int
+    samples: SampleSet
+    store: Path | None
+    alone: bool
+    """No other job trains at the same time, so this one may use every core."""
+
+    def config(self) -> dict[str, Any]:
+        """All that decides the numbers, as plain JSON; what tables of runs show is where they look for it."""
+        arm = self.arm
+        return {
+            "name": arm.name, "seed": self.seed, "rounds": arm.rounds, "algorithm": _settings(arm.algorithm),
+            "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
+            "evaluate": {"every": arm.every}, "observe": [kind.__name__ for kind in arm.listeners],
+        }  # fmt: skip
+
+    def fingerprint(self) -> str:
+        """The same for two jobs of the same code exactly if they must give the same numbers."""
+        decisive = {key: value for key, value in self.config().items() if key != "name"} | {"code": _code()}
+        return blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def having_rate(arm: Arm, lr: float) -> Arm:
+    """The arm with this step size."""
+    return arm.having(lr=lr)
+
+
+def trained(
+    arms: Iterable[Arm],
+    seeds: Sequence[int],
+    context: StudyContext,
+    samples: SampleSet = "test",
+    what: str = "training",
+) -> dict[str, list[Trial]]:
+    """The trials of every arm, by its name, in the order of the seeds.
+
+    A seed fixes the start, the batches and which clients are sampled, alike for all arms.
+    """
+    listed = list(arms)
+    alone = context.scale == "smoke" or len(listed) * len(seeds) == 1
+    jobs = [_Job(arm, seed, samples, context.store, alone) for arm in listed for seed in seeds]
+    different = {job.fingerprint(): job for job in jobs}
+    found = dict(zip(different, spread(_perform, list(different.values()), context, what), strict=True))
+    trials: dict[str, list[Trial]] = {arm.name: [] for arm in listed}
+    for job in jobs:
+        trials[job.arm.name].append(replace(found[job.fingerprint()], arm=job.arm))
+    return trials
+
+
+def tuned(
+    arms: Sequence[Arm], grid: Sequence[Point], apply: Callable[[Arm, Point], Arm], score: Callable[[Trial], float],
+    context: StudyContext, *, further: int = 0,
+) -> Tuned[Point]:  # fmt: skip
+    """The point of one grid, the same for all arms, with which each scores best on the validation samples.
+
+    A setting that diverges scores minus infinity. `further`: how often an arm whose best rate is the smallest or
+    largest tried gets half or twice that one too.
+    """
+    by_name = {arm.name: arm for arm in arms}
+
+    def scores(pairs: list[tuple[str, Point]]) -> list[float]:
+        tries = [replace(apply(by_name[name], point), name=f"{name}, {point}") for name, point in pairs]
+        trials = trained(tries, [TUNING_SEED], context, "validation", "choosing settings")
+        return [-np.inf if trials[arm.name][0].diverged else score(trials[arm.name][0]) for arm in tries]
+
+    best, scored = best_settings(list(by_name), grid, scores, further)
+    return Tuned(best, scored)
+
+
+def tuned_and_trained(
+    arms: Sequence[Arm], rates: Sequence[float], score: Callable[[Trial], float], seeds: Sequence[int],
+    context: StudyContext, *, further: int,
+) -> dict[str, list[Trial]]:  # fmt: skip
+    """The trials of every arm with its best step size and all seeds."""
+    best = tuned(arms, rates, having_rate, score, context, further=further).best
+    return trained([having_rate(arm, best[arm.name]) for arm in arms], seeds, context)
+
+
+def _perform(job: _Job) -> Trial:
+    """Train, resume or look up; a setting that diverges is an answer, not an error."""
+    arm, problem = job.arm, job.arm.problem()
+    with ExitStack() as stack:
+        store = stack.enter_context(RunStore(job.store)) if job.store is not None else None
+        fingerprint = job.fingerprint()
+        if store is not None:
+            runs = (info for info in store.runs() if info.config.get("revision") == fingerprint)
+            done = next((info for info in runs if info.status == "finished"), None)
+            if done is not None:
+                return _trial(job, store.records(done.id), done.id)
+        try:
+            run = train(
+                arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
+                cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
+                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
+                listeners=[kind() for kind in arm.listeners], store=store, name=arm.name, revision=fingerprint,
+                resume=_begun(store, fingerprint),
+            )  # fmt: skip
+        except QuorumError:  # most clients sent NaN: the setting diverges
+            return _trial(job, [], "")
+        return _trial(job, run.records, run.id or "")
+
+
+def _begun(store: RunStore | None, revision: str) -> str | None:
+    """The run of this job that did not reach its end."""
+    runs = store.runs() if store is not None else []
+    return next((i.id for i in runs if i.config.get("revision") == revision and i.status != "running"), None)
+
+
+def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:
+    arm = job.arm
+    rounds = np.unique([*range(0, arm.rounds + 1, arm.every), arm.rounds]).astype(np.float64)
+    if not records:
+        nothing = np.full(len(rounds), np.nan)
+        return Trial(arm, job.seed, rounds, nothing, nothing)
+    names = {name: None for record in records for name in record.metrics if name.startswith(arm.metrics)}
+    accuracy, loss, *further = (_series(records, name) for name in ("central/accuracy", "central/loss", *names))
+    loss = np.where(loss < _DIVERGED, loss, np.nan)
+    return Trial(arm, job.seed, rounds, accuracy, loss, dict(zip(names, further, strict=True)), run)
+
+
+def _series(records: Sequence[RoundRecord], metric: str) -> Array:
+    return np.array([record.metrics[metric].value for record in records if metric in record.metrics])
+
+
+def _settings(algorithm: Algorithm) -> dict[str, Any]:
+    kind = type(algorithm)
+    name = next((known for known in algorithms if algorithms[known] is kind), kind.__name__)
+    settings: dict[str, Any] = plain(algorithm)
+    return {"name": name, **settings}
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """This package's source and torch's version: a stored run of other code is not taken for one of this code."""
+    digest = blake2b(torch.__version__.encode(), digest_size=12)
+    root = Path(parley.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,135 @@
+"""[data] with the user's own files: precision, standardisation, images, and predictions from raw files."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from parley.core.errors import InputError
+from parley.data import DataInfo
+from parley.store.runs import RunStore
+from parley.study.load import load_run
+from parley.study.predict import predict_file, predictions_text, read_inputs
+from parley.study.study import load_study, study_from_dict
+from parley.study.train import train_study
+
+STUDY = """
+rounds = 3
+[data]
+folder = "sites"
+target = "ill"
+standardise = true
+test_fraction = 0.25
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+lr = 0.5
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    (tmp_path / "sites").mkdir()
+    for number, site in enumerate(("north", "south")):
+        rows = []
+        for _ in range(30):
+            age, dose = rng.normal(50, 10), rng.normal(0.01, 0.002)
+            rows.append(
+                f"{age},{dose},{'yes' if age > 50 else 'no'}"
+                if number == 0
+                else f"{dose},{'yes' if age > 50 else 'no'},{age}"
+            )
+        header = "age,dose,ill" if number == 0 else "dose,ill,age"
+        (tmp_path / f"sites/{site}.csv").write_text("\n".join([header, *rows]) + "\n")
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path / "study.toml"
+
+
+def test_standardised_studies_predict_from_raw_files(file, tmp_path):
+    study = load_study(file)
+    with RunStore(tmp_path / "store") as store:
+        train_study(study, store=store)
+        run = load_run(store, "last")
+    federation, scaling = study.federation(), study.federation().info.scaling
+    assert run.task.info.scaling == scaling
+    assert scaling.mean[0] == pytest.approx(50, abs=5)
+    # Other columns, another order: found by name; raw values: standardised like the training data.
+    (tmp_path / "new.csv").write_text("name,dose,age\nann,0.012,70\nbob,0.008,30\n")
+    assert predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv") == 2
+    raw = torch.tensor([[70, 0.012], [30, 0.008]])
+    outputs = run.predict(scaling.apply(raw))
+    with (tmp_path / "out.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["prediction"] for row in rows] == ["yes", "no"]
+    shares = torch.softmax(outputs.double(), 1)
+    assert [float(row["p(yes)"]) for row in rows] == pytest.approx(shares[:, 1].tolist(), abs=1e-5)
+    assert federation.client_test("north").x.abs().max() < 6
+
+
+def test_settings_survive_a_stored_configuration(file):
+    study = load_study(file, ["data.dtype=float64"])
+    again = study_from_dict(study.resolved(), "/")
+    assert again.federation().fingerprint() == study.federation().fingerprint()
+    assert study.federation().client("north").x.dtype == torch.float64
+    assert load_study(file, ["data.standardise=false"]).federation().info.scaling is None
+    assert load_study(file).fingerprint() != load_study(file, ["data.standardise=false"]).fingerprint()
+    with pytest.raises(InputError, match=r"^\[data\] line 2, column 'ill' of .* holds '(yes|no)'"):
+        load_study(file, ["data.kind=regression"]).federation()
+    for setting, match in (("data.kind=text", "data.kind must be"), ("data.dtype=float16", "data.dtype must be")):
+        with pytest.raises(InputError, match=match):
+            load_study(file, [setting])
+
+
+def test_registered_sets_can_be_standardised_too():
+    table = {
+        "data": {"name": "iris", "clients": 3, "standardise": True},
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg"},
+    }
+    federation = study_from_dict(table).federation()
+    pooled = torch.cat([federation.client(id).x for id in federation.ids])
+    torch.testing.assert_close(pooled.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
+
+
+def test_a_folder_of_images_by_client_and_class(file, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for client in ("north", "south"):
+        for kind, shade in (("dark", 10), ("light", 240)):
+            (tmp_path / "scans" / client / kind).mkdir(parents=True)
+            for number in range(4):
+                image.new("L", (3, 2), shade + number).save(tmp_path / "scans" / client / kind / f"{number}.png")
+    file.write_text(STUDY.replace("sites", "scans").replace('target = "ill"\n', ""))
+    study = load_study(file)
+    assert study.federation().info.classes == ("dark", "light")
+    run = train_study(study)
+    assert run.records
+
+
+def test_new_tables_are_matched_by_name(tmp_path):
+    info = DataInfo("t", (2,), 2, "classification", columns=("u", "v"))
+    (tmp_path / "x.csv").write_text("id,v,u,y\nann,2,1,yes\n")
+    assert read_inputs(tmp_path / "x.csv", info).tolist() == [[1, 2]]
+    for text, match in (
+        ("u,w\n1,2\n", "lacks the column 'v'; its columns are u, w"),
+        ("u,v,v\n1,2,3\n", "two columns 'v'"),
+        ("u,v\n1,nan\n", "line 2, column 'v' .* holds 'nan'"),
+        ("u,v\n1,\n", "line 2, column 'v' .* is empty"),
+    ):
+        (tmp_path / "x.csv").write_text(text)
+        with pytest.raises(InputError, match=match):
+            read_inputs(tmp_path / "x.csv", info)
+    np.savez(tmp_path / "x.npz", x=np.array([[1.0, np.inf]]))
+    with pytest.raises(InputError, match=r"has the input inf at x\[0, 1\]"):
+        read_inputs(tmp_path / "x.npz", info)
+
+
+def test_names_of_classes_cannot_steer_a_terminal():
+    info = DataInfo("t", (1,), 2, "classification", ("a\x1b[2J", "b\n"))
+    text = predictions_text(torch.tensor([[1.0, 0.0]]), info)
+    assert text == "sample,prediction,p(a\\x1b[2J),p(b\\n)\n0,a\\x1b[2J,0.731059,0.268941\n"
