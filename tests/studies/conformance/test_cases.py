@@ -13,9 +13,20 @@ from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.partial_cohorts import partial
+from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
 
-CASES = [*corrected(), *normalised(), *parts(), *shared(), *equivalences(), *regression(), *partial()]
+CASES = [
+    *corrected(),
+    *normalised(),
+    *parts(),
+    *shared(),
+    *equivalences(),
+    *regression(),
+    *partial(),
+    *personal(),
+    *wrapped(),
+]
 FAMILY = family()
 
 
