@@ -190,7 +190,8 @@ class _Search:
         error = self.distance(descent, eta, beta) + self.rounding(descent, gamma, K)
         rows = error.argmin(axis=0)
         columns = np.argsort(error.min(axis=0), kind="stable")[:most]
-        return [self.choice(*clients[rows[j]], K, float(eta[rows[j], j]), float(beta[j])) for j in columns]
+        best = [(clients[rows[j]], float(eta[rows[j], j]), float(beta[j])) for j in columns]
+        return [self.choice(gamma, alpha, K, step, momentum) for (gamma, alpha), step, momentum in best]
 
     @staticmethod
     def descent_step(descent: SurrogateDescent) -> Array:
