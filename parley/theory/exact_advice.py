@@ -190,8 +190,8 @@ class _Search:
         error = self.distance(descent, eta, beta) + self.rounding(descent, gamma, K)
         rows = error.argmin(axis=0)
         columns = np.argsort(error.min(axis=0), kind="stable")[:most]
-        chosen = [(clients[rows[j]], float(eta[rows[j], j]), float(beta[j])) for j in columns]
-        return [self.choice(client[0], client[1], K, step, momentum) for client, step, momentum in chosen]
+        best = [(clients[rows[j]], float(eta[rows[j], j]), float(beta[j])) for j in columns]
+        return [self.choice(gamma, alpha, K, step, momentum) for (gamma, alpha), step, momentum in best]
 
     @staticmethod
     def descent_step(descent: SurrogateDescent) -> Array:
