@@ -211,7 +211,7 @@ def _device(algorithm: Algorithm, name: str) -> torch.device:
     if not algorithm.on_cpu or name == "cpu":
         return resolve(name)
     if name != "auto":
-        raise InputError(f"{algorithm.title} computes on the CPU alone; use device = \"auto\" or \"cpu\".")
+        raise InputError(f'{algorithm.title} computes on the CPU alone; use device = "auto" or "cpu".')
     return resolve("cpu")
 
 

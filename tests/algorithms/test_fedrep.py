@@ -86,11 +86,7 @@ def test_statistics_of_a_head_are_the_clients(table):
     model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3), nn.BatchNorm1d(3))
     run = train(replace(PLAIN, layers=1), table, model=model, rounds=2, runtime="inline")
     assert not run.state.get("buffers")
-    assert set(run.memory("c0")["buffers"]) == {
-        "3.running_mean",
-        "3.running_var",
-        "3.num_batches_tracked",
-    }
+    assert set(run.memory("c0")["buffers"]) == {"3.running_mean", "3.running_var", "3.num_batches_tracked"}
     own = run.personal("c0")
     assert torch.equal(own[3].running_mean, run.memory("c0")["buffers"]["3.running_mean"])
     assert not torch.equal(own[3].running_mean, run.personal("c1")[3].running_mean)

@@ -198,5 +198,5 @@ def test_refusals_name_the_condition() -> None:
         pareto.exact_frontier(0.5)
     with pytest.raises(InputError, match="gamma > 0"):
         pareto.cusp_steps(10.0, 1.0, 0.0)
-    with pytest.raises(InputError, match="dimension >= 2"):
+    with pytest.raises(InputError, match="whole number of at least 2"):
         pareto.wishart_spectrum(1, 10.0, 1.0, np.random.default_rng(0))

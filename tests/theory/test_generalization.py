@@ -407,7 +407,7 @@ def test_ridge_rules_and_trials_refuse() -> None:
         g.exact_terms(problem, g.OnePass(0.1, 2))
     with pytest.raises(InputError, match="share equally"):
         g.simulate(problem, g.OnePass(0.1, 2), trials=5, rng=rng)
-    with pytest.raises(InputError, match="at least 2 trials"):
+    with pytest.raises(InputError, match="number of trials must be a whole number of at least 2"):
         g.simulate(problem, trials=1, rng=rng)
     with pytest.raises(InputError, match="start"):
         g.simulate(problem, trials=5, rng=rng, start=[1.0])
