@@ -169,7 +169,7 @@ class Evaluator:
                 yield client, [call]
 
     def _fail(self, failure: Failure) -> None:
-        self.failures.append(Failure(failure.client, f"{UNEVALUATED}it {failure.reason}", failure.trace))
+        self.failures.append(Failure(failure.client, f"{UNEVALUATED}{failure.reason}", failure.trace))
 
     def _score(self, runtime: Runtime, calls: Iterable[Scored]) -> dict[str, Score]:
         """Each client's score; only some clients' memories are in RAM at a time."""
