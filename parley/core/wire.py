@@ -80,6 +80,8 @@ def _in_order(data: bytes, names: list[str]) -> bytes:
 
 def check_payload(payload: Payload) -> Schema:
     """Raise a WireError if it could not be sent; its schema otherwise."""
+    if not payload.tensors and not payload.scalars:
+        return ()
     for name, value in payload.tensors.items():
         if not isinstance(value, Tensor):
             raise WireError(f"'{name}' is a {type(value).__name__} where a tensor was expected.")

@@ -26,6 +26,13 @@ class Form:
     target_shape: torch.Size
     target_dtype: torch.dtype
 
+    def fits(self, data: ClientData) -> bool:
+        x, y = data.x, data.y
+        return (
+            x.dtype is self.dtype and y.dtype is self.target_dtype
+            and x.shape[1:] == self.shape and y.shape[1:] == self.target_shape
+        )  # fmt: skip
+
     @classmethod
     def of(cls, data: ClientData) -> Form:
         return cls(data.x.shape[1:], data.x.dtype, data.y.shape[1:], data.y.dtype)

@@ -54,6 +54,8 @@ class Federation:
         self.public = public
         self._numbers: dict[str, int] | None = None
         self._form: Form | None = None
+        self._seen = bytearray(len(ids) if source.recipe is not None else 0)
+        """Which clients made on demand have been looked at."""
         self._digests: dict[int, bytes] = {}
         self._fingerprint = ""
         if len(ids) == 0:
@@ -161,9 +163,14 @@ class Federation:
         return self.__dict__ | {"_numbers": None, "_digests": {}}
 
     def _checked(self, source: Source, i: int, id: str) -> ClientData:
-        data = check_form(source.load(i), self.form, f"client '{shown(id)}' of '{self.info.name}'")
-        if source.recipe is not None:  # all others were checked when the federation was made
+        data = source.load(i)
+        form = self._form or self.form
+        if not form.fits(data):
+            check_form(data, form, f"client '{shown(id)}' of '{self.info.name}'")
+        # Clients made on demand are looked at once; all others were when the federation was made.
+        if source.recipe is not None and not self._seen[i]:
             check_values(data, self.info, f"client '{shown(id)}' of '{self.info.name}'")
+            self._seen[i] = source is self.source
         return data
 
     def _digest(self, i: int) -> bytes:

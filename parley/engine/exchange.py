@@ -81,9 +81,7 @@ class Round:
         return new
 
     def _exchange(self, question: Question, exchange: int) -> Replies:
-        asked, messages = (
-            (question.asked, question.messages) if isinstance(question, Question) else ("client", question)
-        )
+        asked, messages = question.asked, question.messages
         clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
         if clients and len(clients) < len(messages):
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
@@ -249,7 +247,8 @@ class _Forms:
     def checked(self, sent: Message, reply: Message) -> Message:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         if id(sent) not in self._known:
-            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.server, self.asked, sent) or self._usual
+            form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
+            self._known[id(sent)] = self._usual if form is None else form
         form, channels = self._known[id(sent)], self.job.channels
         if channels.up:
             if form is None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from parley.core.context import Context
 from parley.core.tree import Tree, subtract
 from parley.learn.devices import wide
 from parley.learn.local import Trained, full_gradient
-from parley.learn.stack import Data, Keys
+from parley.learn.stack import ContextStack, Data
 from parley.learn.task import Task
 
 
 def observations(
-    task: Task, x: Tree, local: Trained, data: Data, key: Keys, buffers: Tree | None = None
+    task: Task, x: Tree, local: Trained, data: Data, context: Context | ContextStack, buffers: Tree | None = None
 ) -> dict[str, Tensor]:
     """For `Reply.observed`: names are `<what>/<parameter>`."""
     seen = {"loss": local.loss}
@@ -27,7 +28,7 @@ def observations(
         moved = subtract(x, local.parameters)
         seen |= _named("drift", {name: value.to(wide(value.device)).square().sum() for name, value in moved.items()})
     if "gradient" in task.observe:
-        seen |= _named("gradient", full_gradient(task, x, data, key, buffers))
+        seen |= _named("gradient", full_gradient(task, x, data, context.key, buffers))
     return seen
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,16 +29,16 @@ def attempt(job: Job, call: Call) -> Answer:
     try:
         answering = job.algorithm.answers(call.context.asked)
         # Whatever a method or a layer draws from torch's own generator follows from the key.
-        torch.default_generator.manual_seed(call.context.key.seed)
+        torch.default_generator.manual_seed(call.context.round_key.seed ^ call.context.exchange)
         message, memory = placed(job, call.message), placed(job, call.memory)
         if call.party:
             return finish(job, call, answering(job.task, message, memory, call.context))
         data = client_data(job, call.recipient)
-        before = _versions(message.tensors.values(), (data.x, data.y))
+        before = _versions(message, data)
         try:
             reply = answering(job.task, message, memory, data, call.context)
         finally:
-            if _versions(message.tensors.values(), (data.x, data.y)) != before:
+            if _versions(message, data) != before:
                 return _changed(job, call)  # noqa: B012 (whatever else happened, this must not go unnoticed)
     except (Exception, SystemExit) as error:  # a client may fail in any way; the round goes on without it
         return failed(call.recipient, error)
@@ -81,11 +80,18 @@ def check_reply(reply: object) -> Reply:
     if not isinstance(reply, Reply):
         raise InputError(f"{type(reply).__name__} where a Reply was expected.")
     observed = reply.observed
-    for part, kind in ((reply.message, Message), (Memory() if reply.memory is None else reply.memory, Memory)):
-        if not isinstance(part, kind):
-            raise InputError(f"{type(part).__name__} where a {kind.__name__} was expected.")
-        check_payload(part)
-    if not isinstance(observed, dict) or not all(isinstance(value, Tensor) for value in observed.values()):
+    if not isinstance(reply.message, Message):
+        raise InputError(f"{type(reply.message).__name__} where a Message was expected.")
+    check_payload(reply.message)
+    if reply.memory is not None:
+        if not isinstance(reply.memory, Memory):
+            raise InputError(f"{type(reply.memory).__name__} where a Memory was expected.")
+        check_payload(reply.memory)
+    if not isinstance(observed, dict):
+        raise InputError("what may be observed must be tensors by name.")
+    if not observed and reply.memory is None and not reply.message.tensors:
+        return reply
+    if not all(isinstance(value, Tensor) for value in observed.values()):
         raise InputError("what may be observed must be tensors by name.")
     if "loss" in observed and observed["loss"].numel() != 1:
         raise InputError(f"the observed loss has {observed['loss'].numel()} values.")
@@ -139,9 +145,12 @@ def _changed(job: Job, call: Call) -> Failure:
     )
 
 
-def _versions(*groups: Iterable[Tensor]) -> int:
+def _versions(message: Message, data: ClientData) -> int:
     """A number that grows with every change in place."""
-    return sum([value._version for group in groups for value in group if not value.is_inference()])
+    total = data.x._version + data.y._version
+    for value in message.tensors.values():
+        total += value._version
+    return total
 
 
 def placed(job: Job, payload: P) -> P:

@@ -8,11 +8,11 @@ running statistics; it refuses the rest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor
-from torch.func import vmap
+from torch._C._functorch import _add_batch_dim, _remove_batch_dim
+from torch._functorch.vmap import vmap_increment_nesting
 
 from parley.algorithms.base.protocol import Cohort, Question, Reply
 from parley.core.context import Context, Secrets
@@ -105,7 +105,7 @@ class Stacked(Inline):
         data: dict[int, ClientData] = {}
         for place, call in enumerate(calls):
             try:
-                data[place] = client_data(self.job, call.recipient)
+                data[place] = self._data(call.recipient)
             except Exception as error:
                 answers[place] = failed(call.recipient, error)
         for places in _groups(calls, data):
@@ -114,6 +114,11 @@ class Stacked(Inline):
                 replies = self._stack([calls[p] for p in chunk], [data[p] for p in chunk])
                 answers.update(zip(chunk, replies, strict=True))
         return [answers[place] for place in range(len(calls))]
+
+    def _data(self, client: str) -> ClientData:
+        """Samples are gathered into batches, so it does not matter how they lie in memory."""
+        on_cpu = self.job.task.device.type == "cpu"
+        return self.job.federation.client(client) if on_cpu else client_data(self.job, client)
 
     def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Answer]:
         try:
@@ -135,22 +140,23 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
     answering = job.algorithm.answers(calls[0].context.asked)
     message, shared = _rows_of(_all_placed(job, [call.message for call in calls]))
     memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
-    made: list[Reply] = []
-
-    def one(_: Tensor, received: Tree, remembered: Tree) -> tuple[Tree, Tree, Tree]:
+    # What `torch.func.vmap` does, without its search through nested arguments.
+    count = len(calls)
+    with vmap_increment_nesting(count, "error") as level:
+        received = {n: v if n in shared else _add_batch_dim(v, 0, level) for n, v in message.items()}
+        remembered = {n: _add_batch_dim(v, 0, level) for n, v in memory.items()}
         reply = answering(
             job.task, Message(received, calls[0].message.scalars), Memory(remembered, calls[0].memory.scalars),
             clients, contexts,
         )  # fmt: skip
-        made.append(reply)
-        return reply.message.tensors, reply.memory.tensors if reply.memory is not None else {}, reply.observed
+        check_reply(reply)
 
-    dims: Any = (0, {name: None if name in shared else 0 for name in message}, dict.fromkeys(memory, 0))
-    sent, kept, seen = vmap(one, in_dims=dims)(torch.empty(len(calls)), message, memory)
-    reply = made[0]
-    return Reply(
-        Message(sent, reply.message.scalars), None if reply.memory is None else Memory(kept, reply.memory.scalars), seen
-    )
+        def rows(tree: Tree) -> Tree:
+            return {name: _remove_batch_dim(value, level, count, 0) for name, value in tree.items()}
+
+        sent, seen = rows(reply.message.tensors), rows(reply.observed)
+        kept = None if reply.memory is None else Memory(rows(reply.memory.tensors), reply.memory.scalars)
+    return Reply(Message(sent, reply.message.scalars), kept, seen)
 
 
 def _all_placed(job: Job, payloads: list[P]) -> list[P]:

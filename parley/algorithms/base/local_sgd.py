@@ -131,7 +131,7 @@ class LocalSGD(Algorithm):
         self, task: Task, x: Tree, trained: Trained, data: Data, context: Contexts, buffers: Tree, phase: str = ""
     ) -> Local:
         """With what listeners may see."""
-        observed = observations(task, x, trained, data, context.key, buffers)
+        observed = observations(task, x, trained, data, context, buffers)
         kept = trained.optimizer.parts(phase) if self.keep else {}
         return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained, kept)
 
