@@ -161,6 +161,8 @@ class Algorithm:
     """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
     compressible: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies that channels may compress."""
+    exchangeable: ClassVar[tuple[str, ...]] = ()
+    """Trees of its replies whose rows are a set, so that channels may change their order."""
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 
