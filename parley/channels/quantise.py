@@ -162,7 +162,8 @@ def spread(levels: Tensor, sizes: list[int], factors: Tensor) -> Tensor:
 
 def _norm(piece: Tensor, norm: str) -> Tensor:
     if norm == "l2":
-        return torch.linalg.vector_norm(piece)
+        length: Tensor = torch.linalg.vector_norm(piece)
+        return length
     low, high = _ends(piece)
     return torch.maximum(high, -low)
 

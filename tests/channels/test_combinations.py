@@ -18,7 +18,7 @@ from parley.channels.quantise import qsgd
 from parley.channels.sign import sign
 from parley.channels.top_k import top_k
 from parley.core.context import Context, Secrets
-from parley.core.errors import InputError, UnsupportedError
+from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory
 from parley.core.wire import encode
@@ -33,10 +33,9 @@ from parley.study.train import train
 
 GIVEN: dict[str, Any] = {"share": 0.2, "bound": 5.0, "bits": 4}
 OURS = [
-    n
-    for n in channels
-    if channels[n].__module__.startswith("parley.channels.") and "noise" not in n and "adaptive" not in n
-]
+    name for name in channels
+    if channels[name].__module__.startswith("parley.channels.") and "noise" not in name and "adaptive" not in name
+]  # fmt: skip
 
 
 def made(name: str) -> Chain:
@@ -48,14 +47,16 @@ def made(name: str) -> Chain:
 @pytest.fixture(scope="module")
 def clients() -> Federation:
     rng = torch.Generator().manual_seed(0)
-    arrays = [(torch.randn(6, 3, generator=rng), torch.arange(6) % 2) for _ in range(3)]
+    arrays = {str(i): (torch.randn(6, 3, generator=rng), torch.arange(6) % 2) for i in range(3)}
     return Federation.from_arrays(arrays)
 
 
 @pytest.fixture(scope="module")
 def targets() -> Federation:
     rng = torch.Generator().manual_seed(0)
-    arrays = [(torch.randn(6, 3, generator=rng).double(), torch.randn(6, generator=rng).double()) for _ in range(3)]
+    arrays = {
+        str(i): (torch.randn(6, 3, generator=rng).double(), torch.randn(6, generator=rng).double()) for i in range(3)
+    }
     return Federation.from_arrays(arrays)
 
 
@@ -73,15 +74,18 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
     federation, model = (targets, features() if name.startswith("feature") else None) if kernels else (clients, mlp(3))
     ran = refused = 0
     for channel in OURS:
+        sentence = ""
         try:
             run = train(
                 algorithm, federation, model=model, rounds=2, channels=made(channel), runtime="inline",
                 evaluation=Evaluation(every=2),
             )  # fmt: skip
-        except (InputError, UnsupportedError) as error:
-            assert f"{channel}" in str(error) or "clip" in str(error)
-            assert str(error).endswith(".")
-            assert "\n" not in str(error)
+        except (InputError, UnsupportedError, QuorumError) as error:
+            sentence = str(error)
+        if sentence:
+            assert channel in sentence or "clipping" in sentence
+            assert sentence.endswith(".")
+            assert "\n" not in sentence
             refused += 1
             continue
         ran += 1
@@ -101,8 +105,9 @@ def test_other_runtimes(runtime: str, clients: Federation):
             train(FedAvg(lr=0.1), clients, model=mlp(3), rounds=2, channels=up, runtime=name, workers=1)
             for name in ("inline", runtime)
         ]
+        # Where stacks round differently a level or a place may fall the other way; pool gives the same bits.
         for name, value in runs[0].state["model"].items():
-            assert torch.allclose(value, runs[1].state["model"][name], atol=0 if runtime == "pool" else 1e-5)
+            assert torch.allclose(value, runs[1].state["model"][name], rtol=0, atol=0 if runtime == "pool" else 0.05)
 
 
 @pytest.mark.parametrize("up", [top_k(0.3), qsgd(4), sign(), ef21() | top_k(0.3)], ids=str)
