@@ -22,8 +22,8 @@ from parley.core.message import Message
 from parley.studies.conformance import check_channel, load_channel
 
 OURS = [
-    top_k(0.1), random_k(0.2), random_k(0.2, True), projection(0.2), qsgd(1), qsgd(3, "l2"), fedcom(), ef21(), fedpaq(4),
-    sign(), clip(1.0), shuffle(),
+    top_k(0.1), random_k(0.2), random_k(0.2, True), projection(0.2), qsgd(1), qsgd(3, "l2"), fedcom(), ef21(),
+    fedpaq(4), sign(), clip(1.0), shuffle(),
 ]  # fmt: skip
 
 
