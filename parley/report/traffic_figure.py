@@ -22,11 +22,13 @@ class TrafficCurve:
 
 
 def traffic_figure(title: str, panels: Mapping[str, Mapping[str, TrafficCurve]], about: str) -> Figure:
-    """`panels`: method -> channel -> its curve; the same channels in every panel, in the same order."""
+    """`panels`: method -> channel -> its curve; the same channels in every panel, the first, in grey, being none."""
     figure = new_figure(12, 5.2, 0.1, 0.08)
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (method, curves) in zip(grid, panels.items(), strict=True):
-        for (name, curve), stroke in zip(curves.items(), strokes(["federated"] * len(curves)), strict=True):
+        for (name, curve), stroke in zip(
+            curves.items(), strokes(["pooled", *["federated"] * (len(curves) - 1)]), strict=True
+        ):
             axes.plot(curve.megabytes, curve.accuracy, **stroke.line, label=name)
             axes.plot(curve.megabytes[-1:], curve.accuracy[-1:], **stroke.dot)
         axes.set_xscale("log")

@@ -63,7 +63,7 @@ _KEPT = {
 }  # fmt: skip
 """Channels whose accuracy must stay close to that without: little variance, or feedback in time."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 10 clients, 8 rounds", "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
+    "smoke": "digits, 10 clients, 4 rounds", "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class Size:
     lr: float
 
 
-SIZES: dict[Scale, Size] = {"smoke": Size(8, 4, (0,), 0.1), "cpu": Size(60, 5, (0, 1), 0.05)}
+SIZES: dict[Scale, Size] = {"smoke": Size(4, 2, (0,), 0.1), "cpu": Size(60, 5, (0, 1), 0.05)}
 
 
 def ten_clients(scale: Scale) -> TrainingProblem:
