@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from parley.channels import channels
 from parley.cli.main import main
+from parley.studies.conformance import check_channel, load_channel
 from parley.study.channel_names import named_channel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "channels.md").read_text()
@@ -18,13 +20,18 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_programs(number: int):
-    channels._items.pop("halved", None)
+def test_program():
+    exec(compile(blocks("python")[0], "channels.md", "exec"), {"__name__": "page"})
+
+
+def test_the_channel_of_ones_own_keeps_what_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file.py").write_text(blocks("python")[1])
+    monkeypatch.chdir(tmp_path)
     try:
-        exec(compile(blocks("python")[number], "channels.md", "exec"), {"__name__": "page"})
+        assert all(check.passed for check in check_channel(load_channel("file.py:Halved(0.25)")))
     finally:
-        channels._items.pop("halved", None)
+        for name in ("halved", "file.py:Halved"):
+            channels._items.pop(name, None)
 
 
 def test_study_lines():
@@ -33,9 +40,10 @@ def test_study_lines():
 
 
 def test_commands(capsys: pytest.CaptureFixture[str]):
-    (command,) = [line for block in blocks("") for line in block.strip().splitlines()]
-    words = re.findall(r'"[^"]*"|\S+', command)[1:]
-    assert main([word.strip('"') for word in words]) in (0, None)
+    (command,) = re.findall(r"```\n(parley .*)\n```", PAGE)
+    with pytest.raises(SystemExit) as end:
+        main(shlex.split(command)[1:])
+    assert not end.value.code
     assert "checks passed" in capsys.readouterr().out
 
 
