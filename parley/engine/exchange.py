@@ -61,7 +61,7 @@ class Round:
         if not self.cohort.ids:
             return state
         before = _versions(state)
-        course = self.job.algorithm.round(self.job.task, state, self.cohort, self.stamp.round, self.key)
+        course = self.job.algorithm.round(self.job.server, state, self.cohort, self.stamp.round, self.key)
         try:
             question = next(course)
             exchange = 0
@@ -268,7 +268,7 @@ class _Forms:
     def checked(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         if id(sent) not in self._known:
-            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.task, self.asked, sent) or self._usual
+            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.server, self.asked, sent) or self._usual
         form, channels = self._known[id(sent)], self.job.channels
         if channels.up:
             if form is None:

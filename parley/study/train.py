@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
+import torch
+
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.core.errors import InputError
@@ -22,6 +24,7 @@ from parley.engine.observers import listeners as named
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
+from parley.learn.devices import resolve
 from parley.learn.losses import Loss
 from parley.learn.metrics import scorers
 from parley.models.buffers import BufferPolicy
@@ -65,6 +68,7 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
+    device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     name: str = "",
@@ -169,11 +173,12 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
+    there = task.on(_device(algorithm, study.device))
     run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
-    job = Job(algorithm, task, federation, Channels.of(algorithm, study.channels), secret, measured)
+    job = Job(algorithm, there, federation, Channels.of(algorithm, study.channels), secret, measured)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
     return _Plan(job, run, sampling, faults, evaluator, listeners, seen)
@@ -200,6 +205,14 @@ def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
 def _named(study: Study) -> list[Listener]:
     """The listeners and loggers that the study names."""
     return [*[named[name]() for name in study.observers], *loggers(study.logging)]
+
+
+def _device(algorithm: Algorithm, name: str) -> torch.device:
+    if not algorithm.on_cpu or name == "cpu":
+        return resolve(name)
+    if name != "auto":
+        raise InputError(f'{algorithm.title} computes on the CPU alone; use device = "auto" or "cpu".')
+    return resolve("cpu")
 
 
 def _check_workers(workers: int | None) -> None:

@@ -161,6 +161,8 @@ class Algorithm:
     """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
     compressible: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies that channels may compress."""
+    on_cpu: ClassVar[bool] = False
+    """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies whose rows are a set, so that channels may change their order."""
     incremental: ClassVar[bool] = False
