@@ -130,6 +130,12 @@ from parley.algorithms.fedbabu import FedBABU as FedBABU
 from parley.algorithms.fedrep import FedRep as FedRep
 from parley.algorithms.moon import MOON as MOON
 from parley.channels.clip import clip as clip
+from parley.channels.ef21 import ef21 as ef21
+from parley.channels.projection import projection as projection
+from parley.channels.quantise import fedcom as fedcom, fedpaq as fedpaq, qsgd as qsgd
+from parley.channels.random_k import random_k as random_k
+from parley.channels.shuffle import shuffle as shuffle
+from parley.channels.sign import sign as sign
 from parley.channels.top_k import top_k as top_k
 from parley.core import tree as tree
 from parley.learn import transforms as transforms

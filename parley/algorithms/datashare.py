@@ -10,6 +10,7 @@ every client, and the server, see the rows of G.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class DataShare(FedAvg):
 
     The samples of the global set are shown to everybody.
     """
+
+    exchangeable: ClassVar[tuple[str, ...]] = ("rows",)
 
     share: float = 0.1
     """Samples in the global set, as a share of all."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
-from parley.bench import many_memories, step_cost
+from parley.bench import channel_cost, many_memories, step_cost
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
 PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]], BenchResult]] = {
     step_cost.NAME: step_cost.measure,
+    channel_cost.NAME: channel_cost.measure,
     many_memories.NAME: many_memories.measure,
 }
 ON_REQUEST = (many_memories.NAME,)

@@ -1,8 +1,11 @@
 """What happens to a message on the way: one file per channel, composed with `|`. Importing this registers them."""
 
-from parley.channels import clip as _clip
-from parley.channels import top_k as _top_k
-from parley.channels.base import Chain, Channel, Channels, channel, channels
+from importlib import import_module as _import_module
+from pkgutil import iter_modules as _iter_modules
 
-__all__ = ["Chain", "Channel", "Channels", "channel", "channels"]
-del _clip, _top_k
+from parley.channels.base import Arrival, Chain, Channel, Channels, channel, channels
+
+__all__ = ["Arrival", "Chain", "Channel", "Channels", "channel", "channels"]
+
+for _module in _iter_modules(__path__):
+    _import_module(f"{__name__}.{_module.name}")

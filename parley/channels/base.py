@@ -2,39 +2,62 @@
 
 A channel has two halves. `send` runs where the client runs, after the method's own function and before bytes are
 counted. `receive` runs on the server, before the form of the reply is checked, and gives the method what it would have
-had. With error feedback a client adds to its next message what the server did not receive of the last one:
+had. Some remember something of the last message, in a reserved part of the client's memory that, like all of it,
+advances only if the reply was accepted:
 
-    p = message + e;   send C(p);   e <- p - what the server makes of it, later channels included
+    error feedback   p = message + e;   send C(p);       e <- p - arrived
+    mirrored         send C(message - g);                g <- g + arrived, at the client and at the server alike
 
-e stays in a reserved part of the client's memory and, like it, advances only if the reply was accepted.
+where `arrived` is what the server makes of C(...), later channels included. A channel that both keeps a mirror and is
+followed by others takes the place of their error feedback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from parley.core.context import Context
-from parley.core.errors import InputError
+from parley.core.errors import InputError, WireError
 from parley.core.form import Form
+from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
-from parley.core.tree import Tree
+from parley.core.tree import Tree, is_finite
 
 channels: Registry[type[Channel]] = Registry("channel")
 channel = channels
 
 RESERVED = "channel-"
 """Groups of a client's memory that begin so are the channels'."""
+MIRROR = "channel:"
+"""Before a client's id: the name under which the server keeps its copy of what mirrored channels remember."""
 
 
 @dataclass(frozen=True)
 class Channel:
     """One thing that happens to a message; frozen settings with a docstring under each, like an algorithm's."""
 
-    unbiased: ClassVar[bool] = False
-    """What is received is, in expectation, what was sent."""
+    touches: ClassVar[Literal["compressible", "exchangeable"]] = "compressible"
+    """Which trees of a reply it works on: those that the method names there."""
+    mirrored: ClassVar[bool] = False
+    """Only the change since the last message is sent; the server keeps a copy of what it is added to."""
+    passes: ClassVar[tuple[str, ...]] = ()
+    """Tensors it makes of the trees that later channels may compress in their place."""
+    isometric: ClassVar[bool] = False
+    """What the server makes of it is no longer than what was transmitted, so that a bound set by a later channel holds
+    for both."""
+
+    @property
+    def nonexpansive(self) -> bool:
+        """What arrives is never longer than what was given, so that a bound set by an earlier channel holds."""
+        return False
+
+    @property
+    def unbiased(self) -> bool:
+        """What is received is, in expectation, what was sent."""
+        return False
 
     @property
     def feedback(self) -> bool:
@@ -46,12 +69,23 @@ class Channel:
         """The largest norm of all that a client sends, where the channel bounds it."""
         return None
 
+    def variance(self, entries: int) -> float | None:
+        """Of an unbiased one: omega with E ||C(x) - x||^2 <= omega ||x||^2 for vectors of so many entries."""
+        return None
+
+    def contraction(self, entries: int) -> float | None:
+        """delta with ||C(x) - x||^2 <= (1 - delta) ||x||^2 always (of a random one: in expectation); None: no bound."""
+        return None
+
     def send(self, message: Message, context: Context, trees: Sequence[str]) -> Message:
-        """What is transmitted; `trees`: the names of those that may be compressed."""
+        """What is transmitted; `trees`: the names of those that it may work on, and of tensors of earlier channels."""
         raise NotImplementedError
 
-    def receive(self, message: Message, form: Form) -> Message:
-        """The message as it was before `send`, or what is left of it; `form`: its form then."""
+    def receive(self, message: Message, form: Form, trees: Sequence[str], key: Key) -> Message:
+        """The message as it was before `send`, or what is left of it.
+
+        `form`: its form then; `key`: the client's `context.key`. Raises a WireError for what `send` never makes.
+        """
         return message
 
     def transmitted(self, form: Form, trees: Sequence[str]) -> Form:
@@ -74,6 +108,44 @@ class Chain:
     def __bool__(self) -> bool:
         return bool(self.stages)
 
+    @property
+    def unbiased(self) -> bool:
+        """All of its channels are."""
+        return all(stage.unbiased for stage in self.stages)
+
+    @property
+    def sensitivity(self) -> float | None:
+        """The bound on the norm of what the server makes of a reply: the last one that no later channel can exceed."""
+        bound = None
+        for stage in self.stages:
+            if stage.sensitivity is not None:
+                bound = stage.sensitivity
+            elif not stage.nonexpansive:
+                bound = None
+        return bound
+
+    def check(self) -> None:
+        """Refuse what makes no sense in this order."""
+        kinds = [type(stage) for stage in self.stages]
+        for number, stage in enumerate(self.stages):
+            before = self.stages[:number]
+            if stage.passes and kinds.index(kinds[number]) < number:
+                raise InputError(f"the channel {title(stage)} comes twice; once is enough.")
+            loose = next((other for other in before if not other.isometric), None)
+            if stage.sensitivity is not None and loose is not None:
+                raise InputError(
+                    f"{title(stage)} after {title(loose)} would bound what is transmitted, but not what the server "
+                    f"makes of it; put {title(stage)} first."
+                )
+
+
+class Arrival(NamedTuple):
+    """What the server has of a message."""
+
+    message: Message
+    mirror: Memory | None
+    """What it keeps of it for the client's next one; None if its channels keep nothing."""
+
 
 @dataclass(frozen=True)
 class Channels:
@@ -82,54 +154,132 @@ class Channels:
     up: Chain = Chain()
     trees: tuple[str, ...] = ()
     """The trees of a reply that may be compressed, as the method says."""
+    rows: tuple[str, ...] = ()
+    """The trees of a reply whose rows may change places, as the method says."""
 
     @classmethod
     def of(cls, algorithm: Any, up: Channel | Chain | Sequence[Channel]) -> Channels:
-        """For a method; refuses one that declares nothing to compress."""
+        """For a method; refuses one that declares nothing for a channel to work on."""
         chain = up if isinstance(up, Chain) else Chain((up,) if isinstance(up, Channel) else tuple(up))
-        if chain and not algorithm.compressible:
-            raise InputError(f"{algorithm.title} does not say what of its replies channels may touch (compressible).")
-        return cls(chain, tuple(algorithm.compressible))
+        chain.check()
+        for stage in chain.stages:
+            if not getattr(algorithm, stage.touches):
+                lacks = _LACKS[stage.touches]
+                raise InputError(f"{algorithm.title} cannot be run with the channel {title(stage)}: {lacks}")
+        return cls(chain, tuple(algorithm.compressible), tuple(algorithm.exchangeable))
+
+    @property
+    def mirrored(self) -> bool:
+        """The server keeps something of every client."""
+        return any(stage.mirrored for stage in self.up.stages)
 
     def send(self, reply: Any, memory: Memory, context: Context) -> Any:
         """The reply as it is transmitted, with what the channels remember in its memory."""
+        own: Memory = reply.memory if reply.memory is not None else memory
+        kept = _with_reserved(own, memory)
         inputs: list[Message] = []
         message = reply.message
-        for number, stage in enumerate(self.up.stages):
-            if stage.feedback:
-                message = _sum(message, memory.get(f"{RESERVED}{number}"))
+        for number, stage, trees in self._stages():
+            remembered = memory.get(_place(number, context.asked))
+            if self._remembers(number):
+                message = _added(message, remembered, -1 if stage.mirrored else 1)
             inputs.append(message)
-            message = stage.send(message, context, self.trees)
-        kept = reply.memory if reply.memory is not None else memory
-        arrived = message
-        for number in reversed(range(len(inputs))):
-            arrived = self.up.stages[number].receive(arrived, Form.like(inputs[number].tensors))
-            if self.up.stages[number].feedback:
-                kept = kept.replace(**{f"{RESERVED}{number}": self._missing(inputs[number], arrived)})
+            message = stage.send(message, _at(context, number), trees)
+        arrived, first = message, self._first_that_remembers
+        for number, stage, trees in reversed(list(self._stages())):
+            if number < first:
+                break
+            meant = inputs[number]
+            arrived = stage.receive(arrived, Form.like(meant.tensors), trees, _at(context, number).key)
+            if self._remembers(number):
+                place, names = _place(number, context.asked), compressible(meant, trees)
+                before = memory.get(place)
+                if stage.mirrored:
+                    arrived = _added(arrived, before)
+                    now = {name: arrived.tensors[name] for name in names}
+                else:
+                    now = {name: meant.tensors[name] - arrived.tensors[name] for name in names}
+                kept = kept.replace(**{place: before | now})  # what did not travel this time stays
         return type(reply)(message, reply.memory if kept is memory else kept, reply.observed)
 
-    def receive(self, message: Message, form: Form) -> Message:
-        """What the server's half makes of a message; raises a WireError if it cannot be what was transmitted."""
-        forms = [form]
-        for stage in self.up.stages:
-            forms.append(stage.transmitted(forms[-1], self.trees))
-        forms.pop().check(message.tensors)
-        for stage, before in zip(reversed(self.up.stages), reversed(forms), strict=True):
-            message = stage.receive(message, before)
-        return message
+    def receive(self, message: Message, form: Form, context: Context, mirror: Memory | None = None) -> Arrival:
+        """What the server's half makes of a message; raises a WireError if it cannot be what was transmitted.
 
-    def _missing(self, meant: Message, arrived: Message) -> Tree:
-        """What of the compressible trees did not arrive."""
-        names = compressible(meant, self.trees)
-        return {name: meant.tensors[name] - arrived.tensors[name] for name in names}
+        `mirror`: what the server kept of the client's last accepted message.
+        """
+        stages, forms = list(self._stages()), [form]
+        for _, stage, trees in stages:
+            forms.append(stage.transmitted(forms[-1], trees))
+        forms.pop().check(message.tensors)
+        if not is_finite(message.tensors):
+            raise WireError("it has NaN or infinite numbers.")
+        kept = mirror or Memory()
+        for (number, stage, trees), before in zip(reversed(stages), reversed(forms), strict=True):
+            message = stage.receive(message, before, trees, _at(context, number).key)
+            if stage.mirrored:
+                place, names = _place(number, context.asked), compressible(before, trees)
+                last = kept.get(place)
+                message = _added(message, last)
+                kept = kept.replace(**{place: last | {name: message.tensors[name] for name in names}})
+        if not is_finite(message.tensors):
+            raise WireError("it means NaN or infinite numbers.")
+        return Arrival(message, kept if self.mirrored else None)
+
+    def _stages(self) -> Iterator[tuple[int, Channel, tuple[str, ...]]]:
+        """Every stage with its number and what it may work on."""
+        trees = self.trees
+        for number, stage in enumerate(self.up.stages):
+            yield number, stage, trees if stage.touches == "compressible" else self.rows
+            trees += stage.passes
+
+    def _remembers(self, number: int) -> bool:
+        stages = self.up.stages
+        led = any(stage.mirrored for stage in stages[:number])
+        return stages[number].mirrored or (stages[number].feedback and not led)
+
+    @property
+    def _first_that_remembers(self) -> int:
+        stages = range(len(self.up.stages))
+        return next((number for number in stages if self._remembers(number)), len(stages))
 
 
 def compressible(message: Message | Form, trees: Sequence[str]) -> list[str]:
-    """The names of the tensors in these trees, in an order that both ends know."""
+    """The names of the tensors in these trees, and of those that are named themselves, in order."""
     names = message if isinstance(message, Form) else message.tensors
-    return sorted(name for name in names if name.split("/", 1)[0] in trees)
+    return sorted(name for name in names if name in trees or name.split("/", 1)[0] in trees)
 
 
-def _sum(message: Message, residual: Tree) -> Message:
-    tensors = {n: v + residual[n] if n in residual else v for n, v in message.tensors.items()}
+def title(stage: Channel) -> str:
+    """What a channel is called in sentences and in the names of what it sends."""
+    kind = type(stage)
+    return channels.name_of(kind) if channels.knows(kind) else kind.__name__.lower()
+
+
+_LACKS = {
+    "compressible": "it does not say what of its replies channels may touch (compressible).",
+    "exchangeable": "the rows of its replies have an order (exchangeable names those that have none).",
+}
+
+
+def _place(number: int, asked: str) -> str:
+    """Where a stage keeps what it remembers of the answers of one function."""
+    return f"{RESERVED}{number}-{asked}"
+
+
+def _at(context: Context, number: int) -> Context:
+    """The stage's own randomness, which nobody else draws from."""
+    key, secrets = context.round_key.fold("channel", number), context.secrets.at("channel", number)
+    return replace(context, round_key=key, secrets=secrets)
+
+
+def _with_reserved(own: Memory, before: Memory) -> Memory:
+    """What a method keeps, and what the channels kept before: a method that makes its memory anew must not end that."""
+    if own is before:
+        return own
+    held = {name: value for name, value in before.tensors.items() if name.startswith(RESERVED)}
+    return Memory(own.tensors | held, own.scalars) if held else own
+
+
+def _added(message: Message, tree: Tree, scale: int = 1) -> Message:
+    tensors = {n: v.add(tree[n], alpha=scale) if n in tree else v for n, v in message.tensors.items()}
     return Message(tensors, message.scalars)

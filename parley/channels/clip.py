@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from parley.channels.base import Channel, channel
+from parley.channels.base import Channel, channel, channels
 from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.message import Message
@@ -20,6 +21,8 @@ from parley.core.tree import norm
 @dataclass(frozen=True)
 class Clip(Channel):
     """Bounds the norm of all that a client sends, so that no client can contribute more than that."""
+
+    isometric: ClassVar[bool] = True
 
     bound: float
     """Largest Euclidean norm of a message."""
@@ -32,11 +35,15 @@ class Clip(Channel):
     def sensitivity(self) -> float:
         return self.bound
 
+    @property
+    def nonexpansive(self) -> bool:
+        return True
+
     def send(self, message: Message, context: Context, trees: Sequence[str]) -> Message:
         whole = {name: value for name, value in message.tensors.items() if value.is_floating_point()}
-        places = {name for name in message.tensors if name not in whole and not name.startswith("top-k/")}
-        if places or any(not isinstance(value, str) for value in message.scalars.values()):
-            what = sorted(places) or sorted(message.scalars)
+        other = {name for name in message.tensors if name not in whole and not _says_where(name)}
+        if other or any(not isinstance(value, str) for value in message.scalars.values()):
+            what = sorted(other) or sorted(message.scalars)
             raise InputError(f"clipping is joint over all that is sent, but {what[0]!r} is no tensor of real numbers.")
         if not whole:
             return message
@@ -51,3 +58,9 @@ class Clip(Channel):
 def clip(bound: float) -> Clip:
     """See `Clip`."""
     return Clip(bound)
+
+
+def _says_where(name: str) -> bool:
+    """Whether it is a channel's list of the places of values, which have no size."""
+    group, _, rest = name.partition("/")
+    return rest == "places" and group in channels

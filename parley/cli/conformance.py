@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from parley.cli.screen import console
+from parley.core.errors import InputError
 
 
 def conformance(
@@ -21,18 +22,28 @@ def conformance(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--runtime", help="Check on this runtime (repeatable); default: inline and stacked."),
     ] = None,
+    channel: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--channel", help="Check what a channel promises instead: qsgd(4), or file.py:Name(0.1).", metavar="NAME"
+        ),
+    ] = None,
 ) -> None:
     """Hold methods against their exact fixed points on four quadratics; exit 1 if one misses."""
     from rich.console import Console
 
     from parley.engine.progress import track
     from parley.runtimes import runtimes
-    from parley.studies.conformance import RUNTIMES, check_rule, load_rule, planned, table
+    from parley.studies.conformance import RUNTIMES, check_channel, check_rule, load_channel, load_rule, planned, table
 
     chosen = tuple(runtime or RUNTIMES)
     for name in chosen:
         runtimes[name]  # refuses unknown ones
-    if algorithm is not None and ":" in algorithm:
+    if channel is not None:
+        if algorithm is not None or runtime:
+            raise InputError("a channel is checked by itself; leave out the algorithm and --runtime.")
+        checks = check_channel(load_channel(channel), channel)
+    elif algorithm is not None and ":" in algorithm:
         checks = check_rule(load_rule(algorithm))
     else:
         plan = planned(algorithm, chosen)

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
+from parley.channels.base import MIRROR, Arrival
 from parley.core.context import Context, Secrets
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
@@ -43,6 +44,8 @@ class Round:
     stamp: Stamp
     listeners: Sequence[Listener] = ()
     up: dict[str, int] = field(default_factory=dict)
+    raw: dict[str, int] = field(default_factory=dict)
+    """What would have come up without channels, where there are any."""
     down: dict[str, int] = field(default_factory=dict)
     remembered: dict[str, Memory] = field(default_factory=dict)
     observed: dict[str, dict[str, Tensor]] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class Round:
             new, self.metrics = _outcome(self.job, end.value)
         for client in self.failures:  # who fails later in a round keeps nothing of what it did before
             self.remembered.pop(client, None)
+            self.remembered.pop(MIRROR + client, None)
         if _versions(state) != before:
             raise UnsupportedError(
                 f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
@@ -87,19 +91,20 @@ class Round:
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
         outcomes = self._clients(asked, clients, exchange) if clients else self._parties(asked, messages, exchange)
         received: dict[Any, Message] = {}
-        forms = _Forms(self.job, asked, outcomes) if clients else None
+        forms = _Forms(self.job, asked, exchange, outcomes) if clients else None
         for recipient, message in messages.items():
             name = _name(recipient)
             answer = outcomes.get(name)
             if answer is None:
                 continue
-            size = wire_size(answer.message)
             try:
-                received[recipient] = forms.checked(message, answer.message) if forms is not None else answer.message
+                received[recipient] = answer.message if forms is None else self._arrived(name, forms, message, answer)
             except WireError as error:
                 self._fail(Failure(name, f"sent a reply of the wrong form: {error}"))
                 continue
-            self.up[name] = self.up.get(name, 0) + size
+            self.up[name] = self.up.get(name, 0) + wire_size(answer.message)
+            if self.job.channels.up:
+                self.raw[name] = self.raw.get(name, 0) + wire_size(received[recipient])
             if answer.memory is not None:
                 self.remembered[name] = answer.memory
             if answer.observed:
@@ -110,6 +115,16 @@ class Round:
         for listener in self.listeners:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
         return Replies(received, self.cohort.shares([i for i in self.cohort.ids if i in received]))
+
+    def _arrived(self, name: str, forms: _Forms, message: Message, answer: Reply) -> Message:
+        """What the server has of an answer; what its half of the channels keeps of it waits for the round's end."""
+        mirror = None
+        if self.job.channels.mirrored:
+            mirror = self.remembered.get(MIRROR + name) or self.memories[MIRROR + name]
+        arrival = forms.checked(message, answer.message, self._context(name, forms.asked, forms.exchange), mirror)
+        if arrival.mirror is not None:
+            self.remembered[MIRROR + name] = arrival.mirror
+        return arrival.message
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
         calls = []
@@ -148,9 +163,12 @@ class Round:
                 "the memories of this run are on the disks of its nodes, where the runtime "
                 f"'{self.runtime.name}' cannot read them; resume it with runtime = \"wire\"."
             )
-        secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
-        context = Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)
+        context = self._context(name, asked, exchange)
         return Call(name, message, memory, context, self.cohort.since.get(name), party)
+
+    def _context(self, name: str, asked: str, exchange: int) -> Context:
+        secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
+        return Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)
 
     def _answered(self, calls: list[Call], exchange: int) -> list[tuple[str, Reply]]:
         """The replies that came; the rest are noted as failures."""
@@ -170,6 +188,7 @@ class Round:
             raise ParleyError(f"client '{failure.client}' {failure.reason}\n\n{failure.trace}")
         if failure.lost:
             self.memories.forget(failure.client)
+            self.memories.forget(MIRROR + failure.client)
         self.failures[failure.client] = failure
 
     def _check_quorum(self) -> None:
@@ -240,11 +259,11 @@ def _versions(state: State) -> list[int]:
 class _Forms:
     """The forms that the replies of one exchange must have, each found once."""
 
-    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
-        self.job, self.asked, self.replies = job, asked, replies
+    def __init__(self, job: Job, asked: str, exchange: int, replies: Mapping[str, Reply]) -> None:
+        self.job, self.asked, self.exchange, self.replies = job, asked, exchange, replies
         self._known: dict[int, Form | None] = {}
 
-    def checked(self, sent: Message, reply: Message) -> Message:
+    def checked(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         if id(sent) not in self._known:
             form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
@@ -254,10 +273,10 @@ class _Forms:
             if form is None:
                 what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
                 raise UnsupportedError(f"{what}, which channels need.")
-            reply = channels.receive(reply, form)
+            reply, mirror = channels.receive(reply, form, context, mirror)
         if form is not None and not form.fits(schema(reply.tensors)):
             form.check(reply.tensors)
-        return reply
+        return Arrival(reply, mirror)
 
     @cached_property
     def _usual(self) -> Form | None:

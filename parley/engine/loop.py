@@ -195,6 +195,8 @@ def _traffic(course: Round) -> dict[str, Metric]:
         "down/bytes": Metric(sum(course.down.values()), dict(course.down)),
         "cohort": Metric(sum(1 for sender in course.up if sender in clients)),
     }
+    if course.raw:
+        metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), dict(course.raw))
     losses = {client: float(seen["loss"]) for client, seen in course.observed.items() if "loss" in seen}
     if losses:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)

@@ -56,6 +56,10 @@ class Line:
     """Of the whole run, as are the rounds and megabytes."""
     quantiles: tuple[float, float, float] | None
     """10%, 50% and 90% of the clients' accuracies on their own held-out samples; None where they were not measured."""
+    up: float = 0.0
+    """Megabytes that clients sent."""
+    raw: float | None = None
+    """Megabytes that they would have sent without channels; None where there were none."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ class Comparison:
         sent = run.sums("up/bytes")[-1] + run.sums("down/bytes")[-1]
         return Line(
             run, float(values[-1]), float(best), reached, run.records[-1].number, float(sent / 1e6),
-            float(run.sums("seconds")[-1]), quantiles,
+            float(run.sums("seconds")[-1]), quantiles, float(run.sums("up/bytes")[-1] / 1e6),
+            float(run.sums("up/raw/bytes")[-1] / 1e6) if "up/raw/bytes" in run.metrics else None,
         )  # fmt: skip
 
 
@@ -169,6 +174,7 @@ def _summary(line: Line) -> dict[str, Any]:
         "status": run.status, "last": line.last, "best": line.best,
         "reached": vars(line.reached) if line.reached is not None else None,
         "rounds": line.rounds, "megabytes": line.megabytes, "seconds": line.seconds,
+        "up_megabytes": line.up, "up_megabytes_without_channels": line.raw,
         "clients_10": low, "clients_50": median, "clients_90": high, "failures": run.failures,
     }  # fmt: skip
 

@@ -30,6 +30,9 @@ def table(comparison: Comparison) -> Table:
     heading = f"to reach {comparison.show(comparison.target)}\n{_row(('rounds', 'MB', 's'), widths)}"
     drawn.add_column(heading, justify="center", no_wrap=True)
     drawn.add_column("in all\ns", justify="right", no_wrap=True)
+    channels = any(line.raw is not None for line in lines)
+    if channels:
+        drawn.add_column("up, MB\nsent of", justify="center", no_wrap=True)
     clients = any(line.quantiles for line in lines)
     if clients:
         drawn.add_column("clients\n10% 50% 90%", justify="center", no_wrap=True)
@@ -40,6 +43,7 @@ def table(comparison: Comparison) -> Table:
         cost = costs.get(line.run.label)
         row = [_name(line), _last(comparison, line), Text(comparison.show(line.best))]
         row += [Text(_row(cost, widths)) if cost else Text(MISSED, style="yellow"), Text(amount(line.seconds))]
+        row += [_sent(line)] if channels else []
         row += [_quantiles(line)] if clients else []
         row += [Text(f"{line.run.failures:,}")] if failures else []
         drawn.add_row(*row, style="" if line.run.role == "federated" else "dim")
@@ -54,6 +58,8 @@ def caption(comparison: Comparison) -> str:
     sent = "MB: sent and received by all clients, as measured"
     phrases.append(sent if all(line.run.role == "federated" for line in lines) else f"{sent} (– no model is sent)")
     phrases.append("s: training without evaluation")
+    if any(line.raw is not None for line in lines):
+        phrases.append("up: what clients sent, of what it would have been without channels")
     if any(line.quantiles for line in lines):
         phrases.append("clients: quantiles of their accuracy on their own held-out samples")
     if any(line.run.failures for line in lines):
@@ -91,6 +97,10 @@ def _last(comparison: Comparison, line: Line) -> Text:
     finals = [other.last for other in comparison.lines if other.run.role == "federated"]
     top = (min if comparison.lower_is_better else max)(finals, default=line.last)
     return Text(comparison.show(line.last), style="bold" if line.last == top else "")
+
+
+def _sent(line: Line) -> Text:
+    return Text("–" if line.raw is None else f"{amount(line.up)} of {amount(line.raw)}")
 
 
 def _quantiles(line: Line) -> Text:

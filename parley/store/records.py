@@ -22,8 +22,9 @@ class RoundRecord:
     """Round 0 is the evaluation before training.
 
     Metric names: `central/accuracy`, `central/loss`, `clients/accuracy`, `clients/loss` (means over clients, values per
-    client inside), `train/loss`, `up/bytes`, `down/bytes` (totals, per client inside), `seconds` (wall time of the
-    round without evaluation), `evaluate/seconds`, `cohort` (clients that answered).
+    client inside), `train/loss`, `up/bytes`, `down/bytes` (totals, per client inside), `up/raw/bytes` (up without
+    channels, where there are any), `seconds` (wall time of the round without evaluation), `evaluate/seconds`, `cohort`
+    (clients that answered).
     """
 
     number: int

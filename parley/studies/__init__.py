@@ -40,5 +40,5 @@ __all__ = [
 ]  # fmt: skip
 
 for _module in walk_packages(__path__, f"{__name__}."):
-    if _module.name.startswith(f"{__name__}.paper"):
+    if _module.name.startswith((f"{__name__}.paper", f"{__name__}.channels")):
         import_module(_module.name)

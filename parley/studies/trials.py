@@ -26,6 +26,7 @@ import torch
 import parley
 from parley.algorithms import algorithms
 from parley.algorithms.base.protocol import Algorithm
+from parley.channels.base import Chain
 from parley.core.errors import QuorumError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling, Weights
@@ -35,6 +36,7 @@ from parley.studies.harness import StudyContext
 from parley.studies.rates import best_settings
 from parley.studies.spread import spread
 from parley.studies.training_problem import Recipe, SampleSet
+from parley.study.channel_names import described
 from parley.study.sections import plain
 from parley.study.train import train
 from parley.theory.theta import Array
@@ -61,6 +63,8 @@ class Arm:
     listeners: tuple[type[Listener], ...] = ()
     metrics: tuple[str, ...] = ()
     """Beginnings of the names of further metrics a trial keeps, round by round."""
+    channels: Chain = field(default_factory=Chain)
+    """What happens to replies on the way."""
 
     def having(self, **settings: Any) -> Arm:
         """The arm with other settings of its algorithm."""
@@ -125,6 +129,7 @@ class _Job:
         return {
             "name": arm.name, "seed": self.seed, "rounds": arm.rounds, "algorithm": _settings(arm.algorithm),
             "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
+            "channels": {"up": [described(one) for one in arm.channels.stages]},
             "evaluate": {"every": arm.every}, "observe": [kind.__name__ for kind in arm.listeners],
         }  # fmt: skip
 
@@ -206,8 +211,8 @@ def _perform(job: _Job) -> Trial:
                 arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
                 cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
                 workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
-                listeners=[kind() for kind in arm.listeners], store=store, name=arm.name, revision=fingerprint,
-                resume=_begun(store, fingerprint),
+                listeners=[kind() for kind in arm.listeners], channels=arm.channels, store=store, name=arm.name,
+                revision=fingerprint, resume=_begun(store, fingerprint),
             )  # fmt: skip
         except QuorumError:  # most clients sent NaN: the setting diverges
             return _trial(job, [], "")

@@ -31,6 +31,13 @@ def test_memories_survive_a_kill_and_are_all_the_right_ones():
     json.dumps(result.as_json(), allow_nan=False)
 
 
+def test_channels_are_timed_beside_a_clients_round():
+    (result,) = bench(["channel-cost"], "smoke")
+    assert {"client's round", "top-k(0.01) send", "qsgd(4) receive"} <= {one.name for one in result.standings}
+    assert all(check.passed is None and check.value is not None and check.value > 0 for check in result.checks)
+    json.dumps(result.as_json(), allow_nan=False)
+
+
 @pytest.mark.slow
 def test_a_crowd_of_five_thousand_stays_small(monkeypatch: pytest.MonkeyPatch):
     """1.6 GB of memories; the same promises as at full size, with a cohort half as large."""
@@ -116,7 +123,7 @@ def test_ratios_are_paired_by_chunk():
 
 
 def test_names():
-    assert {"FEDALS-STEP", "SCAFFOLD-100K"} == set(PROBES)
+    assert {"CHANNEL-COST", "FEDALS-STEP", "SCAFFOLD-100K"} == set(PROBES)
     assert set(ON_REQUEST) == {"SCAFFOLD-100K"}
     assert ALPHA == 10
     with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):

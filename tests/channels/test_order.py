@@ -28,6 +28,7 @@ def test_places_of_top_k_do_not_depend_on_the_order_of_the_form():
     context = Context("a", 1, "client", 0, Key(0), Secrets(bytes(16)))
     sent = channels.send(Reply(Message.of(update=TREE)), Memory(), context)
     for tree in (TREE, dict(reversed(TREE.items()))):
-        received = channels.receive(decode(encode(sent.message)), Form.of(update=Form.like(tree)))["update"]
+        form = Form.of(update=Form.like(tree))
+        received = channels.receive(decode(encode(sent.message)), form, context).message["update"]
         assert torch.equal(received["weight"], torch.tensor([[0.0, 0.0, 0.0], [4.0, 5.0, 6.0]]))
         assert torch.equal(received["bias"], torch.tensor([-9.0, 0.0]))

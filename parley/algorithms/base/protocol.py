@@ -163,6 +163,8 @@ class Algorithm:
     """Trees of its replies that channels may compress."""
     on_cpu: ClassVar[bool] = False
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
+    exchangeable: ClassVar[tuple[str, ...]] = ()
+    """Trees of its replies whose rows are a set, so that channels may change their order."""
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 

@@ -3,6 +3,7 @@
     from parley.studies.conformance import conformance, check_rule
     checks = conformance("scaffold")            # or conformance() for all of them
     checks = check_rule(MyRule())               # an update rule from elsewhere
+    checks = check_channel(MyChannel(0.1))      # a channel, by what it promises
 
 `parley conformance` prints the same.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, nearest
 from parley.studies.conformance.case import TOLERANCE, Case
+from parley.studies.conformance.channel_checks import check_channel, load_channel
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
@@ -33,8 +35,10 @@ __all__ = [
     "Surrogate",
     "UpdateRule",
     "cases",
+    "check_channel",
     "check_rule",
     "conformance",
+    "load_channel",
     "load_rule",
     "planned",
     "table",

@@ -1,0 +1,44 @@
+"""Accuracy over the megabytes that clients sent, a panel per method and a line per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from parley.report.style import INK, clean, footnote, headline, new_figure, panel, percent_axis, strokes
+from parley.theory.theta import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class TrafficCurve:
+    """One run: accuracy at the evaluated rounds, and megabytes sent by all clients until then."""
+
+    megabytes: Array
+    accuracy: Array
+
+
+def traffic_figure(title: str, panels: Mapping[str, Mapping[str, TrafficCurve]], about: str) -> Figure:
+    """`panels`: method -> channel -> its curve; the same channels in every panel, the first, in grey, being none."""
+    figure = new_figure(12, 5.2, 0.1, 0.08)
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (method, curves) in zip(grid, panels.items(), strict=True):
+        for (name, curve), stroke in zip(
+            curves.items(), strokes(["pooled", *["federated"] * (len(curves) - 1)]), strict=True
+        ):
+            axes.plot(curve.megabytes, curve.accuracy, **stroke.line, label=name)
+            axes.plot(curve.megabytes[-1:], curve.accuracy[-1:], **stroke.dot)
+        axes.set_xscale("log")
+        clean(axes)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        percent_axis(axes.yaxis)
+        panel(axes, method, "MB sent by all clients")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=5, frameon=False, fontsize=10, labelcolor=INK)
+    headline(figure, title)
+    footnote(figure, about)
+    return figure

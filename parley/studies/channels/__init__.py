@@ -1,0 +1,1 @@
+"""Channels: what compression costs in accuracy and saves in megabytes."""

@@ -1,0 +1,164 @@
+"""Accuracy against megabytes: FedAvg, SCAFFOLD and FedALS with each channel, all clients in every round.
+
+Every arm of a method has the same step size, start, batches and rounds, so that lines differ by the channel alone.
+SCAFFOLD's control variates are not compressible (the server's must stay the mean of the clients'), so its traffic
+falls to half at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.fedals import FedALS
+from parley.algorithms.local_update import FedAvg
+from parley.algorithms.scaffold import Scaffold
+from parley.channels.base import Chain
+from parley.channels.ef21 import ef21
+from parley.channels.projection import projection
+from parley.channels.quantise import fedcom, fedpaq, qsgd
+from parley.channels.random_k import random_k
+from parley.channels.sign import sign
+from parley.channels.top_k import top_k
+from parley.data import Dirichlet, digits, fashion_mnist
+from parley.models import mlp
+from parley.report.seed_means import SeedMean
+from parley.report.traffic_figure import TrafficCurve, traffic_figure
+from parley.studies.harness import (
+    Check,
+    Scale,
+    StudyContext,
+    StudyResult,
+    at_least,
+    at_most,
+    claims,
+    holds,
+    study,
+)
+from parley.studies.training_problem import Recipe, TrainingProblem, between, official_test
+from parley.studies.trials import Arm, Trial, trained
+
+NONE = "no channel"
+CHANNELS: dict[str, Chain] = {
+    NONE: Chain(),
+    "qsgd(8)": Chain((qsgd(8),)),
+    "qsgd(4)": Chain((qsgd(4),)),
+    "fedpaq(4)": Chain((fedpaq(4),)),
+    "fedcom": Chain((fedcom(),)),
+    "sign": Chain((sign(),)),
+    "top-k(0.01)": Chain((top_k(0.01),)),
+    "ef21, top-k(0.01)": ef21() | top_k(0.01),
+    "random-k(0.1)": Chain((random_k(0.1),)),
+    "projection(0.1)": Chain((projection(0.1),)),
+}
+CLOSE = 0.03
+"""How much accuracy a channel that keeps its promise may cost at the end."""
+_KEPT = {
+    "FedAvg": ("qsgd(8)", "fedcom", "sign", "ef21, top-k(0.01)"), "SCAFFOLD": ("qsgd(8)", "fedcom", "sign"),
+    "FedALS": ("qsgd(8)", "fedcom"),
+}  # fmt: skip
+"""Channels whose accuracy must stay close to that without: little variance, or feedback in time."""
+_WORDS: dict[Scale, str] = {
+    "smoke": "digits, 10 clients, 4 rounds", "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained at a scale."""
+
+    rounds: int
+    every: int
+    seeds: tuple[int, ...]
+    lr: float
+
+
+SIZES: dict[Scale, Size] = {"smoke": Size(4, 2, (0,), 0.1), "cpu": Size(60, 5, (0, 1), 0.05)}
+
+
+def ten_clients(scale: Scale) -> TrainingProblem:
+    """A data set dealt to ten clients with unequal classes."""
+    if scale == "smoke":
+        data, model, first, about = digits(), mlp(64), 100, "scikit-learn's digits, one hidden layer of 64"
+    else:
+        data, model, first, about = fashion_mnist(), mlp(100), 2000, "Fashion-MNIST, one hidden layer of 100"
+    test = official_test(data)
+    clients = data.split(Dirichlet(0.3), 10, seed=0)
+    return TrainingProblem(
+        clients, model, between(test, 0, first), between(test, first, None), 10, 32, f"{about}, Dirichlet(0.3)"
+    )
+
+
+@study("channels/tradeoff", scales=_WORDS)
+def tradeoff(scale: Scale, context: StudyContext) -> StudyResult:
+    """Accuracy against megabytes for FedAvg, SCAFFOLD and FedALS with each channel."""
+    size, problem = SIZES[scale], Recipe(ten_clients, (scale,))
+    methods = _methods(size)
+    arms = [
+        Arm(f"{method}, {name}", problem, algorithm, size.rounds, size.every, runtime="stacked", metrics=("up/",),
+            channels=chain)
+        for method, algorithm in methods.items() for name, chain in CHANNELS.items()
+    ]  # fmt: skip
+    trials = trained(arms, size.seeds, context)
+    checks = [check for method in methods for check in _exact(method, trials)]
+    checks += claims([check for method in methods for check in _kept(method, trials)], scale)
+    curves = {m: {n: _curve(trials[f"{m}, {n}"]) for n in CHANNELS} for m in methods}
+    about = (
+        f"{problem().about}; {size.rounds} rounds of 10 steps, mean of {len(size.seeds)} seed(s); dots: the last round"
+    )
+    figure = traffic_figure("What compression saves", curves, about)
+    return context.result(checks, {"megabytes": figure}, _numbers(trials))
+
+
+def _methods(size: Size) -> dict[str, Algorithm]:
+    common: dict[str, Any] = {"lr": size.lr, "steps": 10, "batch": 32}
+    return {"FedAvg": FedAvg(**common), "SCAFFOLD": Scaffold(**common), "FedALS": FedALS(alpha=4, keep=False, **common)}
+
+
+def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+    """What must hold at any scale: bytes without channels are counted right, and each sends as little as it says."""
+    plain = trials[f"{method}, {NONE}"][0]
+    others = [trials[f"{method}, {name}"][0] for name in CHANNELS if name != NONE]
+    raw = max(abs(trial.metrics["up/raw/bytes"] - plain.metrics["up/bytes"]).max() for trial in others)
+    largest = max(_sent(trial) for trial in others) / _sent(plain)
+    limit = 0.65 if method == "SCAFFOLD" else 0.3
+    return [
+        holds(f"{method}: trains without channels", not plain.diverged, "finite", "finite"),
+        at_most(f"{method}: bytes without the channel, off by", raw, 0),
+        at_most(f"{method}: the most that any channel sends of it", largest, limit),
+    ]
+
+
+def _kept(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+    """What channels promise about training."""
+    limit = _accuracy(trials[f"{method}, {NONE}"]).value - CLOSE
+    found = {name: _accuracy(trials[f"{method}, {name}"]).value for name in _KEPT[method]}
+    return [at_least(f"{method}, {name}: accuracy", value, limit) for name, value in found.items()]
+
+
+def _sent(trial: Trial) -> float:
+    return float(trial.metrics["up/bytes"].sum() / 1e6)
+
+
+def _accuracy(trials: Sequence[Trial]) -> SeedMean:
+    return SeedMean.of([trial.last(0.2) for trial in trials])
+
+
+def _curve(trials: Sequence[Trial]) -> TrafficCurve:
+    """Means over seeds, from the first round on: nothing has been sent before it."""
+    sent = [np.cumsum(trial.metrics["up/bytes"])[trial.rounds[1:].astype(int) - 1] / 1e6 for trial in trials]
+    return TrafficCurve(np.mean(sent, 0), np.mean([trial.accuracy[1:] for trial in trials], 0))
+
+
+def _numbers(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Any]:
+    return {
+        "arms": [
+            {"arm": name, "accuracy": _accuracy(runs).plain(), "megabytes": _sent(runs[0]),
+             "trials": [trial.plain() for trial in runs]}
+            for name, runs in trials.items()
+        ]
+    }  # fmt: skip
