@@ -102,6 +102,7 @@ from parley.engine.observers import (
     Drift as Drift,
     GradientDissimilarity as GradientDissimilarity,
 )
+from parley.engine.privacy.settings import Privacy as Privacy
 from parley.engine.run import plot as plot, Run as Run
 from parley.engine.settings import Evaluation as Evaluation, Faults as Faults, Sampling as Sampling
 from parley.learn.batches import Work as Work
@@ -129,6 +130,7 @@ from parley.algorithms.fedbabu import FedBABU as FedBABU
 from parley.algorithms.fedrep import FedRep as FedRep
 from parley.algorithms.moon import MOON as MOON
 from parley.channels.clip import clip as clip
+from parley.channels.noise import noise as noise
 from parley.channels.top_k import top_k as top_k
 from parley.core import tree as tree
 from parley.learn import transforms as transforms
