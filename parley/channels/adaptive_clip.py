@@ -64,7 +64,6 @@ def told(channels: Channels, received: Message) -> Channels:
     if bound is None:
         return channels
     stages = tuple(
-        replace(stage, bound=float(bound)) if isinstance(stage, AdaptiveClip) else stage
-        for stage in channels.up.stages
+        replace(stage, bound=float(bound)) if isinstance(stage, AdaptiveClip) else stage for stage in channels.up.stages
     )
     return replace(channels, up=Chain(stages))

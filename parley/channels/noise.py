@@ -34,7 +34,7 @@ def gaussian(secrets: Secrets, label: str, shape: Sequence[int]) -> Tensor:
 @channel("noise")
 @dataclass(frozen=True)
 class Noise(Channel):
-    """Gaussian noise that each client adds to all it sends, from secrets of its own; `[privacy]` sets and accounts it."""
+    """Gaussian noise that each client adds to all it sends, from secrets of its own; `[privacy]` accounts for it."""
 
     deviation: float
     """Standard deviation of the noise on every number."""

@@ -133,8 +133,9 @@ class Round:
         try:
             return private.messages(asked, messages, seen)
         except UnsupportedError as error:
+            title, number = self.job.algorithm.title, self.stamp.round
             raise UnsupportedError(
-                f"{self.job.algorithm.title} cannot go on with differential privacy in round {self.stamp.round}: {error}"
+                f"{title} cannot go on with differential privacy in round {number}: {error}"
             ) from None
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:

@@ -74,7 +74,7 @@ class Sampler:
         return self._shares
 
     def _poisson(self, random: np.random.Generator, population: int, size: int) -> Cohort:
-        """Each client with the chance size / population: given how many come, all sets of so many are equally likely."""
+        """Each client with chance size / population: given how many come, all sets of so many are equally likely."""
         count = int(random.binomial(population, size / population))
         drawn = np.arange(population) if count == population else random.choice(population, count, replace=False)
         chosen = np.sort(self._available(random, drawn))

@@ -27,7 +27,7 @@ class Sampling:
     `without-replacement`: uniform draws, weights p_k scaled to sum to one over the cohort (biased where p_k vary).
     `with-replacement`: draws by p_k, each draw counting equally (paper 004, Case I; unbiased).
     `unbiased`: uniform draws without replacement, weights p_k K / cohort, which need not sum to one (Case II).
-    `poisson`: each client with the chance size / K, whoever else comes, with the same weights; what `[privacy]` needs. A
+    `poisson`: each client with chance size / K, whoever else comes, with the same weights; what `[privacy]` needs. A
     cohort may be empty."""
     weights: Weights = "size"
     """p_k: by number of training samples, or the same for all."""

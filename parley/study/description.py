@@ -118,8 +118,8 @@ SECTIONS: dict[str, type] = {
     "store": StoreSection,
     "logging": Logging,
 }
-"""The sections with fixed settings; those of data, model and algorithm depend on their names. Without `[privacy]` there is
-no differential privacy."""
+"""The sections with fixed settings; those of data, model and algorithm depend on their names. All have defaults, but
+only a study that has `[privacy]` is private."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,8 @@ def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
         raise InputError(f"privacy must be a Privacy, not a {type(privacy).__name__}.")
     if sampling.scheme not in ("auto", "poisson"):
         raise InputError(
-            f'[privacy] needs cohort.scheme = "poisson", which its accounting is for, not "{sampling.scheme}"; leave it out.'
+            f'[privacy] needs cohort.scheme = "poisson", which its accounting is for, not "{sampling.scheme}"; '
+            "leave it out."
         )
     return replace(sampling, scheme="poisson", weights="uniform")
 

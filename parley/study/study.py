@@ -56,7 +56,9 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     place = Path(base or Path.cwd())
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
     code = _Code(place, general)
-    made: dict[str, Any] = {name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items() if name != "privacy"}
+    made: dict[str, Any] = {
+        name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items() if name != "privacy"
+    }
     private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
     if "partition" in data:

@@ -210,8 +210,8 @@ def _check_listeners(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         if listener.wants:
             raise InputError(
-                f"the listener {type(listener).__name__} looks at what single clients do, which [privacy] does not cover; "
-                "leave it out."
+                f"the listener {type(listener).__name__} looks at what single clients do, which [privacy] does not "
+                "cover; leave it out."
             )
 
 

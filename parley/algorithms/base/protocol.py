@@ -117,9 +117,7 @@ class Replies(Mapping[Any, Message]):
 
     __slots__ = ("expected", "messages", "weights")
 
-    def __init__(
-        self, messages: dict[Any, Message], weights: dict[str, float], expected: float | None = None
-    ) -> None:
+    def __init__(self, messages: dict[Any, Message], weights: dict[str, float], expected: float | None = None) -> None:
         self.messages, self.weights, self.expected = messages, weights, expected
 
     def __getitem__(self, sender: Any) -> Message:

@@ -1,4 +1,4 @@
-"""Differential privacy of clients: one plan for sampling, clipping, noise and accounting, so that they cannot disagree."""
+"""Differential privacy of clients: one plan for sampling, clipping, noise and accounting; they cannot disagree."""
 
 from parley.engine.privacy.accounting import Mechanism, least_multiplier
 from parley.engine.privacy.plan import PrivacyPlan, privacy_plan

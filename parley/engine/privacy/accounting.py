@@ -18,6 +18,8 @@ from parley.core.errors import InputError
 
 _LARGEST_TABLE = 3e6
 """Entries of a privacy loss distribution beyond which Renyi divergences take its place."""
+_LEAST = 0.02
+"""The least noise multiplier that is looked for; it hides nothing any more."""
 _DIGITS = 4
 """Digits of a noise multiplier that was solved for."""
 
@@ -47,35 +49,28 @@ class Mechanism:
         return reach / _interval(self.rate, self.multiplier) > _LARGEST_TABLE
 
 
+@lru_cache(maxsize=64)
 def least_multiplier(epsilon: float, releases: int, mechanism: Mechanism) -> float:
     """The least noise multiplier with which so many releases cost at most epsilon, rounded up to 4 digits.
 
     `mechanism` says the rate, delta and accountant; its own multiplier does not count.
     """
 
-    def within(multiplier: float, accountant: Literal["pld", "rdp"]) -> bool:
-        return replace(mechanism, multiplier=multiplier, accountant=accountant).epsilon(releases) <= epsilon
+    def within(multiplier: float) -> bool:
+        return replace(mechanism, multiplier=multiplier).epsilon(releases) <= epsilon
 
-    low, high = 0.02, 1.0
-    while not within(high, "rdp"):  # an upper bound of the other, and quick
-        low, high = high, 2 * high
+    high = 1.0
+    while not within(high):
+        high *= 2
         if high > 1e6:
             raise InputError(f"no amount of noise keeps {releases} rounds within epsilon = {epsilon}.")
-    quick = _bisected(low, high, lambda multiplier: within(multiplier, "rdp"), 1e-3)
-    if mechanism.accountant == "rdp":
-        return _rounded_up(_bisected(low, quick, lambda multiplier: within(multiplier, "rdp"), 1e-5))
-    low = max(low / 2, 0.5 * quick)
-    while low > 0.02 and within(low, "pld"):
-        low /= 2
-    return _rounded_up(_bisected(low, quick, lambda multiplier: within(multiplier, "pld"), 2e-4))
-
-
-def _bisected(low: float, high: float, fits: Any, relative: float) -> float:
-    """The least value that fits, from above; `high` does."""
-    while high - low > relative * high:
+    low = high / 2
+    while low > _LEAST and within(low):
+        low, high = low / 2, low
+    while high - low > 2e-4 * high:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+        low, high = (low, middle) if within(middle) else (middle, high)
+    return _rounded_up(high)
 
 
 def _rounded_up(value: float) -> float:

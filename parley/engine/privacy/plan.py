@@ -144,9 +144,9 @@ class PrivacyPlan:
         budget = "" if told.epsilon is None or cost <= told.epsilon else f", of which it may spend {told.epsilon:g}"
         adapting = "" if told.quantile is None else f", then to the quantile {told.quantile:g}"
         return (
-            f"differential privacy of clients: epsilon {cost:.4g} at delta {told.delta:g} after {rounds} rounds{budget}; "
-            f"each client takes part with chance {self.rate:.3g}, is clipped to norm {told.clip:g}{adapting} and counts "
-            f"the same; {told.noise} noise, multiplier {self.multiplier:.4g}."
+            f"differential privacy of clients: epsilon {cost:.4g} at delta {told.delta:g} after {rounds} rounds"
+            f"{budget}; each client takes part with chance {self.rate:.3g}, is clipped to norm {told.clip:g}{adapting} "
+            f"and counts the same; {told.noise} noise, multiplier {self.multiplier:.4g}."
         )
 
     def _secrets(self, number: int) -> Secrets:

@@ -20,7 +20,7 @@ from parley.runtimes.protocol import Job
 
 @dataclass
 class PrivateRound:
-    """What differs from a round without privacy. There is one release a round: one exchange in which something is sent."""
+    """What differs from a round without privacy. A round is one release: one exchange in which something is sent."""
 
     plan: PrivacyPlan
     job: Job
@@ -68,10 +68,10 @@ class PrivateRound:
             raise UnsupportedError("it does not state the form of its replies (reply_form).")
         if not form:
             return None
-        for name, spec in form.items():
-            real(name, spec)
         if self.plan.central and not set(messages) <= set(seen.ids):
             raise UnsupportedError("it asks clients that were not drawn for the round.")
+        for name, spec in form.items():
+            real(name, spec)
         if self._released:
             raise UnsupportedError("it asks clients for something more than once a round, but one release is charged.")
         self._released = True

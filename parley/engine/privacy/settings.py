@@ -11,7 +11,7 @@ from parley.core.errors import InputError
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy of clients (DP-FedAvg, McMahan et al., 2018): each client's whole data set is what is hidden.
+    """Differential privacy of clients (DP-FedAvg, McMahan et al., 2018): what is hidden is a client's whole data set.
 
     Cohorts are drawn by the scheme "poisson" and every client counts the same. See docs/privacy.md.
     """
@@ -36,7 +36,7 @@ class Privacy:
     """central: the server adds noise to the sum; whoever sees the models learns little, but the server is trusted.
     local: each client adds noise to what it sends; the server learns little too, at a much higher price."""
     accountant: Literal["pld", "rdp"] = "pld"
-    """How epsilon is computed: from privacy loss distributions (tight), or Renyi divergences (an upper bound, faster)."""
+    """How epsilon is computed: from privacy loss distributions (tight), or Renyi divergences (larger, and faster)."""
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "noise_multiplier", "clip", "clip_rate", "count_noise"):

@@ -1,4 +1,4 @@
-"""Whether a method can be trained privately, found out before training: two rounds with one client of one sample."""
+"""Whether a method can be trained privately, found out before training: two rounds with one client and few samples."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from parley.runtimes.execute import client_data
 from parley.runtimes.protocol import Job
 
 _ROUNDS = (1, 2)
+_SAMPLES = 8
 
 
 def check_private(job: Job, plan: PrivacyPlan, state: State) -> None:
@@ -35,7 +36,7 @@ def check_private(job: Job, plan: PrivacyPlan, state: State) -> None:
     plan = replace(plan, secret=bytes(16))
     cohort = Cohort((ids[0],), (1 / plan.size,), normalise=False, everyone=ids, expected=float(plan.size))
     data = client_data(job, ids[0])
-    few = ClientData(data.x[:1], data.y[:1])
+    few = ClientData(data.x[:_SAMPLES], data.y[:_SAMPLES])
     try:
         with torch.random.fork_rng(devices=[]):
             for number in _ROUNDS:
@@ -52,28 +53,30 @@ def _round(job: Job, private: PrivateRound, state: State, data: ClientData, numb
         while True:
             asked = Question.of(question)
             sent = private.messages(asked.asked, asked.messages, cohort)
-            answers = {
-                client: _answer(job, private, asked.asked, client, message, data, number, exchange)
-                for client, message in sent.items()
-                if client in cohort.ids
-            }
+            answers: dict[str, Message] = {}
+            for client in cohort.ids:
+                context = Context(client, number, asked.asked, exchange, Key(), Secrets(bytes(16), (number,), client))
+                answer = _answer(job, private, sent[client], data, context) if client in sent else None
+                if answer is not None:
+                    answers[client] = answer
             question, exchange = course.send(private.replies(answers)), exchange + 1
     except StopIteration as end:
         new = end.value[0] if isinstance(end.value, tuple) else end.value
         return private.close(new)
 
 
-def _answer(
-    job: Job, private: PrivateRound, asked: str, client: str, message: Message, data: ClientData, number: int,
-    exchange: int,
-) -> Message:  # fmt: skip
-    """The client's reply through both halves of the channels."""
-    context = Context(client, number, asked, exchange, Key(), Secrets(bytes(16), (number,), client))
-    reply = job.algorithm.answers(asked)(job.task, message, Memory(), data, context)
+def _answer(job: Job, private: PrivateRound, message: Message, data: ClientData, context: Context) -> Message | None:
+    """The client's reply through both halves of the channels; None if it fails, as it may in earnest."""
+    try:
+        reply = job.algorithm.answers(context.asked)(job.task, message, Memory(), data, context)
+    except ParleyError:
+        raise
+    except Exception:
+        return None
     if reply.message.scalars:
         raise UnsupportedError(f"it sends the scalar '{next(iter(reply.message.scalars))}', which cannot be clipped.")
     channels = told(job.channels, message)
     sent = channels.send(reply, Memory(), context)
-    private.note(client, sent.message)
-    form = job.algorithm.reply_form(job.task, asked, message)
+    private.note(context.id, sent.message)
+    form = job.algorithm.reply_form(job.task, context.asked, message)
     return channels.receive(sent.message, form) if form else Message()
