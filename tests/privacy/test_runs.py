@@ -36,13 +36,17 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_all_runtimes_agree(digits, plan):
+@pytest.mark.parametrize("plan", ["adaptive", "local"])
+def test_all_runtimes_agree(plan):
     """Bit for bit, stacked up to rounding: clipping, noise and cohorts are the same wherever clients run."""
+    few = pl.data.digits().split(pl.Dirichlet(1.0), clients=4, seed=0)
     runs = {
-        name: train(digits, privacy=PLANS[plan], runtime=name, workers=2)
+        name: pl.train(
+            pl.FedAvg(lr=0.1, steps=2), few, model=pl.models.linear(), rounds=2, cohort=3, privacy=PLANS[plan],
+            secret=SECRET, runtime=name, workers=1,
+        )
         for name in ("inline", "pool", "wire", "stacked")
-    }
+    }  # fmt: skip
     for name in ("pool", "wire"):
         assert torch.equal(model(runs[name]), model(runs["inline"])), name
         assert runs[name].state.tensors.keys() == runs["inline"].state.tensors.keys()
