@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.report.style import (
-    FAINT,
     PALETTE,
     clean,
     footnote,
@@ -52,8 +51,7 @@ def privacy_figure(title: str, curves: Sequence[PrivacyCurve], about: str) -> Fi
     y_label(axes, "test accuracy")
     clean(axes)
     panel(axes, "", "epsilon   (\u2190 more private)")
-    axes.annotate("dashed: without privacy", (0.02, 0.97), xycoords="axes fraction", color=FAINT, fontsize=10, va="top")
     legend(axes, loc="lower right")
     headline(figure, title)
-    footnote(figure, about)
+    footnote(figure, f"{about}; dashed: without privacy")
     return figure
