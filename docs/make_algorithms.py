@@ -36,11 +36,42 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `datashare` | FedAvg's point on data that are more alike | 1, and the global set once | nothing |
 | `feature-fedavg`, `feature-fedprox` | paper 000's limit for the features | 1 | nothing |
 | `kernel-fedavg`, `kernel-fedprox` | paper 000's limit for any kernel | n_i numbers, inputs once | nothing |
+| `fedrep` | min over phi of sum_i w_i min_h f_i, with one step of phi | 1, without the head | its head |
+| `fedbabu` | FedAvg's point for the body, the head as it began | 1, without the head | in the end, its model |
+| `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |
+| `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
+| `ema` | where the method does that it averages | the method's | what it remembers there |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
 "True optimum" under partial participation needs uniform weights or `cohort.scheme = "unbiased"`: cohorts whose size
 weights are scaled to sum to one estimate the population's mean with a bias, whatever the method.
+
+## Methods that are settings of FedALS
+
+A part of the model with the period "never" stays with each client: it does not travel, neither its parameters nor its
+statistics. Patterns are matched with the names of parameters (`model.named_parameters()`).
+
+```python
+import parley as pl
+from torch import nn
+
+federation = pl.data.digits().split(pl.Dirichlet(0.5), clients=8, seed=0)
+mlp = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+normalised = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+
+fedper = pl.FedALS(lr=0.1, steps=5, periods={"3.*": "never"})  # a head of one's own
+lg_fedavg = pl.FedALS(lr=0.1, steps=5, alpha="never")  # a representation of one's own under a common head
+fedbn = pl.FedALS(lr=0.1, steps=5, batch=0, periods={"2.*": "never"})  # normalisations of one's own
+
+runs = {
+    "FedPer": pl.train(fedper, federation, model=mlp, rounds=5),
+    "LG-FedAvg": pl.train(lg_fedavg, federation, model=mlp, rounds=5),
+    "FedBN": pl.train(fedbn, federation, model=normalised, rounds=5),
+}
+```
+
+FedPer is Arivazhagan et al. (2019), LG-FedAvg Liang et al. (2020), FedBN Li et al. (ICLR 2021).
 """
 
 

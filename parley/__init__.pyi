@@ -107,6 +107,7 @@ from parley.engine.run import plot as plot, Run as Run
 from parley.engine.settings import Evaluation as Evaluation, Faults as Faults, Sampling as Sampling
 from parley.learn.batches import Work as Work
 from parley.learn.losses import Loss as Loss
+from parley.learn.metrics import metric as metric
 from parley.learn.optimizers import LocalOptimizer as LocalOptimizer
 from parley.learn.task import Predictor as Predictor, Task as Task
 from parley.learn.transforms import GradientTransform as GradientTransform

@@ -87,7 +87,7 @@ class Tradeoff:
         lines = ["[algorithm]", 'name = "local-update"']
         if self.ridge:
             # Weight decay is the local optimizer's, so the change of the model is sent: gamma times the gradients.
-            gamma = gamma or eta  # one step: any size gives the gradient back
+            gamma = gamma or eta  # one step: only its product with the server's matters
             eta /= gamma
             lines += ['form = "delta"', f"options = {{ weight_decay = {_shown(self.ridge)} }}"]
         lines += [f"lr = {_shown(gamma)}", f"steps = {best.K}", "batch = 0"]

@@ -25,7 +25,7 @@ import torch
 from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.parts import NEVER, Part, Period, buffers_of, chosen_parts, merged, parameters_of
 from parley.algorithms.base.periods import drift_rates, listed, numbered, plan_periods
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, Scheme, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -194,4 +194,5 @@ class FedALS(LocalSGD):
 class FedALSScaffold(FedALS):
     """FedALS with SCAFFOLD (paper 004, Algorithm 4): control variates per part, at the part's own pace."""
 
+    scheme: ClassVar[Scheme] = "unbiased"
     variates: ClassVar[bool] = True

@@ -22,6 +22,7 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree, subtract
 from parley.learn.meta import meta_gradient
+from parley.learn.schedules import Constant
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.learn.transforms import GradientTransform, pull
@@ -55,6 +56,8 @@ class LocalUpdate(LocalSGD, OneExchange):
                 raise InputError("theta must be a list of numbers that are not negative and not all zero.")
             if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
                 raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
+        if self.lr == 0 and self.schedule != Constant():
+            raise InputError("lr is 0, so a schedule of the local step size changes nothing; leave it out.")
         if self.form == "gradients" and not self.local_optimizer().plain:
             raise InputError('form = "gradients" is defined for plain local SGD; use form = "delta".')
         if self.form == "delta" and (self.lr == 0 or self.theta != "all"):

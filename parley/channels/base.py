@@ -125,9 +125,9 @@ class Channels:
 
 
 def compressible(message: Message | Form, trees: Sequence[str]) -> list[str]:
-    """The names of the tensors in these trees."""
+    """The names of the tensors in these trees, in an order that both ends know."""
     names = message if isinstance(message, Form) else message.tensors
-    return [name for name in names if name.split("/", 1)[0] in trees]
+    return sorted(name for name in names if name.split("/", 1)[0] in trees)
 
 
 def _sum(message: Message, residual: Tree) -> Message:

@@ -18,19 +18,10 @@ Part = Tree | Tensor | Scalar
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `payload["group"]`.
-
-    The tensors are in the order of their names, so that what is computed from all of them (a norm, one long vector)
-    does not depend on whether they have travelled or were on disk.
-    """
+    """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `payload["group"]`."""
 
     tensors: Tree = field(default_factory=dict)
     scalars: dict[str, Scalar] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        names = list(self.tensors)
-        if len(names) > 1 and names != (ordered := sorted(names, key=str)):
-            object.__setattr__(self, "tensors", {name: self.tensors[name] for name in ordered})
 
     @classmethod
     def of(cls, **parts: Part) -> Self:

@@ -37,7 +37,8 @@ def encode(payload: Payload) -> bytes:
     """The payload as bytes; refuses what the other side would refuse."""
     _check_names(schema(payload.tensors))
     tensors = {name: value.detach().contiguous() for name, value in payload.tensors.items()}
-    return safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(payload.scalars)})
+    data = safetensors.save(_unshared(tensors), metadata={"parley": _scalars_text(payload.scalars)})
+    return _in_order(data, list(tensors))
 
 
 def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Form | None = None) -> P:  # type: ignore[assignment]
@@ -52,7 +53,8 @@ def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Fo
     try:
         tensors: dict[str, Tensor] = safetensors.load(data)
         header = json.loads(data[_PREFIX : _PREFIX + int.from_bytes(data[:_PREFIX], "little")])
-        body = json.loads(header["__metadata__"]["parley"])
+        body = json.loads(header.pop("__metadata__")["parley"])
+        tensors = {name: tensors[name] for name in header}
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, RuntimeError, MemoryError) as error:
         raise WireError(f"{len(data)} bytes are not a message: {type(error).__name__} ({error}).") from None
     scalars = _checked_scalars(body)
@@ -60,6 +62,20 @@ def decode(data: bytes, kind: type[P] = Message, *, limit: int = LIMIT, like: Fo
     if like is not None:
         like.check(tensors)
     return kind({name: aligned(value) for name, value in tensors.items()}, scalars)
+
+
+def _in_order(data: bytes, names: list[str]) -> bytes:
+    """The same with the tensors named in this order, which `decode` keeps.
+
+    What is computed from all tensors (a norm, one long vector) must not depend on whether they have travelled.
+    """
+    end = _PREFIX + int.from_bytes(data[:_PREFIX], "little")
+    header = json.loads(data[_PREFIX:end])
+    if list(header)[1:] == names:
+        return data
+    ordered = {name: header[name] for name in ("__metadata__", *names)}
+    text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:_PREFIX] + text.ljust(end - _PREFIX) + data[end:]
 
 
 def check_payload(payload: Payload) -> Schema:

@@ -100,7 +100,7 @@ class Evaluator:
     ) -> dict[str, Metric]:  # fmt: skip
         """All metrics of the settings, as they stand after round `number`."""
         self.failures = []
-        algorithm, task = self.job.algorithm, self.job.task
+        algorithm, task = self.job.algorithm, self.job.server
         metrics: dict[str, Metric] = {}
         if self.central and not self.personal:
             metrics |= self._central(runtime, number, state)
@@ -120,7 +120,7 @@ class Evaluator:
 
     def _central(self, runtime: Runtime, number: int, state: State) -> dict[str, Metric]:
         """The server's model on the central test set."""
-        algorithm, task = self.job.algorithm, self.job.task
+        algorithm, task = self.job.algorithm, self.job.server
         since, before = self._outputs if self._outputs is not None and algorithm.incremental else (None, None)
         calls = self._chunks(algorithm.model(task, state, since), None, before)
         parts = self._evaluated(runtime, {"": calls}, must=True)[""]
@@ -169,7 +169,7 @@ class Evaluator:
                 yield client, [call]
 
     def _fail(self, failure: Failure) -> None:
-        self.failures.append(Failure(failure.client, f"{UNEVALUATED}it {failure.reason}", failure.trace))
+        self.failures.append(Failure(failure.client, f"{UNEVALUATED}{failure.reason}", failure.trace))
 
     def _score(self, runtime: Runtime, calls: Iterable[Scored]) -> dict[str, Score]:
         """Each client's score; only some clients' memories are in RAM at a time."""

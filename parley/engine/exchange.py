@@ -64,7 +64,7 @@ class Round:
         if not cohort.ids:
             return self._closed(state)
         before = _versions(state)
-        course = self.job.algorithm.round(self.job.task, state, cohort, self.stamp.round, self.key)
+        course = self.job.algorithm.round(self.job.server, state, cohort, self.stamp.round, self.key)
         try:
             question = next(course)
             exchange = 0
@@ -274,7 +274,7 @@ class _Forms:
     def checked(self, sent: Message, reply: Message) -> Message:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         if id(sent) not in self._known:
-            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.task, self.asked, sent) or self._usual
+            self._known[id(sent)] = self.job.algorithm.reply_form(self.job.server, self.asked, sent) or self._usual
         form, channels = self._known[id(sent)], self.job.channels
         if channels.up:
             if form is None:

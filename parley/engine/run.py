@@ -151,9 +151,13 @@ class Run:
         if client is not None and best:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
+        return predict(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the model's weights, and so of its inputs."""
         first = next(iter(self.task.module.parameters()), None) if self.task.module is not None else None
-        floating = inputs.is_floating_point() and first is not None
-        return predict(inputs.to(first.dtype) if floating and first is not None else inputs)
+        return torch.float32 if first is None else first.dtype
 
     def module(self, *, best: bool = False) -> nn.Module:
         """The trained network as an ordinary module."""

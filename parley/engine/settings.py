@@ -50,7 +50,7 @@ class Faults:
     patience: float | None = None
     """Replies slower than this many times the median client's time are left out; needs straggling > 0."""
     deadline: float | None = None
-    """Seconds of real time a client may take before it is given up (pool runtime)."""
+    """Seconds of real time a client may take before it is given up (runtimes pool and wire)."""
     quorum: float = 0.5
     """Share of the clients asked that must answer; below it the run stops and can be resumed."""
     strict: bool = False

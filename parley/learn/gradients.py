@@ -28,7 +28,10 @@ class SoloGradient:
         self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan, still: Tree
     ) -> None:  # fmt: skip
         self.task, self.names, self.buffers, self.still = task, names, buffers, still
-        x, y = (data.x, data.y) if plan.indices is None else (data.x[plan.indices], data.y[plan.indices])
+        x, y = data.x, data.y
+        if plan.indices is not None:
+            indices = plan.indices.to(x.device)
+            x, y = x[indices], y[indices]
         if x.ndim == 4 and any(value.ndim == 4 for value in task.network.parameters()):
             x = x.contiguous(memory_format=torch.channels_last)  # as the weights of convolutions are laid out
         if plan.indices is None:

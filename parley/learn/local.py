@@ -24,6 +24,7 @@ from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.batches import Work
 from parley.learn.dense import DenseGradient
+from parley.learn.devices import wide
 from parley.learn.gradients import Gradient, PartGradient, SoloGradient, StackGradient
 from parley.learn.optimizers import Kept, LocalOptimizer, Stepper
 from parley.learn.randomness import forward_randomness
@@ -94,7 +95,7 @@ def train(
         carried = [[[tree[name] for name in names] for tree in stage.trees] for stage in stages]
         gradient = SoloGradient(task, names, own, data, plan, {n: _laid_out(value) for n, value in still.items()})
         # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
-        with forward_randomness(key.fold("forward"), task.traits.dense is None):
+        with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
             return _completed(parameters, run(gradient, plan.steps, x, stages, carried, own))
     run = _Steps(task, names, optimizer, theta, clip, kept)
     return _completed(parameters, _train_stack(task, names, parameters, still, data, key, work, run, stages))
@@ -164,7 +165,7 @@ class _Steps:
         plain = optimizer.plain and not stages and total is None and self.clip is None
         fused = plain and isinstance(gradient, DenseGradient)
         shape = (len(steps),) if isinstance(steps, tuple) else ()
-        losses = torch.zeros(shape, dtype=torch.float64, device=x[0].device)
+        losses = torch.zeros(shape, dtype=wide(x[0].device), device=x[0].device)
         self.task.network.train()
         with torch.no_grad():
             for k in range(most):
@@ -205,8 +206,8 @@ class _Steps:
             parameters=dict(zip(self.names, [value.detach() for value in x], strict=True)),
             buffers=buffers,
             gradients=dict(zip(self.names, total, strict=True)) if total is not None else {},
-            loss=losses / torch.tensor(steps, dtype=torch.float64, device=losses.device),
-            moved=partial(self.optimizer.step_sum, steps, self.kept is not None),
+            loss=losses / torch.tensor(steps, dtype=losses.dtype).to(losses.device),
+            moved=partial(self.optimizer.step_sum, steps, self.kept is not None, losses.device),
             optimizer=stepper.kept() if self.kept is not None else Kept(),
         )
 

@@ -20,6 +20,7 @@ from parley.core.key import Key
 from parley.core.tree import Tree, detach
 from parley.data import ClientData
 from parley.learn.batches import Work
+from parley.learn.devices import wide
 from parley.learn.local import Trained
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.randomness import forward_randomness
@@ -40,9 +41,9 @@ def meta_gradient(
         steps, function, tensors = _adaptation(
             task, ClientStack((data,)), KeyStack((key,)), work, lr, alpha, parameters
         )
-        with forward_randomness(key.fold("forward"), task.traits.dense is None):
+        with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
             gradients, loss = function(parameters, parameters, *[t[0] for t in tensors])
-        return Trained(parameters, {}, detach(gradients), loss.detach().double(), lambda: moved(steps))
+        return Trained(parameters, {}, detach(gradients), loss.detach().to(wide(loss.device)), lambda: moved(steps))
     assert isinstance(key, KeyStack)
     counts = [work.count(size) for size in data.sizes]
     start = {name: rows(value.detach(), len(counts)) for name, value in parameters.items()}
@@ -55,7 +56,11 @@ def meta_gradient(
             parts.append(vmap(function)(own, own, *tensors))
         gradients = {name: torch.cat([own[name] for own, _ in parts]) for name in start}
         loss = torch.cat([own for _, own in parts]).double()
-    return Trained(parameters, {}, stack.each(gradients), stack.one(loss), lambda: stack.one(moved(tuple(counts))))
+
+    def moved_each() -> Tensor:
+        return stack.one(moved(tuple(counts), device=loss.device))
+
+    return Trained(parameters, {}, stack.each(gradients), stack.one(loss), moved_each)
 
 
 def _runs(values: Sequence[int]) -> list[slice]:

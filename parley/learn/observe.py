@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from parley.core.tree import Tree, subtract
+from parley.learn.devices import wide
 from parley.learn.local import Trained, full_gradient
 from parley.learn.stack import Data, Keys
 from parley.learn.task import Task
@@ -24,7 +25,7 @@ def observations(
         seen |= _named("model", local.parameters)
     if "drift" in task.observe:
         moved = subtract(x, local.parameters)
-        seen |= _named("drift", {name: value.double().square().sum() for name, value in moved.items()})
+        seen |= _named("drift", {name: value.to(wide(value.device)).square().sum() for name, value in moved.items()})
     if "gradient" in task.observe:
         seen |= _named("gradient", full_gradient(task, x, data, key, buffers))
     return seen

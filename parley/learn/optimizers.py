@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from parley.core.errors import InputError, UnsupportedError, nearest
 from parley.core.message import Memory, Part, Scalar
 from parley.core.tree import Tree
+from parley.learn.devices import CPU
 from parley.learn.schedules import Constant, Schedule
 
 _GROUP = "optimizer"
@@ -67,7 +68,7 @@ class LocalOptimizer:
             return PlainSteps(self.lr)
         return TorchSteps(_classes()[self.name], self, parameters, names, kept)
 
-    def step_sum(self, steps: int | tuple[int, ...], kept: bool = False) -> Tensor:
+    def step_sum(self, steps: int | tuple[int, ...], kept: bool = False, device: torch.device = CPU) -> Tensor:
         """lr ||a||_1: how far gradients of 1 move a parameter, of one client [] or of each of a stack [S], float64.
 
         lr times the step count without momentum. The change of a model by SGD is lr sum_k a_k g_k, so this turns it
@@ -75,9 +76,10 @@ class LocalOptimizer:
         """
         if isinstance(steps, int):
             moved = self.stride * steps if kept else self._moved(steps)
+            # A number on the CPU can be combined with tensors anywhere, and not every device has float64.
             return torch.tensor(self.lr * moved, dtype=torch.float64)
         once = {k: self.step_sum(k, kept) for k in set(steps)}
-        return torch.stack([once[k] for k in steps])
+        return torch.stack([once[k] for k in steps]).to(device)
 
     def _moved(self, steps: int) -> float:
         """||a||_1 from a fresh start: the step count without momentum. Weight decay belongs to the gradients."""

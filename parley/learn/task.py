@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,11 +15,10 @@ from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.tree import Tree
 from parley.data import DataInfo
+from parley.learn.devices import CPU
 from parley.learn.losses import Loss
 from parley.models.buffers import BufferPolicy, batch_statistics
 from parley.models.spec import Traits, traits
-
-CPU = torch.device("cpu")
 
 Predictor = Callable[[Tensor], Tensor]
 """Inputs [n, ...] -> outputs: logits of classes [n, classes] (or [n, classes, positions]), or values [n, ...]."""
@@ -43,7 +42,14 @@ class Task:
     public: Tensor | None = None
     """Unlabelled inputs [m, ...] that everybody has: the server, and every recipient that computes with them."""
     device: torch.device = CPU
-    """Where clients train and models are evaluated; messages, memories and states are on the CPU."""
+    """Where its tensors are: clients train and models are evaluated there; the server's messages, memories and states
+    are on the CPU."""
+
+    def on(self, device: torch.device) -> Task:
+        """The same task with its tensors elsewhere; the module stays on the CPU and is only ever called with others."""
+        if device == self.device:
+            return self
+        return replace(self, device=device, public=None if self.public is None else self.public.to(device))
 
     @property
     def network(self) -> nn.Module:
@@ -73,18 +79,27 @@ class Task:
 
     def initial(self) -> Tree:
         """The trainable parameters to start from."""
-        return {n: p.detach().clone() for n, p in self.network.named_parameters() if p.requires_grad}
+        own = {n: p.detach() for n, p in self.network.named_parameters() if p.requires_grad}
+        return {n: value.to(self.device, copy=True) for n, value in own.items()}
 
     def initial_buffers(self) -> Tree:
         """Buffers that training updates, as the module has them; empty for models without them."""
         if not self.traits.has_batchnorm:
             return {}
-        return {n: b.detach().clone() for n, b in self.network.named_buffers()}
+        return {n: b.detach().to(self.device, copy=True) for n, b in self.network.named_buffers()}
+
+    @cached_property
+    def _fixed(self) -> Tree:
+        """On another device than the module: all it has, for what is not given with a call (frozen weights)."""
+        if self.device.type == "cpu":
+            return {}
+        own = (*self.network.named_parameters(), *self.network.named_buffers())
+        return {name: value.detach().to(self.device) for name, value in own}
 
     def apply(self, parameters: Tree, buffers: Tree, x: Tensor) -> Tensor:
         """The module with these weights. Buffers are updated in place if the module is in training mode, so all that
         training updates must be given then."""
-        return cast(Tensor, functional_call(self.network, {**parameters, **buffers}, (x,)))
+        return cast(Tensor, functional_call(self.network, {**self._fixed, **parameters, **buffers}, (x,)))
 
     def predictor(self, parameters: Tree, buffers: Tree | None = None) -> Predictor:
         """The network in evaluation mode; without statistics of its own it normalises with those of the batch.

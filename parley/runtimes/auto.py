@@ -29,6 +29,9 @@ def choose(job: Job, workers: int, deadline: float | None, samples: int) -> tupl
     reason = obstacle(job)
     if reason is None and job.task.traits.dense is not None:
         return "stacked", "the model is a chain of dense layers"
+    if job.task.device.type != "cpu":
+        # One process feeds a GPU best, with as much as possible at a time.
+        return ("stacked", f"on {job.task.device}") if reason is None else ("inline", f"{reason}; on {job.task.device}")
     why = reason or "the model is not a chain of dense layers"
     if workers > 1 and samples * _cost(job) > _WORTH:
         return "pool", f"{why}; {workers} worker processes"

@@ -19,6 +19,7 @@ from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, aligned, detach, is_finite
 from parley.core.wire import check_payload
 from parley.data import ClientData
+from parley.learn.devices import wide
 from parley.learn.losses import IGNORE
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score
 
@@ -31,7 +32,7 @@ def attempt(job: Job, call: Call) -> Answer:
         answering = job.algorithm.answers(call.context.asked)
         # Whatever a method or a layer draws from torch's own generator follows from the key.
         torch.default_generator.manual_seed(call.context.key.seed)
-        message, memory = _placed(job, call.message), _placed(job, call.memory)
+        message, memory = placed(job, call.message), placed(job, call.memory)
         if call.party:
             return finish(job, call, answering(job.task, message, memory, call.context))
         data = client_data(job, call.recipient)
@@ -49,8 +50,12 @@ def attempt(job: Job, call: Call) -> Answer:
 def client_data(job: Job, client: str) -> ClientData:
     """The client's samples, where it trains, in memory that does not make matrix products round differently."""
     data = job.federation.client(client)
-    x, y = aligned(data.x.to(job.task.device)), aligned(data.y.to(job.task.device))
+    x, y = _there(data.x, job.task.device), _there(data.y, job.task.device)
     return data if x is data.x and y is data.y else ClientData(x, y)
+
+
+def _there(value: Tensor, device: torch.device) -> Tensor:
+    return aligned(value) if device.type == "cpu" else value.to(device)
 
 
 def finish(job: Job, call: Call, reply: object) -> Answer:
@@ -140,7 +145,8 @@ def _versions(*groups: Iterable[Tensor]) -> int:
     return sum([value._version for group in groups for value in group if not value.is_inference()])
 
 
-def _placed(job: Job, payload: P) -> P:
+def placed(job: Job, payload: P) -> P:
+    """Where clients train."""
     if job.task.device.type == "cpu":
         return payload
     return type(payload)(_moved(payload.tensors, job.task.device), payload.scalars)
@@ -173,17 +179,16 @@ def score(job: Job, call: EvaluationCall) -> Score:
     if data is None:
         raise InputError("has no held-out samples to evaluate on.")
     stop = len(data) if call.stop is None else call.stop
-    model = Message(_moved(call.model.tensors, device), call.model.scalars)
-    memory = None if call.memory is None else Memory(_moved(call.memory.tensors, device), call.memory.scalars)
+    model, memory = placed(job, call.model), None if call.memory is None else placed(job, call.memory)
     # What does not add up is computed where all of an owner's samples are; otherwise the outputs are asked for.
     everything = bool(job.scorers) and not call.keep and (call.start, stop) == (0, len(data))
     loss, correct, positions, outputs = [], [], 0, []
     for start in range(call.start, stop, call.batch):
         rows = slice(start, min(start + call.batch, stop))
-        x, y = aligned(data.x[rows].to(device)), data.y[rows].to(device)
+        x, y = _there(data.x[rows], device), data.y[rows].to(device)
         before = None if call.before is None else call.before[start - call.start :][: len(x)].to(device)
         out = job.algorithm.outputs(task, model, memory, x, before)
-        loss.append(float(task.loss(out, y).double().sum()))
+        loss.append(float(task.loss(out, y).sum(dtype=wide(device))))
         if task.info.kind != "regression":
             counted = y != IGNORE
             # The largest of numbers that are none says nothing.

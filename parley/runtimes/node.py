@@ -25,7 +25,7 @@ from parley.algorithms.base.protocol import Reply
 from parley.core.context import Context, Secrets
 from parley.core.errors import InputError, WireError
 from parley.core.failure import Failure
-from parley.core.files import write_atomically
+from parley.core.files import make_folder, write_atomically
 from parley.core.key import Key
 from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree
@@ -107,14 +107,13 @@ def create(
     """Give a node its folder at its start, with the root of its secrets and its samples; one that is whole stays."""
     if (folder / _OWNER).exists():
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder, private=True)
     if train is not None:
         parts: dict[str, Tree] = {"train": {"x": train.x, "y": train.y}}
         if test is not None:
             parts["test"] = {"x": test.x, "y": test.y}
         write_atomically(folder / _DATA, encode(Payload.of(**parts)))
-    write_atomically(folder / _SECRET, root)
-    (folder / _SECRET).chmod(0o600)
+    write_atomically(folder / _SECRET, root, private=True)
     write_atomically(folder / _OWNER, json.dumps({"recipient": recipient}).encode())
 
 
@@ -132,6 +131,8 @@ def handle(node: Node, data: bytes) -> bytes:
         return _answered(node, Envelope.read(head), parts[0])
     except WireError as error:
         return failure(Failure(node.recipient, f"refused what it was sent: {error}"))
+    except InputError as error:  # its disk
+        return failure(Failure(node.recipient, f"cannot answer: {error}"))
 
 
 def call_frame(envelope: Envelope, message: bytes) -> bytes:

@@ -59,6 +59,8 @@ class Worker:
 
 
 class Pool:
+    """Worker processes, one thread each; data and messages in shared memory."""
+
     name = "pool"
     holds_memories = False
 
@@ -192,7 +194,9 @@ def _late(worker: Worker, deadline: float | None) -> bool:
 def _packed_job(job: Job, arena: Arena) -> Ref:
     """The job in the arena, so that workers start side by side however large it is."""
     try:
-        return arena.put(torch.frombuffer(bytearray(dumps(job, arena)), dtype=torch.uint8))
+        # Tensors travel through shared memory, so workers move to a device themselves.
+        packed = dumps((replace(job, task=job.server), job.task.device), arena)
+        return arena.put(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
     except Exception as error:  # whatever the user's own objects raise
         raise UnsupportedError(
             f'the algorithm, model or data cannot be sent to worker processes ({describe(error)}); use "inline".'

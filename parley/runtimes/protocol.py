@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from parley.core.failure import Failure
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
 from parley.data import Federation
+from parley.learn.devices import CPU
 from parley.learn.metrics import Scorer
 from parley.learn.task import Task
 
@@ -32,6 +34,11 @@ class Job:
     """The root of all recipients' secrets in a simulation; a runtime hands each recipient its own."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     """What is measured besides loss and accuracy, by name."""
+
+    @cached_property
+    def server(self) -> Task:
+        """The task as the server has it: on the CPU, wherever clients train."""
+        return self.task.on(CPU)
 
 
 @dataclass(frozen=True, slots=True)

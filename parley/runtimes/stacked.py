@@ -8,7 +8,7 @@ running statistics; it refuses the rest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,9 +26,11 @@ from parley.learn.batches import Plan
 from parley.learn.dense import DenseGradient
 from parley.learn.gradients import StackGradient
 from parley.learn.stack import ClientStack, ContextStack, Unstackable, stack_batches, stack_tensors
-from parley.runtimes.execute import attempt, check_reply, client_data, describe, failed, finish
+from parley.runtimes.execute import attempt, check_reply, client_data, describe, failed, finish, placed
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Answer, Call, Job, Stamp, runtimes
+
+P = TypeVar("P", bound=Payload)
 
 _ROOM = 2**28
 """Bytes that one copy of a stack's parameters may take."""
@@ -40,6 +42,8 @@ def obstacle(job: Job) -> str | None:
     """Why this job cannot be stacked, as the end of a sentence; None if it can."""
     if job.task.module is None:
         return "there is no network to train"
+    if job.task.device.type == "mps":
+        return "the device mps has no float64, in which the steps of a stack are counted"
     traits = job.task.traits
     if traits.has_randomness:
         return "the model draws random numbers in training (dropout)"
@@ -69,7 +73,7 @@ def _method_trial(job: Job, data: ClientData) -> str | None:
     ids = job.federation.ids
     cohort = Cohort((ids[0],), (1.0,), everyone=(ids[0],))
     try:
-        course = job.algorithm.round(job.task, job.algorithm.init(job.task, Key()), cohort, 1, Key())
+        course = job.algorithm.round(job.server, job.algorithm.init(job.server, Key()), cohort, 1, Key())
         question = next(course)
         course.close()
         asked, messages = (
@@ -129,8 +133,8 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
     """One reply whose tensors have a row per client."""
     clients, contexts = ClientStack(tuple(data)), ContextStack(tuple(call.context for call in calls))
     answering = job.algorithm.answers(calls[0].context.asked)
-    message, shared = _rows_of([call.message for call in calls])
-    memory, _ = _rows_of([call.memory for call in calls])
+    message, shared = _rows_of(_all_placed(job, [call.message for call in calls]))
+    memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
     made: list[Reply] = []
 
     def one(_: Tensor, received: Tree, remembered: Tree) -> tuple[Tree, Tree, Tree]:
@@ -147,6 +151,12 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
     return Reply(
         Message(sent, reply.message.scalars), None if reply.memory is None else Memory(kept, reply.memory.scalars), seen
     )
+
+
+def _all_placed(job: Job, payloads: list[P]) -> list[P]:
+    """Where clients train, what they share being moved once."""
+    each = {id(payload): placed(job, payload) for payload in {id(payload): payload for payload in payloads}.values()}
+    return [each[id(payload)] for payload in payloads]
 
 
 def _rows_of(payloads: Sequence[Payload]) -> tuple[Tree, set[str]]:

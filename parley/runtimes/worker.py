@@ -43,7 +43,8 @@ def main() -> None:
     line, *descriptors = (int(number) for number in sys.argv[1:6])
     connection = Connection(line)
     data, down, *up = (Arena(descriptor) for descriptor in descriptors)
-    job: Job = loads(data.get(connection.recv()).numpy().tobytes(), data)
+    job, device = loads(data.get(connection.recv()).numpy().tobytes(), data)
+    job = replace(job, task=job.task.on(device))
     connection.send("ready")
     # We are given an item only when the answer to the one before the last has been read, so two arenas take turns.
     for slot in cycle(range(len(up))):

@@ -16,6 +16,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -74,12 +75,10 @@ class MemoryFile:
         if found is None and not gone_on:
             return None
         if found is not None and not gone_on:
-            record = self._record(found)
-            if record is not None:
-                try:
-                    return decode(record[_HEAD:], Memory, limit=found.length)
-                except WireError:
-                    record = None
+            body = self._body(found)
+            if body is not None:
+                with suppress(WireError):
+                    return decode(body, Memory, limit=found.length)
             if not self._gone_on():  # whoever writes over a record has removed it from the index before
                 raise InputError(
                     f"the memory of client '{printable(client)}' in {self._index.path.parent} is damaged; restore the "
@@ -126,10 +125,12 @@ class MemoryFile:
         # What an interrupt leaves taken without a row in the index is a gap again when the file is next opened.
         rows: list[Version] = []
         for client, number, memory in versions:
-            record = _head(client, number) + encode(memory)
-            offset = self._space.take(_rounded(len(record)))
-            rows.append(Version(client, number, offset, len(record), zlib.crc32(record)))
-            self._put(record, offset)
+            head, body = _head(client, number), encode(memory)
+            length = _HEAD + len(body)
+            offset = self._space.take(_rounded(length))
+            rows.append(Version(client, number, offset, length, zlib.crc32(body, zlib.crc32(head))))
+            self._put(head, offset)
+            self._put(body, offset + _HEAD)
         older = self._index.add(rows)
         self._superseded |= {version.offset: version for version in older if version.offset not in self._retired}
         self._newest = max([self._newest, *(version.round for version in rows)])
@@ -215,9 +216,9 @@ class MemoryFile:
             raise
         self._end = weakref.finalize(self, _let_go, self._data, self._index.db, folder if self.temporary else None)
 
-    def _put(self, record: bytes, offset: int) -> None:
+    def _put(self, piece: bytes, offset: int) -> None:
         assert self._index is not None
-        rest = memoryview(record)
+        rest = memoryview(piece)
         try:
             while rest:
                 done = os.pwrite(self._data, rest, offset)
@@ -228,18 +229,22 @@ class MemoryFile:
                 "and resume the run from its last checkpoint."
             ) from None
 
-    def _record(self, version: Version) -> bytes | None:
-        """The record of a version; None if it is not there as it was written."""
+    def _body(self, version: Version) -> bytes | None:
+        """The record of a version without its head; None if it is not there as it was written."""
         with file_errors(f"the memories of clients in {self.folder} cannot be read"):
-            offset, length, pieces = version.offset, version.length, []
-            if offset < 0 or length < _HEAD or offset + length > os.fstat(self._data).st_size:
+            if version.length < _HEAD or version.offset + version.length > os.fstat(self._data).st_size:
                 return None
-            while length > 0 and (piece := os.pread(self._data, length, offset)):
-                pieces.append(piece)
-                offset, length = offset + len(piece), length - len(piece)
-        record = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        whole = zlib.crc32(record) == version.checksum and record[:_HEAD] == _head(version.client, version.round)
-        return record if whole else None
+            head = self._piece(version.offset, _HEAD)
+            body = self._piece(version.offset + _HEAD, version.length - _HEAD)
+        whole = head == _head(version.client, version.round) and zlib.crc32(body, zlib.crc32(head)) == version.checksum
+        return body if whole else None
+
+    def _piece(self, offset: int, length: int) -> bytes:
+        pieces = []
+        while length > 0 and (piece := os.pread(self._data, length, offset)):
+            pieces.append(piece)
+            offset, length = offset + len(piece), length - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _head(client: str, number: int) -> bytes:

@@ -22,7 +22,8 @@ def secret_root(store: RunStore | None, resume: str | None, given: bytes | None)
         if given is not None and given != kept:
             raise InputError(f"run '{resume}' was started with another secret; leave it out to go on.")
         return kept
-    if store.checkpoint(resume) is not None:
+    found = store.checkpoint(resume)
+    if found is not None and "memories" in found[1]:  # earlier formats are refused when the checkpoint is read
         raise InputError(f"the secret of run '{resume}' is missing ({path}), so it cannot go on with the same numbers.")
     return given or secrets.token_bytes(16)
 
@@ -31,5 +32,4 @@ def keep_secret(folder: Path, root: bytes) -> None:
     """Keep it among the run's artefacts."""
     path = folder / _FILE
     if not path.exists():
-        write_atomically(path, root)
-        path.chmod(0o600)
+        write_atomically(path, root, private=True)

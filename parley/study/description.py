@@ -78,6 +78,9 @@ class RuntimeSection:
     """inline, stacked, pool, or auto, which picks one for the model."""
     workers: Positive | None = None
     """Worker processes; by default one per core."""
+    device: str = "auto"
+    """Where clients train and models are evaluated: cpu, cuda, cuda:1, mps, or auto, which takes a GPU of CUDA if there
+    is one; it changes rounding only."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,8 @@ class Study:
     evaluation: Evaluation | None = None
     runtime: str = "auto"
     workers: int | None = None
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps, or auto."""
     checkpoint: float = 5.0
     """Seconds between checkpoints."""
     channels: Channel | Chain | Sequence[Channel] = ()
@@ -161,7 +166,13 @@ class Study:
                 object.__setattr__(self, name, default())
         if isinstance(self.cohort, int):
             object.__setattr__(self, "cohort", Sampling(size=self.cohort))
-        for name, hint in (("rounds", int), ("seed", int), ("workers", int | None), ("checkpoint", float)):
+        for name, hint in (
+            ("rounds", int),
+            ("seed", int),
+            ("workers", int | None),
+            ("checkpoint", float),
+            ("device", str),
+        ):
             check_value(hint, getattr(self, name), name)
         for name, cls in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
             if not isinstance(getattr(self, name), cls):
@@ -235,7 +246,7 @@ class Study:
             "cohort": plain(self.sampling),
             "faults": plain(self.faults),
             "evaluate": plain(self.evaluation),
-            "runtime": {"name": self.runtime, "workers": self.workers},
+            "runtime": {"name": self.runtime, "workers": self.workers, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
         } | self._described_privacy()  # fmt: skip

@@ -68,6 +68,8 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     number, manifest = found
     folder = store.folder(info.id)
     states = Checkpoints(folder).load(manifest)
+    if not here and any(value.dtype == torch.float64 for value in states["last"].get("model").values()):
+        task.network.double()  # as it was built for the data
     return Run(
         method, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
@@ -139,7 +141,7 @@ def export_run(
         "classes": list(federation.info.classes),
     }  # fmt: skip
     module = loaded.module(best=best) if client is None else loaded.personal(client)
-    return export_module(module, _example(federation), folder, formats, card)
+    return export_module(module, _example(federation, loaded.dtype), folder, formats, card)
 
 
 def left_out(run: Run) -> dict[str, dict[str, Any]]:
@@ -163,9 +165,9 @@ def portable(config: Any) -> Any:
     return config
 
 
-def _example(federation: Federation) -> Tensor:
+def _example(federation: Federation, dtype: torch.dtype) -> Tensor:
     """Some inputs to try an exported model on."""
     if not isinstance(federation.source, Absent):
         return (federation.test or federation.client(federation.ids[0])).x[:8]
-    kind = torch.int64 if federation.info.kind == "text" else torch.float32
+    kind = torch.int64 if federation.info.kind == "text" else dtype
     return torch.zeros((8, *federation.info.shape), dtype=kind)

@@ -35,12 +35,9 @@ def predict_file(
     probability of each. `client`: with its own model (see `Run.personal`).
     """
     info = run.task.info
-    x = read_inputs(source, info, target, "float64" if run.federation.form.dtype == torch.float64 else "float32")
+    x = read_inputs(source, info, target, "float64" if run.dtype == torch.float64 else "float32")
     outputs = torch.cat([run.predict(batch, best=best, client=client) for batch in x.split(BATCH)])
-    try:
-        write_atomically(out, predictions_text(outputs, info).encode())
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}.") from None
+    write_atomically(out, predictions_text(outputs, info).encode())
     return len(outputs)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
+import torch
+
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.channels.adaptive_clip import AdaptiveClip
@@ -25,6 +27,7 @@ from parley.engine.privacy.trial import check_private
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
+from parley.learn.devices import resolve
 from parley.learn.losses import Loss
 from parley.learn.metrics import scorers
 from parley.models.buffers import BufferPolicy
@@ -69,6 +72,7 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
+    device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     privacy: Privacy | None = None,
@@ -184,13 +188,14 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
+    there = task.on(_device(algorithm, study.device))
     first = algorithm.init(task, Key(study.seed).fold("init"))
     run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
     up = (*_stages(study), *(private.stages if private is not None else ()))
-    job = Job(algorithm, task, federation, Channels.of(algorithm, up), secret, measured)
+    job = Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
     if private is not None:
         check_private(job, private, run.state)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
@@ -245,6 +250,14 @@ def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
 def _named(study: Study) -> list[Listener]:
     """The listeners and loggers that the study names."""
     return [*[named[name]() for name in study.observers], *loggers(study.logging)]
+
+
+def _device(algorithm: Algorithm, name: str) -> torch.device:
+    if not algorithm.on_cpu or name == "cpu":
+        return resolve(name)
+    if name != "auto":
+        raise InputError(f'{algorithm.title} computes on the CPU alone; use device = "auto" or "cpu".')
+    return resolve("cpu")
 
 
 def _check_workers(workers: int | None) -> None:

@@ -26,10 +26,10 @@ def check_sizes(**sizes: float) -> None:
 
 def check_positive(**sizes: float) -> None:
     """Refuse what `check_sizes` refuses, and zero and what cannot be told from it."""
-    check_sizes(**sizes)
     for name, value in sizes.items():
-        if not value > 0:
-            raise InputError(f"{name} must be positive, not {value:g}.")
+        if not 0 < value < np.inf:
+            raise InputError(f"{name} must be positive and finite, not {value:g}.")
+        check_sizes(**{name: value})
         if value < SMALLEST:
             raise InputError(f"{name} must be at least {SMALLEST:g} to be told from 0, not {value:g}; change its unit.")
 

@@ -35,6 +35,8 @@ MOMENTA = (0.01, 0.999)
 """Momentum is 0 or lies between these."""
 PROMISING = 2.0
 """A K whose coarse search finds more than this times the best error so far is not polished; with alpha, once."""
+STARTS = 3
+"""Servers with momentum that are polished for each K: their errors at a finite round have many local minima."""
 MARGIN = 1.01
 """Server steps must be stable by this factor: what sits on the edge of divergence is no advice."""
 SCALES = 0.5 * 0.7 ** np.arange(18)
@@ -144,28 +146,28 @@ class _Search:
         for proximal, momentum in product((False, True), repeat=2):
             if (proximal and K == 1) or (momentum and self.server == "none"):
                 continue
-            coarse = self.coarse(K, proximal, momentum)
-            if coarse is not None and coarse.error <= (1 if proximal else PROMISING) * rival:
-                best.append(self.polish(coarse))
+            starts = self.coarse(K, proximal, momentum)
+            if starts and starts[0].error <= (1 if proximal else PROMISING) * rival:
+                best.append(min(map(self.polish, starts), key=lambda choice: choice.error))
                 rival = min(rival, best[-1].error)
         return best
 
-    def coarse(self, K: int, proximal: bool, momentum: bool) -> ExactChoice | None:
-        """The best of a grid, or None where no client step is allowed."""
+    def coarse(self, K: int, proximal: bool, momentum: bool) -> list[ExactChoice]:
+        """The best few of a grid, by their servers; none where no client step is allowed."""
         clients = [(0.0, 0.0)] if K == 1 else []
         for alpha in (np.geomspace(*self.alphas, 5).tolist() if proximal else [0.0]) if K > 1 else []:
             least, largest = self.gammas(alpha)
             if least <= largest:
                 clients += [(max(share * largest, least), alpha) for share in _SHARES]
         if not clients:
-            return None
+            return []
         steps = np.geomspace(0.4, 1.95, 11)  # heavy ball's best step is up to twice that of plain descent
-        return self.best_of(K, clients, steps, np.array(_BETAS if momentum else [0.0]))
+        return self.best_of(K, clients, steps, np.array(_BETAS if momentum else [0.0]), STARTS if momentum else 1)
 
     def polish(self, choice: ExactChoice) -> ExactChoice:
         """Finer and finer grids around the choice; what is 0 stays 0."""
         for scale in SCALES:
-            momentum = _around(choice.server.momentum, MOMENTA, scale * _NINE)
+            momentum = _momenta_around(choice.server.momentum, scale * _NINE)
             clients = [
                 (gamma, alpha)
                 for alpha in _around(choice.alpha, self.alphas, scale * _FIVE)
@@ -174,18 +176,22 @@ class _Search:
             unit = self.descent_step(self.model.descent(choice.gamma, choice.K, choice.alpha))
             steps = choice.server.eta / float(unit) * np.exp(0.4 * scale * _NINE)
             found = self.best_of(choice.K, clients, steps, np.array(momentum))
-            choice = min(choice, found, key=lambda candidate: candidate.error)
+            choice = min(choice, *found, key=lambda candidate: candidate.error)
         return choice
 
-    def best_of(self, K: int, clients: list[tuple[float, float]], steps: Array, momenta: Array) -> ExactChoice:
-        """The best of all clients' (gamma, alpha) with all server steps, in units of `descent_step`, and momenta."""
+    def best_of(
+        self, K: int, clients: list[tuple[float, float]], steps: Array, momenta: Array, most: int = 1
+    ) -> list[ExactChoice]:
+        """The best `most` servers, of all steps (in units of `descent_step`) and momenta, with their best clients."""
         gamma, alpha = np.array(clients).T[:, :, None]
         descent = self.model.descent(gamma, K, alpha)  # [n, 1, d]
         factors, beta = (grid.ravel() for grid in np.meshgrid(steps, momenta))
         eta = self.descent_step(descent) * factors  # [n, servers]
         error = self.distance(descent, eta, beta) + self.rounding(descent, gamma, K)
-        row, column = np.unravel_index(int(np.argmin(error)), error.shape)
-        return self.choice(*clients[row], K, float(eta[row, column]), float(beta[column]))
+        rows = error.argmin(axis=0)
+        columns = np.argsort(error.min(axis=0), kind="stable")[:most]
+        best = [(clients[rows[j]], float(eta[rows[j], j]), float(beta[j])) for j in columns]
+        return [self.choice(gamma, alpha, K, step, momentum) for (gamma, alpha), step, momentum in best]
 
     @staticmethod
     def descent_step(descent: SurrogateDescent) -> Array:
@@ -248,10 +254,10 @@ def _simplest(found: list[ExactChoice]) -> ExactChoice:
 
 
 def _around(value: float, ends: tuple[float, float], offsets: Array) -> list[float]:
-    """Numbers near `value` and between the ends, nearer to each other towards an end; 0 alone near 0."""
-    if value == 0:
-        return [0.0]
-    width = np.log(ends[1] / ends[0])
-    place = logit(np.clip(np.log(value / ends[0]) / max(width, 1e-300), 1e-6, 1 - 1e-6))
-    near = ends[0] * np.exp(width * expit(place + offsets))
-    return [float(number) for number in np.clip(near, *ends)]
+    """Numbers near `value`, in equal ratios, and between the ends; 0 alone near 0."""
+    return np.clip(value * np.exp(1.5 * offsets), *ends).tolist() if value else [0.0]
+
+
+def _momenta_around(value: float, offsets: Array) -> list[float]:
+    """Momenta near `value`, with 1 - momentum in about equal ratios; 0 alone near 0."""
+    return np.clip(expit(logit(value) + 2 * offsets), *MOMENTA).tolist() if value else [0.0]

@@ -10,8 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from parley.algorithms.base.protocol import Algorithm
+from parley.core.errors import UnsupportedError
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.run import Run
+from parley.engine.settings import Faults
+from parley.store.runs import RunStore
+from parley.study.train import train
 
 
 @dataclass(frozen=True)
@@ -70,3 +76,85 @@ def quadratics() -> Callable[[int], Problem]:
         return Problem(A, random.normal(size=(4, 3)) * 2, sizes, random.normal(size=3))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def table() -> Federation:
+    """Five clients of unequal sizes with three classes, and held-out samples."""
+    random = np.random.default_rng(5)
+    clients = {}
+    for number, size in enumerate((8, 16, 7, 12, 10)):
+        x = random.normal(size=(size, 6)).astype(np.float32) + 0.3 * number
+        clients[f"c{number}"] = (x, (x[:, 0] + x[:, 1] * number > 0.5).astype(np.int64) + (x[:, 2] > 1))
+    return Federation.from_arrays(clients)
+
+
+def dense() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+
+
+def normalised() -> nn.Module:
+    """BatchNorm in the body and in front of the head's layer."""
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+    )
+
+
+def equal(one: Run, other: Run) -> None:
+    """The same bits in the state and in all memories."""
+    for a, b in [(one.state, other.state), *[(one.memory(i), other.memory(i)) for i in one.federation.ids]]:
+        assert a.tensors.keys() == b.tensors.keys()
+        assert a.scalars == b.scalars
+        for name, value in a.tensors.items():
+            assert torch.equal(value, b.tensors[name]), name
+
+
+def close(one: Run, other: Run) -> None:
+    """The same to rounding."""
+    for a, b in [(one.state, other.state), *[(one.memory(i), other.memory(i)) for i in one.federation.ids]]:
+        assert a.tensors.keys() == b.tensors.keys()
+        for name, value in a.tensors.items():
+            torch.testing.assert_close(b.tensors[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def works_everywhere(table: Federation, tmp_path) -> Callable[..., Run]:
+    """A method with clients that drop out: pool == inline == interrupted and resumed bit for bit, stacked close."""
+
+    def check(method: Algorithm, *, stacks: bool = True, rounds: int = 5) -> Run:
+        def run(make: Callable[[], nn.Module], runtime: str = "inline", rounds: int = rounds, **options) -> Run:
+            faults = Faults(dropout=0.25, quorum=0.0)
+            done = train(
+                method, table, model=make, rounds=rounds, cohort=4, faults=faults, seed=3, secret=bytes(16),
+                runtime=runtime, workers=2, **options,
+            )  # fmt: skip
+            failures = [failure for record in done.records for failure in record.failures]
+            assert all("simulated" in failure.reason for failure in failures)
+            assert failures
+            return done
+
+        for buffers in ("average", "local"):
+            whole, store = run(normalised, buffers=buffers), RunStore(tmp_path / buffers)
+            first = run(normalised, rounds=3, buffers=buffers, store=store)
+            equal(whole, run(normalised, buffers=buffers, store=store, resume=first.id))
+        equal(whole, run(normalised, "pool", buffers="local"))
+        plain = run(dense)
+        if stacks:
+            close(plain, run(dense, "stacked"))
+        else:
+            with pytest.raises(UnsupportedError, match='use "inline"'):
+                run(dense, "stacked")
+        return plain
+
+    return check
+
+
+@pytest.fixture
+def network() -> Callable[[], nn.Module]:
+    """With BatchNorm."""
+    return normalised
+
+
+@pytest.fixture
+def dense_network() -> Callable[[], nn.Module]:
+    return dense

@@ -89,20 +89,20 @@ class Values(Listener):
             self.answered.append([i for i in record.metrics["down/bytes"].clients if i not in failed])
 
 
-def blocks(toy: Toy, kernel: theory.Kernel, method: theory.Method) -> list[np.ndarray]:
+def blocks(toy: Toy, kernel: theory.Kernel, method: theory.KernelStep) -> list[np.ndarray]:
     """P_ii, from the definition."""
     found = []
     for x in toy.x:
         K = kernel(x, x) / len(x)
         eye = np.eye(len(x))
-        if isinstance(method, theory.FedProx):
+        if isinstance(method, theory.ProximalStep):
             found.append(np.linalg.inv(eye + method.eta * K))
         else:
             found.append(sum(np.linalg.matrix_power(eye - method.eta * K, tau) for tau in range(method.s)))
     return found
 
 
-def recursion(toy: Toy, kernel: theory.Kernel, method: theory.Method, f: np.ndarray, answered: list[list[str]]):
+def recursion(toy: Toy, kernel: theory.Kernel, method: theory.KernelStep, f: np.ndarray, answered: list[list[str]]):
     """f_0, f_1, ...: f <- f + eta sum_i (w_i / n_i) k(., x_i) P_ii (y_i - f_i), over those that answered."""
     sizes = [len(x) for x in toy.x]
     ends = np.cumsum(sizes)
@@ -120,23 +120,23 @@ def recursion(toy: Toy, kernel: theory.Kernel, method: theory.Method, f: np.ndar
 
 
 METHODS = {
-    "fedavg, s = 1": theory.FedAvg(0.8, 1),
-    "fedavg, s = 4": theory.FedAvg(0.8, 4),
-    "fedavg, s = 60": theory.FedAvg(0.8, 60),
-    "fedprox": theory.FedProx(0.8),
-    "fedprox, large step": theory.FedProx(300.0),
+    "fedavg, s = 1": theory.GradientSteps(0.8, 1),
+    "fedavg, s = 4": theory.GradientSteps(0.8, 4),
+    "fedavg, s = 60": theory.GradientSteps(0.8, 60),
+    "fedprox": theory.ProximalStep(0.8),
+    "fedprox, large step": theory.ProximalStep(300.0),
 }
 
 
-def made(form: str, method: theory.Method, kernel: theory.Kernel | None = None, **options) -> LeastSquares:
-    prox = isinstance(method, theory.FedProx)
+def made(form: str, method: theory.KernelStep, kernel: theory.Kernel | None = None, **options) -> LeastSquares:
+    prox = isinstance(method, theory.ProximalStep)
     if form == "features":
         return FeatureFedProx(method.eta, **options) if prox else FeatureFedAvg(method.eta, steps=method.s, **options)
     common = {"lr": method.eta, "kernel": kernel} | options
     return KernelFedProx(**common) if prox else KernelFedAvg(steps=method.s, **common)
 
 
-def check(toy: Toy, form: str, method: theory.Method, kernel: theory.Kernel, start: float = 0.0, rounds: int = 5,
+def check(toy: Toy, form: str, method: theory.KernelStep, kernel: theory.Kernel, start: float = 0.0, rounds: int = 5,
           **options) -> None:  # fmt: skip
     """Raises unless every round of the engine is the recursion's."""
     kernel = theory.FeatureKernel(toy.phi) if form == "features" else kernel
@@ -210,8 +210,8 @@ def test_batches_are_section_7_1s(form: str, name: str, toy: Toy, batch: int):
 
 
 @pytest.mark.parametrize("form", ["features", "points"])
-@pytest.mark.parametrize("method", [theory.FedAvg(0.9, 20), theory.FedProx(50.0)], ids=str)
-def test_it_ends_at_the_limit_in_closed_form(form: str, method: theory.Method):
+@pytest.mark.parametrize("method", [theory.GradientSteps(0.9, 20), theory.ProximalStep(50.0)], ids=str)
+def test_it_ends_at_the_limit_in_closed_form(form: str, method: theory.KernelStep):
     toy = Toy.drawn(2, (3, 20, 8), features=4)
     kernel = theory.FeatureKernel(toy.phi)
     y = np.concatenate(toy.y)[:, 0]
@@ -291,7 +291,7 @@ def test_inputs_travel_once_and_nothing_but_coefficients_later():
 
 def test_the_server_can_solve_for_the_targets_as_the_docstring_warns():
     toy = Toy.drawn(6, (5, 7))
-    method = theory.FedAvg(0.8, 3)
+    method = theory.GradientSteps(0.8, 3)
     run = toy.train(made("points", method, theory.RBF(0.7)), 1)
     for client, P, y in zip(IDS, blocks(toy, theory.RBF(0.7), method), toy.y, strict=False):
         share = 0.8 / len(toy.points)  # w_i eta / n_i
@@ -307,8 +307,8 @@ def test_the_server_can_solve_for_the_targets_as_the_docstring_warns():
 def test_a_step_that_is_too_large_is_said(form: str, batch: int | None):
     toy = Toy.drawn(8, (4, 6))
     with pytest.raises(QuorumError, match=r"FedAvg needs gamma = .* take eta below .* or use FedProx"):
-        toy.train(made(form, theory.FedAvg(50.0, 2), theory.RBF(0.7), batch=batch), 2)
-    assert toy.train(made(form, theory.FedProx(50.0), theory.RBF(0.7), batch=batch), 2).status == "finished"
+        toy.train(made(form, theory.GradientSteps(50.0, 2), theory.RBF(0.7), batch=batch), 2)
+    assert toy.train(made(form, theory.ProximalStep(50.0), theory.RBF(0.7), batch=batch), 2).status == "finished"
 
 
 @pytest.mark.parametrize("form", ["features", "points"])
@@ -399,7 +399,7 @@ def test_any_network_can_be_the_start():
     toy = Toy.drawn(2, (5, 9))
     network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(3, 1)).double()
     seen = Values(toy.points)
-    method, kernel = theory.FedAvg(0.8, 3), theory.RBF(0.7)
+    method, kernel = theory.GradientSteps(0.8, 3), theory.RBF(0.7)
     train(made("points", method, kernel), toy.federation, model=network, rounds=4, runtime="inline", listeners=[seen])
     f_0 = network.eval()(torch.from_numpy(toy.points)).detach().numpy()
     np.testing.assert_allclose(seen.f, list(recursion(toy, kernel, method, f_0, seen.answered)), atol=1e-10)

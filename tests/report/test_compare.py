@@ -143,7 +143,7 @@ def test_stored_runs_compare_like_the_runs_themselves(tmp_path: Path) -> None:
         runs = [
             pl.train(
                 method, federation, model=pl.models.linear(), rounds=3, store=store, name=name,
-                evaluation=pl.Evaluation(clients="all"), config={"algorithm": {"name": name}},
+                evaluation=pl.Evaluation(clients="all"),
             )
             for name, method in methods.items()
         ]  # fmt: skip

@@ -134,7 +134,7 @@ def test_later_exchanges_build_on_earlier_ones(node: Node):
     assert sent(node, envelope(2, "1-2-7", 1))[1].number("done") == 3
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["ask", "reject", "save", "crash"]), max_size=20))
 def test_whatever_happens_to_the_server_the_node_has_what_it_names(tmp_path_factory, federation, steps):
     node = node_of(tmp_path_factory.mktemp("node"), federation)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAdam
-from parley.algorithms.protocol import Method
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import ParleyError
 from parley.data import Federation
@@ -24,7 +24,7 @@ from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.study.train import train
 
-METHODS: dict[str, Callable[[], Method]] = {
+METHODS: dict[str, Callable[[], Algorithm]] = {
     "fedadam": lambda: FedAdam(lr=0.1, batch=5),
     "local-only": lambda: LocalOnly(lr=0.1, batch=5),
     "scaffold": lambda: Scaffold(lr=0.1, steps=2, batch=5),

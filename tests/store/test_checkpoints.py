@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Method, Reply
+from parley.algorithms.base.protocol import Algorithm, Reply
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation
@@ -66,7 +66,7 @@ def test_missing_and_damaged_files_are_told(tmp_path: Path):
         Checkpoints(tmp_path).load(manifest)
 
 
-class Growing(Method):
+class Growing(Algorithm):
     """A state that gains a tensor a round, like an ensemble."""
 
     def init(self, task, key) -> State:
@@ -76,10 +76,10 @@ class Growing(Method):
         replies = yield dict.fromkeys(cohort.ids, Message())
         return State({**state.tensors, f"learners/{number}": replies.average("fitted")["x"]})
 
-    def client(self, task, message, memory, data, key) -> Reply:
-        return Reply(Message.of(fitted={"x": torch.randn(500, generator=key.torch())}))
+    def client(self, task, message, memory, data, context) -> Reply:
+        return Reply(Message.of(fitted={"x": torch.randn(500, generator=context.key.torch())}))
 
-    def predictor(self, task, state, memory=None):
+    def predictor(self, task, model, memory=None):
         return task.predictor(task.initial())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,7 @@ from parley.algorithms import algorithms, baselines, local_update
 from parley.algorithms.local_update import LocalUpdate
 from parley.core.key import Key
 from parley.core.tree import Tree
-from parley.learn.local import Data, Keys, Trained
-from parley.learn.task import Task
+from parley.learn.transforms import GradientTransform, pull
 from parley.studies import run_study
 from parley.studies.paper001.conformance import TOLERANCE
 from parley.studies.paper001.members import members
@@ -54,10 +53,8 @@ def test_the_data_are_the_quadratics(setting: QuadraticSetting) -> None:
 class DoublePull(local_update.FedProx):
     """FedProx with the common mistake of alpha ||y - x||^2 in place of alpha/2 ||y - x||^2."""
 
-    def local(self, task: Task, x: Tree, buffers: Tree, data: Data, key: Keys) -> Trained:
-        return replace(local_update.FedProx(), **(vars(self) | {"alpha": 2 * self.alpha})).local(
-            task, x, buffers, data, key
-        )
+    def proximal(self, x: Tree) -> GradientTransform:
+        return pull(x, 2 * self.alpha)
 
 
 def test_a_wrong_proximal_term_misses_the_point(setting: QuadraticSetting) -> None:

@@ -157,15 +157,16 @@ def test_values_of_a_regression():
         predictions_text(torch.zeros(2, 3, 4), text)
 
 
-def python_study(**changes: object) -> pl.Study:
+def python_study(dtype: str | None = "float32", **changes: object) -> pl.Study:
     random = np.random.default_rng(0)
     clients = {f"site {i}": (random.normal(size=(8, 4)), random.integers(3, size=8)) for i in range(3)}
     say = {"model": pl.models.mlp(5), "rounds": 2, "faults": pl.Faults(dropout=0.4, quorum=0.0)}
-    return pl.Study(pl.FedAvg(), pl.Federation.from_arrays(clients), **(say | changes))
+    return pl.Study(pl.FedAvg(), pl.Federation.from_arrays(clients, dtype=dtype), **(say | changes))
 
 
-def test_a_run_from_python_predicts_without_its_data(store: RunStore, tmp_path: Path):
-    study = python_study()
+@pytest.mark.parametrize("dtype", ["float32", None])
+def test_a_run_from_python_predicts_without_its_data(store: RunStore, tmp_path: Path, dtype: str | None):
+    study = python_study(dtype)
     trained = pl.train(study, store=store)
     loaded = load_run(store, "last")
     x = torch.ones(3, 4)

@@ -14,7 +14,7 @@ from parley.study.task import make_task
 
 def regression() -> pl.Federation:
     random = np.random.default_rng(0)
-    return pl.Federation.from_arrays({"a": (random.normal(size=(9, 3)), random.normal(size=9))})
+    return pl.Federation.from_arrays({"a": (random.normal(size=(9, 3)), random.normal(size=9))}, dtype="float32")
 
 
 class Flat(nn.Module):

@@ -192,11 +192,11 @@ def test_refusals_name_the_condition() -> None:
     for wrong in ([0.5], [np.inf], [np.nan]):
         with pytest.raises(InputError, match="1 <= K < infinity"):
             pareto.simulated_maml_frontier([1.0, 3.0], 0.1, wrong)
-    with pytest.raises(InputError, match="at least 2 points"):
+    with pytest.raises(InputError, match="points of a frontier must be a whole number of at least 2"):
         pareto.exact_frontier(10.0, points=1)
     with pytest.raises(InputError, match="mu <= L"):
         pareto.exact_frontier(0.5)
     with pytest.raises(InputError, match="gamma > 0"):
         pareto.cusp_steps(10.0, 1.0, 0.0)
-    with pytest.raises(InputError, match="dimension >= 2"):
+    with pytest.raises(InputError, match="whole number of at least 2"):
         pareto.wishart_spectrum(1, 10.0, 1.0, np.random.default_rng(0))

@@ -397,18 +397,17 @@ def test_ridge_rules_and_trials_refuse() -> None:
         g.RidgeRegression(np.ones((1, 2)), 3, ridge=1.0, noise=np.nan)
     with pytest.raises(InputError, match="as many clients"):
         g.RidgeRegression(np.ones((1, 2)), [3, 3], ridge=1.0)
-    for eta, steps in ((0.0, 1), (np.nan, 1), (0.1, 0)):
-        with pytest.raises(InputError, match="eta"):
-            g.Descend(eta, steps)
-        with pytest.raises(InputError, match="eta"):
-            g.OnePass(eta, steps)
+    for eta, steps, words in ((0.0, 1, "eta"), (np.nan, 1, "eta"), (0.1, 0, "local steps")):
+        for rule in (g.Descend, g.OnePass):
+            with pytest.raises(InputError, match=words):
+                rule(eta, steps)
     problem = g.MeanEstimation(np.zeros((2, 2)), 3)
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="share equally"):
         g.exact_terms(problem, g.OnePass(0.1, 2))
     with pytest.raises(InputError, match="share equally"):
         g.simulate(problem, g.OnePass(0.1, 2), trials=5, rng=rng)
-    with pytest.raises(InputError, match="at least 2 trials"):
+    with pytest.raises(InputError, match="number of trials must be a whole number of at least 2"):
         g.simulate(problem, trials=1, rng=rng)
     with pytest.raises(InputError, match="start"):
         g.simulate(problem, trials=5, rng=rng, start=[1.0])

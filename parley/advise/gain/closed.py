@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeGuard
 
@@ -21,6 +21,7 @@ from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.base.server import Descent
 from parley.algorithms.local_update import LocalUpdate
 from parley.core.errors import InputError, nearest
+from parley.core.fields import settings_of
 from parley.core.key import Key
 from parley.data import ClientData
 from parley.engine.settings import Faults
@@ -44,7 +45,7 @@ KERNELS = ("rbf", "laplace", "linear", "polynomial", "two-layer-ntk")
 LARGEST = 5000
 """Samples up to which kernels are taken."""
 _SEEN = 500
-_COURSE = ("prepare", "round", "broadcast", "client", "local", "aggregate")
+_COURSE = ("prepare", "round", "broadcast", "client", "train", "steps_from", "reply", "aggregate")
 _UNDERSTOOD = (
     "lr", "steps", "epochs", "batch", "theta", "alpha", "server", "form", "order", "optimizer", "options"
 )  # fmt: skip
@@ -130,7 +131,7 @@ def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float |
 def exact_method(setup: Setup, scale: float) -> KernelStep | None:
     """The study's algorithm as paper 000's FedAvg or FedProx; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
-    everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme == "without-replacement"
+    everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme in ("auto", method.scheme)
     quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
     if not (everyone and sampling.weights == "size" and quiet):
         return None
@@ -150,7 +151,7 @@ def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
     if not isinstance(method, LocalUpdate) or method.pooled or type(method.server) is not Descent:
         return False
     own = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
-    usual = all(getattr(method, f.name) == f.default for f in fields(method) if f.name not in _UNDERSTOOD)
+    usual = all(getattr(method, s.name) == s.default for s in settings_of(type(method)) if s.name not in _UNDERSTOOD)
     return own and usual and LocalOptimizer(method.optimizer, method.lr, method.options).plain
 
 

@@ -46,30 +46,12 @@ RARE = 3
 """Samples of a class below which a client has hardly seen it."""
 
 
-def from_study(
-    study: Study,
-    *,
-    folds: int = 8,
-    repeats: int | None = None,
-    clients: int | None = None,
-    level: float = 0.9,
-    measure: str | None = None,
-    seeds: int = 1,
-    local_rounds: int | None = None,
-    local_rates: Sequence[float] | None = None,
-    kernel: str | None = None,
-    lengthscale: float | None = None,
-    sigma: float | None = None,
-    norm: float = 1.0,
-    tell: Tell | None = None,
-) -> Gains:
-    """`gain` with the data, model, algorithm and settings of a study."""
+def from_study(study: Study, **options: Any) -> Gains:
+    """`gain` with the data, model, algorithm and settings of a study; `options` are `gain`'s."""
     return gain(
         study.algorithm, study.federation(), model=study.model, rounds=study.rounds, cohort=study.sampling,
         seed=study.seed, loss=study.loss, buffers=study.buffers, faults=study.faults, runtime=study.runtime,
-        workers=study.workers, folds=folds, repeats=repeats, clients=clients, level=level, measure=measure,
-        seeds=seeds, local_rounds=local_rounds, local_rates=local_rates, kernel=kernel, lengthscale=lengthscale,
-        sigma=sigma, norm=norm, tell=tell,
+        workers=study.workers, **options,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -36,6 +36,8 @@ from parley.theory.theta import Array
 @dataclass(frozen=True)
 class LeastSquares(protocol.Algorithm):
     """What the methods of paper 000 have in common."""
+
+    on_cpu: ClassVar[bool] = True
 
     lr: float = 0.5
     """Step size (eta)."""

@@ -168,6 +168,8 @@ class Algorithm:
     """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
     compressible: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies that channels may compress."""
+    on_cpu: ClassVar[bool] = False
+    """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 

@@ -63,7 +63,7 @@ class PrivateRound:
     def _released_form(self, asked: str, messages: Mapping[Any, Message], seen: Cohort) -> Form | None:
         if not messages:
             return None
-        form = self.job.algorithm.reply_form(self.job.task, asked, next(iter(messages.values())))
+        form = self.job.algorithm.reply_form(self.job.server, asked, next(iter(messages.values())))
         if form is None:
             raise UnsupportedError("it does not state the form of its replies (reply_form).")
         if not form:

@@ -15,7 +15,6 @@ from parley.core.message import Memory, Message, State
 from parley.data import ClientData
 from parley.engine.privacy.plan import PrivacyPlan
 from parley.engine.privacy.round import PrivateRound
-from parley.runtimes.execute import client_data
 from parley.runtimes.protocol import Job
 
 _ROUNDS = (1, 2)
@@ -35,19 +34,17 @@ def check_private(job: Job, plan: PrivacyPlan, state: State) -> None:
         )
     plan = replace(plan, secret=bytes(16))
     cohort = Cohort((ids[0],), (1 / plan.size,), normalise=False, everyone=ids, expected=float(plan.size))
-    data = client_data(job, ids[0])
-    few = ClientData(data.x[:_SAMPLES], data.y[:_SAMPLES])
     try:
         with torch.random.fork_rng(devices=[]):
             for number in _ROUNDS:
-                state = _round(job, PrivateRound(plan, job, cohort, number), state, few, number)
+                state = _round(job, PrivateRound(plan, job, cohort, number), state, number)
     except (ParleyError, StopIteration) as error:
         raise UnsupportedError(f"{where}: {error}") from None
 
 
-def _round(job: Job, private: PrivateRound, state: State, data: ClientData, number: int) -> State:
+def _round(job: Job, private: PrivateRound, state: State, number: int) -> State:
     inner, cohort = private.open(state)
-    course = job.algorithm.round(job.task, inner, cohort, number, Key())
+    course = job.algorithm.round(job.server, inner, cohort, number, Key())
     try:
         question, exchange = next(course), 0
         while True:
@@ -56,7 +53,7 @@ def _round(job: Job, private: PrivateRound, state: State, data: ClientData, numb
             answers: dict[str, Message] = {}
             for client in cohort.ids:
                 context = Context(client, number, asked.asked, exchange, Key(), Secrets(bytes(16), (number,), client))
-                answer = _answer(job, private, sent[client], data, context) if client in sent else None
+                answer = _answer(job, private, sent[client], context) if client in sent else None
                 if answer is not None:
                     answers[client] = answer
             question, exchange = course.send(private.replies(answers)), exchange + 1
@@ -65,12 +62,12 @@ def _round(job: Job, private: PrivateRound, state: State, data: ClientData, numb
         return private.close(new)
 
 
-def _answer(job: Job, private: PrivateRound, message: Message, data: ClientData, context: Context) -> Message | None:
+def _answer(job: Job, private: PrivateRound, message: Message, context: Context) -> Message | None:
     """The client's reply through both halves of the channels; None if it fails, as it may in earnest."""
     try:
-        reply = job.algorithm.answers(context.asked)(job.task, message, Memory(), data, context)
-    except ParleyError:
-        raise
+        data = job.federation.client(context.id)
+        few = ClientData(data.x[:_SAMPLES], data.y[:_SAMPLES])
+        reply = job.algorithm.answers(context.asked)(job.server, message, Memory(), few, context)
     except Exception:
         return None
     if reply.message.scalars:
@@ -78,5 +75,5 @@ def _answer(job: Job, private: PrivateRound, message: Message, data: ClientData,
     channels = told(job.channels, message)
     sent = channels.send(reply, Memory(), context)
     private.note(context.id, sent.message)
-    form = job.algorithm.reply_form(job.task, context.asked, message)
+    form = job.algorithm.reply_form(job.server, context.asked, message)
     return channels.receive(sent.message, form) if form else Message()

@@ -46,14 +46,19 @@ class Minimise:
 
 
 @dataclass(frozen=True)
-class Descend:
-    """`steps` gradient steps of size `eta`, each on the client's whole sample."""
-
+class _Steps:
     eta: float
     steps: int
 
     def __post_init__(self) -> None:
-        _check(self.eta, self.steps)
+        check_whole("the number of local steps", self.steps)
+        if not (np.isfinite(self.eta) and self.eta > 0):
+            raise InputError(f"local steps need a finite eta > 0, not eta = {self.eta:g}.")
+
+
+@dataclass(frozen=True)
+class Descend(_Steps):
+    """`steps` gradient steps of size `eta`, each on the client's whole sample."""
 
     @property
     def groups(self) -> int:
@@ -70,14 +75,8 @@ class Descend:
 
 
 @dataclass(frozen=True)
-class OnePass:
+class OnePass(_Steps):
     """`steps` stochastic gradient steps of size `eta`, each on the next 1/steps of the sample (paper 004, eq. 5)."""
-
-    eta: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        _check(self.eta, self.steps)
 
     @property
     def groups(self) -> int:
@@ -92,9 +91,3 @@ class OnePass:
     def filters(self, eigenvalues: Array) -> Array:
         left = np.arange(self.steps)[::-1, None]
         return np.asarray(self.eta * eigenvalues * (1 - self.eta * eigenvalues) ** left, dtype=np.float64)
-
-
-def _check(eta: float, steps: int) -> None:
-    check_whole("the number of local steps", steps)
-    if not (np.isfinite(eta) and eta > 0):
-        raise InputError(f"local steps need a finite eta > 0, not eta = {eta:g}.")

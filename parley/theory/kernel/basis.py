@@ -16,6 +16,7 @@ from scipy.linalg import eigh_tridiagonal, qr, svd
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_sizes, check_whole
 from parley.theory.kernel.blocks import Blocks, psd_eigh, rounding
 from parley.theory.kernel.decay import as_rounds, gathered
 from parley.theory.kernel.federation import KernelFederation
@@ -93,6 +94,9 @@ def krylov_basis(
     method = federation.method
     last = max(1.0, float(as_rounds(rounds).max()))
     probes = np.unique(np.geomspace(1, last, 12).round())
+    check_sizes(tolerance=tolerance)
+    check_whole("the number of steps", max_steps)
+    vector = federation.samples.values(vector, "the vector")
     scale = float(np.linalg.norm(vector))
     if not scale:
         return Basis(federation.blocks, np.zeros(0), np.zeros((len(vector), 0)), True, 0.0)
@@ -130,8 +134,10 @@ def symmetric_product(federation: KernelFederation, vector: Array) -> Array:
 def leading_eigenvalues(federation: KernelFederation, count: int, tolerance: float = 1e-10) -> tuple[Array, Array]:
     """The `count` largest eigenvalues of (K, K P), descending, to a relative `tolerance`; matrix-free."""
     N = federation.samples.N
-    if not 0 < count < N:
+    check_whole("count", count)
+    if not count < N:
         raise InputError(f"count must be between 1 and N - 1 = {N - 1}, not {count}.")
+    check_sizes(tolerance=tolerance)
     if not federation.kernel.diagonal(federation.samples.x).any():
         return np.zeros(count), np.zeros(count)
 

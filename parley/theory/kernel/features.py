@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import eval_chebyt, eval_chebyu
 
 from parley.core.errors import InputError, nearest
+from parley.theory.arguments import check_positive, check_whole
 from parley.theory.kernel.points import as_points
 from parley.theory.theta import Array
 
@@ -83,8 +84,9 @@ def random_fourier(
     """Random features (an even number) whose inner product is the `RBF` or `Laplace` kernel in expectation."""
     if features < 2 or features % 2:
         raise InputError(f"random Fourier features come in pairs; give an even number, not {features}.")
-    if not 0 < lengthscale < np.inf:
-        raise InputError(f"the lengthscale must be positive and finite, not {lengthscale:g}.")
+    check_whole("the number of columns", columns)
+    check_whole("the number of features", features, 2)
+    check_positive(lengthscale=lengthscale)
     shape = (columns, features // 2)
     if kernel == "rbf":
         draws = rng.standard_normal(shape)
@@ -120,5 +122,4 @@ def _line(x: Array) -> Array:
 
 
 def _check_degree(degree: int) -> None:
-    if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 0:
-        raise InputError(f"the degree must be a whole number of at least 0, not {degree!r}.")
+    check_whole("the degree", degree, 0)

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.kernel.kernels import Kernel
 from parley.theory.kernel.points import as_points
 from parley.theory.theta import Array
@@ -30,6 +31,8 @@ def pivoted_cholesky(kernel: Kernel, x: Array, tolerance: float, max_rank: int |
     """
     if not 0 < tolerance < 1:
         raise InputError(f"the tolerance must be between 0 and 1, not {tolerance:g}.")
+    if max_rank is not None:
+        check_whole("the largest rank", max_rank)
     missing = kernel.diagonal(x).astype(np.float64)
     total = float(missing.sum())
     limit = len(x) if max_rank is None else min(max_rank, len(x))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.core.errors import InputError
+from parley.theory.arguments import check_whole
 from parley.theory.theta import Array, log_mean_all
 
 
@@ -44,8 +45,7 @@ class GradientSteps:
 
     def __post_init__(self) -> None:
         _check_step(self.eta)
-        if isinstance(self.s, bool) or not isinstance(self.s, int | np.integer) or self.s < 1:
-            raise InputError(f"the number of local steps s must be a whole number of at least 1, not {self.s!r}.")
+        check_whole("the number of local steps s", self.s)
 
     def multiplier(self, eigenvalues: npt.ArrayLike) -> Array:
         return self.s * np.exp(log_mean_all(self.eta * np.asarray(eigenvalues, dtype=np.float64), self.s))

@@ -12,11 +12,11 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq, minimize_scalar
 
 from parley.core.errors import InputError
-from parley.theory.arguments import LARGEST, SMALLEST, check_whole
+from parley.theory.arguments import LARGEST, SMALLEST, check_sizes, check_whole
 from parley.theory.kernel.blocks import rounding
 from parley.theory.kernel.federation import KernelFederation
 from parley.theory.kernel.methods import KernelStep
-from parley.theory.kernel.points import as_numbers
+from parley.theory.kernel.points import as_numbers, check_finite
 from parley.theory.theta import Array
 
 
@@ -101,6 +101,13 @@ def estimate_sigma(federation: KernelFederation, y: npt.ArrayLike) -> float:
 
 def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: float, N: int) -> float:
     """The same from the coordinates of y in K's eigenvectors; `outside` is the squared norm of the rest of y."""
+    eigenvalues, coordinates = as_spectrum(eigenvalues, N), as_numbers(coordinates, "coordinates")
+    if coordinates.shape != eigenvalues.shape or len(eigenvalues) > N:
+        raise InputError(
+            f"give one coordinate per eigenvalue and at most N = {N}, not {coordinates.shape} for {eigenvalues.shape}."
+        )
+    check_finite(coordinates, "coordinates")
+    check_sizes(outside=outside)
     left_over = N - len(eigenvalues)
 
     def residual(log_penalty: float) -> tuple[float, float]:

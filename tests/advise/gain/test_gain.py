@@ -360,7 +360,7 @@ def test_several_seeds_widen_the_intervals_by_the_luck_of_training() -> None:
     assert (once.trainings, often.trainings) == (1, 3)
     assert "the luck of one training is not in them" in once.summary()
     assert "its luck (seen in 3 seeds) included" in often.summary()
-    assert any(b.high / b.low > a.high / a.low for a, b in zip(once.clients, often.clients, strict=True))
+    assert any(b.high - b.low > a.high - a.low for a, b in zip(once.clients, often.clients, strict=True))
     closed = gain(FEDAVG, own, model=Linear(), rounds=3, seeds=3)
     assert closed.trainings == 1
     assert any("--seeds changes nothing" in note for note in closed.notes)

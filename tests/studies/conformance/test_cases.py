@@ -12,15 +12,22 @@ from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
-from parley.studies.conformance.partial_cohorts import SETTLES, partial
+from parley.studies.conformance.partial_cohorts import partial
+from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
 
-CASES = [*corrected(), *normalised(), *parts(), *shared(), *equivalences(), *regression(), *partial()]
+CASES = [
+    *corrected(),
+    *normalised(),
+    *parts(),
+    *shared(),
+    *equivalences(),
+    *regression(),
+    *partial(),
+    *personal(),
+    *wrapped(),
+]
 FAMILY = family()
-
-
-UNMET = {("scaffold", SETTLES), ("feddyn", SETTLES), ("fedals-scaffold", SETTLES)}
-"""Statements the methods do not meet yet: by default sampling their weights are scaled over the cohort."""
 
 
 @pytest.mark.parametrize("runtime", ["inline", "stacked"])
@@ -31,9 +38,6 @@ def test_it_holds(case, runtime):
             case.check(runtime)
         return
     check = case.check(runtime)
-    if (case.method, case.statement) in UNMET:
-        assert not check.passed, "it holds now: take it off the list"
-        pytest.xfail(str(check))
     assert check.passed, check
 
 

@@ -125,7 +125,7 @@ def test_bad_input_is_refused() -> None:
         (([], []), {}, "one target array per client"),
         (([np.ones((3, 2))], [np.ones(2)]), {}, "client 0 has 3 samples"),
         (([np.ones((2, 2))], [np.array([0.0, np.nan])]), {}, "targets has a NaN"),
-        (([np.ones((3, 2))], [np.ones(3)]), {"folds": 1}, "folds >= 2"),
+        (([np.ones((3, 2))], [np.ones(3)]), {"folds": 1}, "number of folds must be a whole number of at least 2"),
         (([np.ones((3, 2))], [np.ones(3)]), {"level": 1.0}, "between 0 and 1"),
         (([np.ones((1, 2))], [np.ones(1)]), {}, "too little data"),
     ]
