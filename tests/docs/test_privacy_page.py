@@ -18,7 +18,7 @@ def test_the_example_runs() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {}
     exec(compile(block, "privacy.md", "exec"), names)
-    assert names["run"].last("privacy/epsilon") == pytest.approx(7.998, abs=2e-3)  # type: ignore[attr-defined]
+    assert names["run"].last("privacy/epsilon") == pytest.approx(7.997, abs=1e-3)  # type: ignore[attr-defined]
     assert names["run"].last("accuracy") > 0.85  # type: ignore[attr-defined]
 
 

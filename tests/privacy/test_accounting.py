@@ -1,6 +1,7 @@
 """Epsilon: published values, a second implementation, closed forms, and what must hold for any accountant."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -149,3 +150,9 @@ def test_a_delta_that_promises_nothing_is_refused():
 def test_epsilon_does_not_depend_on_the_order_in_which_it_is_asked():
     mechanism = Mechanism(0.2, 1.0, 1e-5)
     assert np.array_equal([mechanism.epsilon(n) for n in (3, 1, 2)], [mechanism.epsilon(n) for n in (3, 1, 2)])
+
+
+def test_without_the_package_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(InputError, match=r"pip install 'parley-fl\[privacy\]'"):
+        Mechanism(0.123, 1.0, 1e-5).epsilon(1)
