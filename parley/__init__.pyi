@@ -102,6 +102,7 @@ from parley.engine.observers import (
     Drift as Drift,
     GradientDissimilarity as GradientDissimilarity,
 )
+from parley.engine.privacy.settings import Privacy as Privacy
 from parley.engine.run import plot as plot, Run as Run
 from parley.engine.settings import Evaluation as Evaluation, Faults as Faults, Sampling as Sampling
 from parley.learn.batches import Work as Work
@@ -136,6 +137,7 @@ from parley.channels.quantise import fedcom as fedcom, fedpaq as fedpaq, qsgd as
 from parley.channels.random_k import random_k as random_k
 from parley.channels.shuffle import shuffle as shuffle
 from parley.channels.sign import sign as sign
+from parley.channels.noise import noise as noise
 from parley.channels.top_k import top_k as top_k
 from parley.core import tree as tree
 from parley.learn import transforms as transforms

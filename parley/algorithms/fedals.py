@@ -133,7 +133,7 @@ class FedALS(LocalSGD):
         if reported:
             new = new.replace(shown=state["model"] | mean, statistics=state.get("statistics") | sent)
         if self.variates:
-            share = len(replies.weights) / task.population
+            share = replies.count / task.population
             new = new.replace(c=state["c"] | add(parameters_of(state["c"], now), replies.average("c"), share))
         if self.budget is not None and due == shared:
             planned = plan_periods(*drift_rates(replies, now, periods), self.budget, self.longest)

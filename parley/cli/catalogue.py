@@ -76,7 +76,8 @@ def _settings(name: str, thing: Any) -> None:
         print_table(
             ["setting", "type", "default", ""],
             [
-                (s.name, type_text(s.hint), plain_value(plain(s.default)), " ".join(s.doc.split()))
+                (s.name, type_text(s.hint), default, " ".join(s.doc.split()))
                 for s in settings
+                for default in ["required" if s.required else plain_value(plain(s.default))]
             ],
         )  # fmt: skip

@@ -138,6 +138,10 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))
+    if "privacy/epsilon" in summary:
+        rows.append(("epsilon", f"{summary['privacy/epsilon']:.4g}"))
+    if "ended" in summary:
+        rows.append(("ended", summary["ended"]))
     if summary.get("failures"):
         rows.append(("replies left out", summary["failures"]))
     if "never contributed" in summary:

@@ -21,6 +21,7 @@ from parley.core.message import Memory, Message, State
 from parley.core.tree import is_finite, schema
 from parley.core.wire import wire_size
 from parley.engine.listeners import Listener
+from parley.engine.privacy.round import PrivateRound
 from parley.engine.settings import Faults
 from parley.runtimes.protocol import Call, Job, Runtime, Stamp, version_held
 from parley.store.memories import Memories
@@ -43,6 +44,8 @@ class Round:
     """Why a client will not answer in this round (simulated); None if it will."""
     stamp: Stamp
     listeners: Sequence[Listener] = ()
+    private: PrivateRound | None = None
+    """Differential privacy, which decides what the method may read."""
     up: dict[str, int] = field(default_factory=dict)
     raw: dict[str, int] = field(default_factory=dict)
     """What would have come up without channels, where there are any."""
@@ -58,20 +61,23 @@ class Round:
 
         A round with no client to ask, or without any answer where the quorum is 0, changes nothing.
         """
-        if not self.cohort.ids:
-            return state
+        cohort = self.cohort
+        if self.private is not None:
+            state, cohort = self.private.open(state)
+        if not cohort.ids:
+            return self._closed(state)
         before = _versions(state)
-        course = self.job.algorithm.round(self.job.server, state, self.cohort, self.stamp.round, self.key)
+        course = self.job.algorithm.round(self.job.server, state, cohort, self.stamp.round, self.key)
         try:
             question = next(course)
             exchange = 0
             while True:
-                replies = self._exchange(Question.of(question), exchange)
+                replies = self._exchange(Question.of(question), exchange, cohort)
                 question = course.send(replies)
                 exchange += 1
         except _NobodyAnswered:
             self.remembered.clear()
-            return state
+            return self._closed(state)
         except StopIteration as end:
             new, self.metrics = _outcome(self.job, end.value)
         for client in self.failures:  # who fails later in a round keeps nothing of what it did before
@@ -82,10 +88,15 @@ class Round:
                 f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
             )
         self._check_finite(new)
-        return new
+        return self._closed(new)
 
-    def _exchange(self, question: Question, exchange: int) -> Replies:
+    def _closed(self, state: State) -> State:
+        return state if self.private is None else self.private.close(state)
+
+    def _exchange(self, question: Question, exchange: int, seen: Cohort) -> Replies:
         asked, messages = question.asked, question.messages
+        if self.private is not None:
+            messages = self._private_messages(self.private, asked, messages, seen)
         clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
         if clients and len(clients) < len(messages):
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
@@ -109,12 +120,28 @@ class Round:
                 self.remembered[name] = answer.memory
             if answer.observed:
                 self.observed[name] = answer.observed
+            if self.private is not None:
+                self.private.note(name, answer.message)
         if clients:
             self._asked |= clients.keys()
             self._check_quorum()
         for listener in self.listeners:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
-        return Replies(received, self.cohort.shares([i for i in self.cohort.ids if i in received]))
+        if self.private is not None:
+            return self.private.replies(received)
+        shares = self.cohort.shares([i for i in self.cohort.ids if i in received])
+        return Replies(received, shares, self.cohort.expected)
+
+    def _private_messages(
+        self, private: PrivateRound, asked: str, messages: Mapping[Any, Message], seen: Cohort
+    ) -> Mapping[Any, Message]:
+        try:
+            return private.messages(asked, messages, seen)
+        except UnsupportedError as error:
+            title, number = self.job.algorithm.title, self.stamp.round
+            raise UnsupportedError(
+                f"{title} cannot go on with differential privacy in round {number}: {error}"
+            ) from None
 
     def _arrived(self, name: str, forms: _Forms, message: Message, answer: Reply) -> Message:
         """What the server has of an answer; what its half of the channels keeps of it waits for the round's end."""
@@ -197,7 +224,7 @@ class Round:
         there = sum(1 for client in self._asked if client not in self.failures)
         if there < self.faults.quorum * asked:
             raise QuorumError(self._too_few(there, asked))
-        if not there:
+        if not there and (self.private is None or not self.private.plan.central):
             raise _NobodyAnswered
 
     def _check_finite(self, state: State) -> None:

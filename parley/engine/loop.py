@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import secrets
 import time
@@ -16,6 +17,8 @@ from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
+from parley.engine.privacy.plan import PrivacyPlan
+from parley.engine.privacy.round import PrivateRound
 from parley.engine.roll_call import sentence, silent
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
@@ -41,6 +44,7 @@ class Loop:
     memories: Memories
     keeper: Keeper | None = None
     listeners: Sequence[Listener] = ()
+    privacy: PrivacyPlan | None = None
     incarnation: int = field(default_factory=lambda: secrets.randbits(31))
     """Tells this start of the run from others, for recipients that remember what they were asked."""
     _settled: bool = True
@@ -50,22 +54,29 @@ class Loop:
         """Rounds until the last one, or an end before it; the run's status says which.
 
         finished      the last round is done, the target is reached or patience is over (`evaluate`)
-        stopped       a listener raised `StopRun`, or too few clients answered, which is raised too
+        stopped       a listener raised `StopRun`, the privacy budget is spent, or too few clients answered, which is
+                      raised too
         interrupted   Ctrl-C
         failed        anything else was raised
 
         Whatever it is, all rounds that are done are part of the run and stored; it can be resumed.
         """
         run = self.run
+        gc.freeze()  # what exists by now stays; to search through it in every collection would cost a third of a round
         stopping = self._stopping = Stopping(self.evaluator.headline, self.evaluator.settings, run.records)
         try:
             if not run.records and self.evaluator.due(0, last=False):
-                metrics = self._evaluate(0, run.state, {})
+                metrics = self._evaluate(0, run.state, {}) | self._charged(0)
                 self._finish(RoundRecord(0, metrics, tuple(self.evaluator.failures)), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and stopping.reason is None:
-                done = self.step((done.number if done is not None else 0) + 1)
+                if (spent := self._exhausted(self._last + 1)) is not None:
+                    status = "stopped"
+                    run.ending = f"stopped after round {self._last} of {self.rounds}: {spent}."
+                    self._tell(run.ending)
+                    break
+                done = self.step(self._last + 1)
             if stopping.reason is not None and done is not None and done.number < self.rounds:
                 self._tell(f"stopped after round {done.number} of {self.rounds}: {stopping.reason}.")
         except StopRun as stop:
@@ -81,6 +92,7 @@ class Loop:
             status = "failed"
             raise
         finally:
+            gc.unfreeze()
             run.status = status
             if self.keeper is not None and self._settled:
                 self.keeper.save(run, self.memories, status)
@@ -93,6 +105,13 @@ class Loop:
     @property
     def _last(self) -> int:
         return self.run.records[-1].number if self.run.records else 0
+
+    def _exhausted(self, number: int) -> str | None:
+        return None if self.privacy is None else self.privacy.exhausted(number)
+
+    def _charged(self, number: int) -> dict[str, Metric]:
+        """What all rounds up to this one have cost of the clients' privacy."""
+        return {} if self.privacy is None else {"privacy/epsilon": Metric(self.privacy.epsilon(number))}
 
     def _tell(self, text: str) -> None:
         for listener in self.listeners:
@@ -115,17 +134,18 @@ class Loop:
         stamp = Stamp(
             self.run.id or "", self.incarnation, number, 0, self.keeper.durable if self.keeper else number - 1
         )
+        private = None if self.privacy is None else PrivateRound(self.privacy, self.job, cohort, number)
         course = Round(
             self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number), cohort,
-            self.sampler.absences(cohort, number), stamp, self.listeners,
+            self.sampler.absences(cohort, number), stamp, self.listeners, private,
         )  # fmt: skip
         state = course.play(self.run.state)
         seconds = time.perf_counter() - begin
-        metrics = _traffic(course) | {"seconds": Metric(seconds)}
+        metrics = _traffic(course) | {"seconds": Metric(seconds)} | self._charged(number)
         metrics |= {f"server/{name}": Metric(value) for name, value in course.metrics.items()}
-        if self.evaluator.due(number, last=number == self.rounds):
+        if self.evaluator.due(number, last=number == self.rounds or self._exhausted(number + 1) is not None):
             metrics |= self._evaluate(number, state, course.remembered)
-        if course.observed:
+        if course.observed and self.privacy is None:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
         if number == 1:
@@ -188,16 +208,19 @@ class _Since(Mapping[str, int | None]):
 
 
 def _traffic(course: Round) -> dict[str, Metric]:
-    """Bytes by client, the training losses clients let be seen, and how many answered."""
-    clients = set(course.cohort.ids)
+    """Bytes by client, the training losses clients let be seen, and how many answered.
+
+    Of a private run no client's values are kept, nor anything of their data without noise.
+    """
+    clients, private = set(course.cohort.ids), course.private is not None
     metrics = {
-        "up/bytes": Metric(sum(course.up.values()), dict(course.up)),
-        "down/bytes": Metric(sum(course.down.values()), dict(course.down)),
+        "up/bytes": Metric(sum(course.up.values()), {} if private else dict(course.up)),
+        "down/bytes": Metric(sum(course.down.values()), {} if private else dict(course.down)),
         "cohort": Metric(sum(1 for sender in course.up if sender in clients)),
     }
     if course.raw:
         metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), dict(course.raw))
     losses = {client: float(seen["loss"]) for client, seen in course.observed.items() if "loss" in seen}
-    if losses:
+    if losses and not private:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
     return metrics

@@ -46,6 +46,8 @@ class Figures:
     up: float = 0.0
     """Bytes sent by clients in all rounds."""
     failures: int = 0
+    epsilon: float | None = None
+    """What the rounds so far have cost of the clients' privacy; None without differential privacy."""
 
     def add(self, record: RoundRecord) -> None:
         self.round = record.number
@@ -61,6 +63,8 @@ class Figures:
                     self.loss = metric.value
                 case "up/bytes":
                     self.up += metric.value
+                case "privacy/epsilon":
+                    self.epsilon = metric.value
                 case "cohort":
                     self.cohort = int(metric.value)
         self.failures += len(record.failures)
@@ -84,6 +88,8 @@ class Figures:
                 parts.append(f"{name} {value}{best}")
         if self.cohort:
             parts += [f"cohort {self.cohort}", f"{megabytes(self.up)} up"]
+        if self.epsilon is not None:
+            parts.append(f"epsilon {self.epsilon:.3g}")
         if self.failures:
             parts.append(f"{self.failures} failed")
         return parts

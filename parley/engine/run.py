@@ -52,6 +52,8 @@ class Run:
     status: str = "running"
     note: str = ""
     """Which runtime executed it, and why."""
+    ending: str = ""
+    """Why it ended before its last round, where its privacy budget did not allow another."""
     headline: Headline | None = None
     """What the best round is judged by."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
@@ -114,6 +116,10 @@ class Run:
         for name in ("up/bytes", "down/bytes", "seconds"):
             if name in known:
                 result[name] = self.total(name)
+        if "privacy/epsilon" in known:
+            result["privacy/epsilon"] = self.last("privacy/epsilon")
+        if self.ending:
+            result["ended"] = self.ending
         result["failures"] = sum(len(record.failures) for record in self.records)
         if missing := silent(self.records):
             result["never contributed"] = named(missing)

@@ -33,6 +33,8 @@ class Sampler:
             chosen, times = np.unique(drawn, return_counts=True)
             weights = tuple((times / max(len(drawn), 1)).tolist())
             return Cohort(tuple(ids[i] for i in chosen.tolist()), weights, everyone=ids)
+        if self.sampling.scheme == "poisson":
+            return self._poisson(random, population, size)
         chosen = np.sort(self._uniform(random, population, size))
         members = tuple(ids[i] for i in chosen.tolist())
         if self.sampling.scheme == "unbiased":
@@ -70,6 +72,19 @@ class Sampler:
                 sizes = self.federation.sizes().astype(np.float64)
                 self._shares = sizes / sizes.sum()
         return self._shares
+
+    def _poisson(self, random: np.random.Generator, population: int, size: int) -> Cohort:
+        """Each client with chance size / population: given how many come, all sets of so many are equally likely."""
+        count = int(random.binomial(population, size / population))
+        drawn = np.arange(population) if count == population else random.choice(population, count, replace=False)
+        chosen = np.sort(self._available(random, drawn))
+        if self.sampling.weights == "uniform":
+            weights = np.full(len(chosen), 1.0 / size)
+        else:
+            weights = self.shares()[chosen] * population / size
+        ids = self.federation.ids
+        members = tuple(ids[i] for i in chosen.tolist())
+        return Cohort(members, tuple(weights.tolist()), normalise=False, everyone=ids, expected=float(size))
 
     def _slowness(self, client: str) -> float:
         return float(np.exp(self.faults.straggling * self.key.fold("slowness", client).numpy().standard_normal()))

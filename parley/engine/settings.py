@@ -9,7 +9,7 @@ from typing import Any, Literal
 from parley.core.checks import checked_at_birth
 from parley.core.errors import InputError
 
-Scheme = Literal["auto", "without-replacement", "with-replacement", "unbiased"]
+Scheme = Literal["auto", "without-replacement", "with-replacement", "unbiased", "poisson"]
 Weights = Literal["size", "uniform"]
 
 
@@ -21,12 +21,14 @@ class Sampling:
     """
 
     size: int | None = None
-    """Clients per round; without it, all of them."""
+    """Clients per round; without it, all of them. Of Poisson cohorts: on average."""
     scheme: Scheme = "auto"
     """`auto`: what the method's fixed point needs (`unbiased` for SCAFFOLD and FedDyn, else `without-replacement`).
     `without-replacement`: uniform draws, weights p_k scaled to sum to one over the cohort (biased where p_k vary).
     `with-replacement`: draws by p_k, each draw counting equally (paper 004, Case I; unbiased).
-    `unbiased`: uniform draws without replacement, weights p_k K / cohort, which need not sum to one (Case II)."""
+    `unbiased`: uniform draws without replacement, weights p_k K / cohort, which need not sum to one (Case II).
+    `poisson`: each client with chance size / K, whoever else comes, with the same weights; what `[privacy]` needs. A
+    cohort may be empty."""
     weights: Weights = "size"
     """p_k: by number of training samples, or the same for all."""
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Reply
+from parley.channels.adaptive_clip import told
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
@@ -64,7 +65,7 @@ def finish(job: Job, call: Call, reply: object) -> Answer:
         if job.task.device.type != "cpu":
             checked = _on_cpu(checked)
         if not call.party and job.channels.up:
-            checked = job.channels.send(checked, call.memory, call.context)
+            checked = told(job.channels, call.message).send(checked, call.memory, call.context)
             check_payload(checked.message)
     except (InputError, WireError) as error:
         return Failure(call.recipient, f"gave a reply that cannot be used: {error}")

@@ -1,4 +1,4 @@
-"""The papers' figures and tables as runnable studies, judged by their checks; one package per paper."""
+"""The papers' figures and tables as runnable studies, judged by their checks; one package per paper or question."""
 
 from importlib import import_module
 from pkgutil import walk_packages
@@ -40,5 +40,5 @@ __all__ = [
 ]  # fmt: skip
 
 for _module in walk_packages(__path__, f"{__name__}."):
-    if _module.name.startswith((f"{__name__}.paper", f"{__name__}.channels")):
+    if _module.name.startswith((f"{__name__}.paper", f"{__name__}.channels", f"{__name__}.privacy")):
         import_module(_module.name)

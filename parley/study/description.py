@@ -27,6 +27,7 @@ from parley.core.key import Key
 from parley.core.plugins import digest_of
 from parley.data import Federation
 from parley.engine.observers import listeners
+from parley.engine.privacy import Privacy, privacy_plan
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import Loss, losses
 from parley.models import BufferPolicy, ModelSpec, build_module, models
@@ -112,6 +113,7 @@ class ChannelsSection:
 
 SECTIONS: dict[str, type] = {
     "channels": ChannelsSection,
+    "privacy": Privacy,
     "cohort": Sampling,
     "faults": Faults,
     "evaluate": Evaluation,
@@ -119,7 +121,8 @@ SECTIONS: dict[str, type] = {
     "store": StoreSection,
     "logging": Logging,
 }
-"""The sections with fixed settings; those of data, model and algorithm depend on their names."""
+"""The sections with fixed settings; those of data, model and algorithm depend on their names. All have defaults, but
+only a study that has `[privacy]` is private."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,8 @@ class Study:
     """Seconds between checkpoints."""
     channels: Channel | Chain | Sequence[Channel] = ()
     """What happens to replies on the way to the server."""
+    privacy: Privacy | None = None
+    """Differential privacy of clients; it decides how cohorts are drawn and what replies count."""
     name: str = ""
     logging: Logging = field(default_factory=Logging)
     plugins: tuple[str, ...] = ()
@@ -172,6 +177,8 @@ class Study:
         for name, cls in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
             if not isinstance(getattr(self, name), cls):
                 raise InputError(f"{name} must be a {cls.__name__}, not a {type(getattr(self, name)).__name__}.")
+        if self.privacy is not None:
+            object.__setattr__(self, "cohort", _private_cohort(self.privacy, self.sampling))
         if not isinstance(self.data, Federation | DataSection):
             raise InputError(f"a study needs a Federation, not a {type(self.data).__name__}.")
         if self.rounds < 1:
@@ -242,7 +249,7 @@ class Study:
             "runtime": {"name": self.runtime, "workers": self.workers, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
-        }  # fmt: skip
+        } | self._described_privacy()  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
@@ -261,6 +268,17 @@ class Study:
         if self.loss is not None:
             return losses.name_of(self.loss) if losses.knows(self.loss) else opaque(self.loss)
         return "mse" if self.federation().info.kind == "regression" else "cross-entropy"
+
+    def _described_privacy(self) -> dict[str, Any]:
+        """With the noise that was solved for: other rounds would need another."""
+        if self.privacy is None:
+            return {}
+        return {"privacy": plain(replace(self.privacy, noise_multiplier=self._noise_multiplier))}
+
+    @cached_property
+    def _noise_multiplier(self) -> float:
+        assert self.privacy is not None
+        return privacy_plan(self.privacy, self.sampling, len(self.federation()), self.rounds).multiplier
 
     def _described_data(self) -> dict[str, Any]:
         if isinstance(self.data, DataSection):
@@ -287,6 +305,18 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
+    """How cohorts are drawn where privacy is accounted for."""
+    if not isinstance(privacy, Privacy):
+        raise InputError(f"privacy must be a Privacy, not a {type(privacy).__name__}.")
+    if sampling.scheme not in ("auto", "poisson"):
+        raise InputError(
+            f'[privacy] needs cohort.scheme = "poisson", which its accounting is for, not "{sampling.scheme}"; '
+            "leave it out."
+        )
+    return replace(sampling, scheme="poisson", weights="uniform")
 
 
 def as_study(what: Study | Algorithm, federation: Federation | None, settings: Mapping[str, Any]) -> Study:

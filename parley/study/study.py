@@ -18,6 +18,7 @@ from parley.core import plugins
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
+from parley.engine.privacy import Privacy
 from parley.models import models
 from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
@@ -55,7 +56,10 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     place = Path(base or Path.cwd())
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
     code = _Code(place, general)
-    made: dict[str, Any] = {name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items()}
+    made: dict[str, Any] = {
+        name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items() if name != "privacy"
+    }
+    private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
     if "partition" in data:
         data["partition"] = code.named(data["partition"])
@@ -76,6 +80,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         device=runtime.device,
         checkpoint=made["store"].checkpoint,
         channels=tuple(named_channel(code.name(text)) for text in made["channels"].up),
+        privacy=private,
         name=general.name or "",
         logging=made["logging"],
         plugins=tuple(code.files),

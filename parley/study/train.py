@@ -12,6 +12,7 @@ import torch
 
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
+from parley.channels.adaptive_clip import AdaptiveClip
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
@@ -21,6 +22,8 @@ from parley.engine.listeners import Listener
 from parley.engine.loggers import loggers
 from parley.engine.loop import Loop
 from parley.engine.observers import listeners as named
+from parley.engine.privacy import Privacy, PrivacyPlan, privacy_plan
+from parley.engine.privacy.trial import check_private
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
@@ -33,6 +36,7 @@ from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
 from parley.store.secret import keep_secret, secret_root
+from parley.study.channel_names import stages
 from parley.study.description import Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
 from parley.study.task import make_task, pool, prepared
@@ -71,6 +75,7 @@ def train(
     device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
+    privacy: Privacy | None = None,
     name: str = "",
     revision: str = "",
     logging: Logging = ...,
@@ -125,11 +130,14 @@ def train(
         failing.callback(memories.close)
         if keeper is not None and found is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
+        key, private = Key(study.seed), plan.privacy
         for listener in plan.listeners:
             listener.start(run, study.rounds)
             listener.note(why or run.note)
-        key = Key(study.seed)
-        sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, key.fold("sampling"))
+            for text in _about_privacy(plan, study.rounds):
+                listener.note(text)
+        drawn = key.fold("sampling") if private is None else private.sampling_key
+        sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, drawn)
         Loop(
             plan.job,
             run,
@@ -142,6 +150,7 @@ def train(
             memories,
             keeper,
             plan.listeners,
+            private,
         ).go()
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
@@ -158,6 +167,7 @@ class _Plan:
     faults: Faults
     evaluator: Evaluator
     listeners: list[Listener]
+    privacy: PrivacyPlan | None
     seen: int
     """Samples that local steps see in the whole run, to choose a runtime by."""
 
@@ -165,6 +175,11 @@ class _Plan:
 def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
+    private = None
+    if study.privacy is not None:
+        private = privacy_plan(study.privacy, sampling, len(federation), study.rounds, secret)
+        sampling = private.sampling
+        _check_listeners(listeners)
     if sampling.scheme == "auto":
         sampling = replace(sampling, scheme=algorithm.scheme)
     if algorithm.pooled:
@@ -174,14 +189,44 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     there = task.on(_device(algorithm, study.device))
-    run = Run(algorithm, task, federation, algorithm.init(task, Key(study.seed).fold("init")), name=study.title)
+    first = algorithm.init(task, Key(study.seed).fold("init"))
+    run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
-    job = Job(algorithm, there, federation, Channels.of(algorithm, study.channels), secret, measured)
+    up = (*_stages(study), *(private.stages if private is not None else ()))
+    job = Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
+    if private is not None:
+        check_private(job, private, run.state)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
-    return _Plan(job, run, sampling, faults, evaluator, listeners, seen)
+    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen)
+
+
+def _stages(study: Study) -> tuple[Channel, ...]:
+    """The channels that the study names; the norm to which adaptive clipping clips comes from `[privacy]` alone."""
+    named = stages(study.channels)
+    if any(isinstance(stage, AdaptiveClip) for stage in named):
+        raise InputError("the channel adaptive-clip is set by [privacy] with a quantile; leave it out of the channels.")
+    return named
+
+
+def _check_listeners(listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        if listener.wants:
+            raise InputError(
+                f"the listener {type(listener).__name__} looks at what single clients do, which [privacy] does not "
+                "cover; leave it out."
+            )
+
+
+def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
+    if plan.privacy is None:
+        return []
+    said = [plan.privacy.sentence(rounds)]
+    if plan.evaluator.owners:
+        said.append("clients/... are measured on clients' own samples without noise; epsilon does not cover them.")
+    return said
 
 
 def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:

@@ -286,11 +286,14 @@ def test_the_version(parley):
     assert out.startswith("parley 0.")
 
 
+PRIVACY = "pip install 'parley-fl[privacy]'"
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.toml")))
 def test_every_example_trains(parley, example: str):
     arguments = ["run", ROOT / "examples" / example, "--rounds", "2", "--quiet"]
     code, _, err = parley(*arguments)
-    for lacking, need in (("is not here", "data"), ("pip install 'parley-fl[hf]'", "hf")):
+    for lacking, need in (("is not here", "data"), ("pip install 'parley-fl[hf]'", "hf"), (PRIVACY, "privacy")):
         if code == 2 and lacking in " ".join(err.split()):
             if need in os.environ.get("PARLEY_REQUIRE", ""):
                 pytest.fail(err)

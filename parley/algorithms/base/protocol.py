@@ -26,7 +26,7 @@ from parley.learn.task import Predictor, Task
 algorithms: Registry[type[Algorithm]] = Registry("algorithm")
 algorithm = algorithms
 
-Scheme = Literal["without-replacement", "with-replacement", "unbiased"]
+Scheme = Literal["without-replacement", "with-replacement", "unbiased", "poisson"]
 Contexts = Context | ContextStack
 
 
@@ -90,6 +90,8 @@ class Cohort(Sequence[str]):
     """Client -> the round whose memory it holds, None if it holds none: with it a server sends what a client lacks."""
     everyone: Sequence[str] = ()
     """All clients that have enrolled, in the federation's order; they can be asked too."""
+    expected: float | None = None
+    """How many clients a cohort has on average, where each comes by a chance of its own (Poisson)."""
 
     def __getitem__(self, index: Any) -> Any:
         return self.ids[index]
@@ -113,10 +115,10 @@ class Cohort(Sequence[str]):
 class Replies(Mapping[Any, Message]):
     """The replies of one exchange by sender, in folding order, with the weights of the cohort's clients."""
 
-    __slots__ = ("messages", "weights")
+    __slots__ = ("expected", "messages", "weights")
 
-    def __init__(self, messages: dict[Any, Message], weights: dict[str, float]) -> None:
-        self.messages, self.weights = messages, weights
+    def __init__(self, messages: dict[Any, Message], weights: dict[str, float], expected: float | None = None) -> None:
+        self.messages, self.weights, self.expected = messages, weights, expected
 
     def __getitem__(self, sender: Any) -> Message:
         return self.messages[sender]
@@ -126,6 +128,11 @@ class Replies(Mapping[Any, Message]):
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    @property
+    def count(self) -> float:
+        """How many clients of the cohort the average is of; of Poisson cohorts the expected number."""
+        return len(self.weights) if self.expected is None else self.expected
 
     def average(self, group: str) -> Tree:
         """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order."""
@@ -140,7 +147,7 @@ class Replies(Mapping[Any, Message]):
 
     def reweighted(self, factors: Mapping[str, float]) -> Replies:
         """The same replies, each client's weight times its factor."""
-        return Replies(self.messages, {i: w * factors[i] for i, w in self.weights.items()})
+        return Replies(self.messages, {i: w * factors[i] for i, w in self.weights.items()}, self.expected)
 
 
 Outcome = State | tuple[State, Mapping[str, float]]

@@ -1,0 +1,113 @@
+"""Replies of which only a noisy sum can be read: differential privacy on the server's side.
+
+    average = (sum_i min(1, C / ||reply_i||) reply_i + N(0, (z C)^2)) / m
+
+C bounds everything a client sent as one vector, so the joint release of all trees is one Gaussian mechanism. m is the
+expected number of clients, not the number that answered, which would itself tell who was there. The noise is a function
+of its place in the run: asked twice, the average is the same, and nothing is gained by asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from parley.algorithms.base.protocol import Replies
+from parley.channels.noise import gaussian
+from parley.core.context import Secrets
+from parley.core.errors import UnsupportedError
+from parley.core.form import Form
+from parley.core.message import Message
+from parley.core.tree import Tree, norm
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is done to the sum of one exchange before anyone reads it."""
+
+    bound: float
+    """C, the largest norm with which a client counts."""
+    deviation: float
+    """Standard deviation of the noise on every number of the sum, z C."""
+    expected: float
+    """m, the clients of a cohort on average."""
+    secrets: Secrets
+    """The server's, at this round and exchange."""
+
+
+class PrivateReplies(Replies):
+    """Replies whose noisy average is all that can be read; everything else raises."""
+
+    __slots__ = ("__dict__", "_form", "_release", "_replies")
+
+    def __init__(self, replies: Mapping[str, Message], form: Form, release: Release) -> None:
+        self._replies, self._form, self._release = replies, form, release
+
+    @property
+    def count(self) -> float:
+        """The expected number of clients; how many answered is not told."""
+        return self._release.expected
+
+    def average(self, group: str) -> Tree:
+        prefix = group + "/"
+        return {name[len(prefix) :]: value for name, value in self._noisy.items() if name.startswith(prefix)}
+
+    @cached_property
+    def _noisy(self) -> Tree:
+        release, total = self._release, {}
+        for name, spec in self._form.items():
+            dtype, shape = real(name, spec)
+            total[name] = (torch.zeros(shape, dtype=torch.float64), dtype)
+        for message in self._replies.values():
+            size = float(norm(message.tensors)) if message.tensors else 0.0
+            factor = min(1.0, release.bound / size) if size > 0 else 1.0
+            for name, (value, _) in total.items():
+                value.add_(message.tensors[name].double(), alpha=factor)
+        noisy: Tree = {}
+        for name, (value, dtype) in total.items():
+            noise = gaussian(release.secrets, f"noise {name}", value.shape)
+            noisy[name] = ((value + release.deviation * noise) / release.expected).to(dtype)
+        return noisy
+
+    def reweighted(self, factors: Mapping[str, float]) -> NoReturn:
+        self._refuse()
+
+    def __getitem__(self, sender: Any) -> NoReturn:
+        self._refuse()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse()
+
+    def __len__(self) -> int:
+        self._refuse()
+
+    @property
+    def weights(self) -> NoReturn:  # type: ignore[override]
+        self._refuse()
+
+    @property
+    def messages(self) -> NoReturn:  # type: ignore[override]
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedError("it reads single replies, but under central noise only their average can be read.")
+
+
+def real(name: str, spec: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+    """The dtype and shape of a tensor that can be summed with noise; raises if the form leaves them open."""
+    if spec is None or spec[0] is None or None in spec[1]:
+        raise UnsupportedError(f"the form of its replies leaves '{name}' open, so noise cannot be added to a sum.")
+    if not spec[0].is_floating_point:
+        raise UnsupportedError(f"'{name}' of its replies is no tensor of real numbers, which noise needs.")
+    return spec[0], tuple(spec[1])
+
+
+def noisy_number(value: float, deviation: float, secrets: Secrets, label: str) -> float:
+    """One number with noise of this standard deviation."""
+    noise: Tensor = gaussian(secrets, label, ())
+    return value + deviation * float(noise)
