@@ -219,7 +219,7 @@ def _traffic(course: Round) -> dict[str, Metric]:
         "cohort": Metric(sum(1 for sender in course.up if sender in clients)),
     }
     if course.raw:
-        metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), dict(course.raw))
+        metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), {} if private else dict(course.raw))
     losses = {client: float(seen["loss"]) for client, seen in course.observed.items() if "loss" in seen}
     if losses and not private:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
