@@ -273,3 +273,9 @@ def test_the_section_of_a_study_file(tmp_path):
         pl.train(study, privacy=3.0)
     with pytest.raises(InputError, match=r"adaptive-clip is set by \[privacy\]"):
         pl.train(load_study(path, ['channels.up=["adaptive-clip(1.0)"]']))
+
+
+@pytest.mark.parametrize("up", [pl.qsgd(4), pl.sign(), pl.ef21() | pl.top_k(0.1)], ids=str)
+def test_channels_that_would_undo_the_bound_are_refused(digits, up):
+    with pytest.raises(InputError, match="not what the server makes of it"):
+        train(digits, channels=up)

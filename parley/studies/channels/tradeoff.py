@@ -107,9 +107,8 @@ def tradeoff(scale: Scale, context: StudyContext) -> StudyResult:
     checks = [check for method in methods for check in _exact(method, trials)]
     checks += claims([check for method in methods for check in _kept(method, trials)], scale)
     curves = {m: {n: _curve(trials[f"{m}, {n}"]) for n in CHANNELS} for m in methods}
-    about = (
-        f"{problem().about}; {size.rounds} rounds of 10 steps, mean of {len(size.seeds)} seed(s); dots: the last round"
-    )
+    seeds = "1 seed" if len(size.seeds) == 1 else f"mean of {len(size.seeds)} seeds"
+    about = f"{problem().about}; {size.rounds} rounds of 10 steps, {seeds}; dots: the last round"
     figure = traffic_figure("What compression saves", curves, about)
     return context.result(checks, {"megabytes": figure}, _numbers(trials))
 
