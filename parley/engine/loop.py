@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from parley.core.errors import QuorumError, StopRun
@@ -50,6 +51,10 @@ class Loop:
     _settled: bool = True
     """The state, the memories and the records belong to the same round; only then may they be saved."""
 
+    @cached_property
+    def _stopping(self) -> Stopping:
+        return Stopping(self.evaluator.headline, self.evaluator.settings, self.run.records)
+
     def go(self) -> None:
         """Rounds until the last one, or an end before it; the run's status says which.
 
@@ -63,7 +68,7 @@ class Loop:
         """
         run = self.run
         gc.freeze()  # what exists by now stays; to search through it in every collection would cost a third of a round
-        stopping = self._stopping = Stopping(self.evaluator.headline, self.evaluator.settings, run.records)
+        stopping = self._stopping
         try:
             if not run.records and self.evaluator.due(0, last=False):
                 metrics = self._evaluate(0, run.state, {}) | self._charged(0)

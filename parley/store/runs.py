@@ -114,6 +114,11 @@ class RunStore:
             self.release(run)
             raise
 
+    def describe(self, run: str, config: Mapping[str, Any]) -> None:
+        """Replace the stored configuration of a claimed run, which goes on for more rounds than it was made for."""
+        with self._writing():
+            self._change(run, config=json.dumps(dict(config)))
+
     def release(self, run: str) -> None:
         """Let others work on the run; if nothing was committed, it is as it was when it was claimed."""
         if run in self._claimed:

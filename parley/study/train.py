@@ -120,7 +120,7 @@ def train(
         keeper = None
         if kept is not None:
             run.id = found or kept.create(study.title, config, study.fingerprint())
-            kept.claim(run.id, None if found is None else config)
+            kept.claim(run.id)
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, study.checkpoint)
             keep_secret(kept.folder(run.id), plan.job.secrets)
@@ -130,6 +130,8 @@ def train(
         failing.callback(memories.close)
         if keeper is not None and found is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
+        if kept is not None and found is not None:
+            kept.describe(found, config)
         key, private = Key(study.seed), plan.privacy
         for listener in plan.listeners:
             listener.start(run, study.rounds)

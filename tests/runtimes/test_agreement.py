@@ -152,7 +152,7 @@ def test_large_cohorts_are_stacked_in_pieces(table):
     for one, other in zip(whole.run(calls, stamp), pieces.run(calls, stamp), strict=True):
         for name, value in one.message.tensors.items():
             torch.testing.assert_close(other.message.tensors[name], value)
-    assert whole.run([]) == []
+    assert whole.run([], stamp) == []
     whole.close()
     pieces.close()
 
