@@ -145,6 +145,8 @@ class Round:
 
     def _arrived(self, name: str, forms: _Forms, message: Message, answer: Reply) -> Message:
         """What the server has of an answer; what its half of the channels keeps of it waits for the round's end."""
+        if not self.job.channels.up:
+            return forms.fitting(message, answer.message)
         mirror = None
         if self.job.channels.mirrored:
             mirror = self.remembered.get(MIRROR + name) or self.memories[MIRROR + name]
@@ -290,20 +292,28 @@ class _Forms:
         self.job, self.asked, self.exchange, self.replies = job, asked, exchange, replies
         self._known: dict[int, Form | None] = {}
 
-    def checked(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
-        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
+    def of(self, sent: Message) -> Form | None:
+        """The form of a reply to this message; None for any."""
         if id(sent) not in self._known:
             form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
             self._known[id(sent)] = self._usual if form is None else form
-        form, channels = self._known[id(sent)], self.job.channels
-        if channels.up:
-            if form is None:
-                what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
-                raise UnsupportedError(f"{what}, which channels need.")
-            reply, mirror = channels.receive(reply, form, context, mirror)
+        return self._known[id(sent)]
+
+    def fitting(self, sent: Message, reply: Message) -> Message:
+        """The reply; a WireError if it has not the form it must have."""
+        form = self.of(sent)
         if form is not None and not form.fits(schema(reply.tensors)):
             form.check(reply.tensors)
-        return Arrival(reply, mirror)
+        return reply
+
+    def checked(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
+        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
+        form = self.of(sent)
+        if form is None:
+            what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
+            raise UnsupportedError(f"{what}, which channels need.")
+        arrival = self.job.channels.receive(reply, form, context, mirror)
+        return Arrival(self.fitting(sent, arrival.message), arrival.mirror)
 
     @cached_property
     def _usual(self) -> Form | None:
