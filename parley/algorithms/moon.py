@@ -62,6 +62,8 @@ class MOON(FedAvg):
                     z = _entering(task, lambda inputs: task.apply(leaves, clone(own), inputs), batch.x)
                     apart = (cosine_similarity(z, z_p) - cosine_similarity(z, z_x)) / self.temperature
                     loss = softplus(apart).mean()
+                if not loss.requires_grad:  # a single layer has no representation to hold near another
+                    return g
                 pulls = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
                 return add(g, dict(zip(leaves, pulls, strict=True)), self.mu)
 

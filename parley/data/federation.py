@@ -30,6 +30,10 @@ CHUNK = 4096
 Task = Literal["classification", "regression"]
 
 
+_REMEMBERED = 20_000
+"""Clients made on demand that are known to have been looked at; of a larger federation, the first so many."""
+
+
 class Federation:
     """Clients by id, in a fixed order; costs memory for what is asked for, not for the population.
 
@@ -54,7 +58,7 @@ class Federation:
         self.public = public
         self._numbers: dict[str, int] | None = None
         self._form: Form | None = None
-        self._seen = bytearray(len(ids) if source.recipe is not None else 0)
+        self._seen: set[int] = set()
         """Which clients made on demand have been looked at."""
         self._digests: dict[int, bytes] = {}
         self._fingerprint = ""
@@ -168,9 +172,10 @@ class Federation:
         if not form.fits(data):
             check_form(data, form, f"client '{shown(id)}' of '{self.info.name}'")
         # Clients made on demand are looked at once; all others were when the federation was made.
-        if source.recipe is not None and not self._seen[i]:
+        if source.recipe is not None and i not in self._seen:
             check_values(data, self.info, f"client '{shown(id)}' of '{self.info.name}'")
-            self._seen[i] = source is self.source
+            if source is self.source and len(self._seen) < _REMEMBERED:
+                self._seen.add(i)
         return data
 
     def _digest(self, i: int) -> bytes:

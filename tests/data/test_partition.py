@@ -339,7 +339,7 @@ def test_there_are_float_settings_to_check():
 @pytest.mark.parametrize(("name", "setting"), FLOATS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_no_setting_takes_nan_or_infinity(name, setting, value):
-    with pytest.raises(InputError, match=f"finite {setting}"):
+    with pytest.raises(InputError, match=f"{setting} must be a finite number"):
         partitioners[name](**{setting: float(value)})
 
 

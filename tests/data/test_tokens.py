@@ -60,7 +60,7 @@ def test_sorted_by_group_gives_each_client_one_genre(pairs):
     for number, genre in enumerate(sorted(("travel", "slate", "fiction"))):
         own, natural = federation.client(str(number)), whole.client(genre)
         assert sorted(own.x.tolist()) == sorted(natural.x.tolist())
-    with pytest.raises(InputError, match="'label' or by 'group'"):
+    with pytest.raises(InputError, match="by must be 'label' or 'group'"):
         data.Sorted(by="genre")
     with pytest.raises(InputError, match="natural clients"):
         data.digits().split(data.Sorted(by="group"), clients=3)

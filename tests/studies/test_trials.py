@@ -137,7 +137,8 @@ def test_every_arm_gets_the_same_budget_on_samples_and_a_seed_that_no_result_use
         configs = [info.config for info in store.runs()]
     # Both arms are FedAvg, so their tries are the same three runs.
     assert sorted(config["algorithm"]["lr"] for config in configs) == [0.1, 0.2, 0.4]
-    assert {config["data"]["evaluated on"] for config in configs} == {"validation"}
+    wanted, other = (arm("a").problem().evaluated_on(which).fingerprint() for which in ("validation", "test"))
+    assert {config["data_fingerprint"] for config in configs} == {wanted} != {other}
     assert {config["seed"] for config in configs} == {trials.TUNING_SEED}
 
 

@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.ditto import Ditto
+from parley.algorithms.ema import EMA
 from parley.algorithms.fedals import FedALS, FedALSScaffold
+from parley.algorithms.fedbabu import FedBABU
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
+from parley.algorithms.fedrep import FedRep
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
+from parley.algorithms.local_update import FedAvg
+from parley.algorithms.moon import MOON
 from parley.algorithms.scaffold import Scaffold
 from parley.core.message import Message
 from parley.data import Federation
@@ -103,8 +109,16 @@ def _moving() -> list[Case]:
         **family,
         "fednova": FedNova(lr=LR, epochs=1, batch=3),
         "fedals": FedALS(lr=LR, steps=2, batch=None, alpha=1, layers=1),
+        "fedrep": FedRep(lr=LR, steps=2, batch=None, layers=1, head_steps=2),
+        "fedbabu": FedBABU(lr=LR, steps=2, batch=None, layers=1),
+        "ditto": Ditto(lr=LR, steps=2, batch=None),
+        "ema": EMA(of=FedAvg(lr=LR, steps=2, batch=None), decay=0.5),
+        "moon": MOON(lr=LR, steps=2, batch=None),
     }
-    drawn = [_drawn(name, run, weights_of, federation, method) for name, method in methods.items()]
+    drawn = [
+        replace(_drawn(name, run, weights_of, federation, method), stackable=name != "moon")
+        for name, method in methods.items()
+    ]
     return [*drawn, Case("datashare", MOVES, _shared_round, stackable=False)]
 
 
