@@ -22,6 +22,7 @@ import numpy as np
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
 from parley.engine.run import Run
+from parley.learn.metrics import smaller_is_better
 from parley.report.contender import Contender
 from parley.store.runs import RunStore
 
@@ -214,7 +215,8 @@ def _default_target(contenders: Sequence[Contender], metric: str) -> tuple[float
 
 
 def _lower_is_better(metric: str) -> bool:
-    return not metric.endswith("accuracy")
+    smaller = smaller_is_better(metric)
+    return True if smaller is None else smaller
 
 
 def _without_nan(value: Any) -> Any:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import parley as pl
 from parley.report import Comparison, Contender, Reached, figure, table, to_csv, to_json
+from parley.report.compare import _lower_is_better
 from parley.report.contender import Role
 from parley.store.records import Failure, Metric, RoundRecord
 
@@ -178,3 +179,10 @@ def test_names_cannot_command_the_terminal_or_the_figure(tmp_path: Path) -> None
     drawn = figure(comparison)
     drawn.savefig(tmp_path / "figure.png", dpi=40)
     assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"), [("accuracy", False), ("auc", False), ("r2", False), ("loss", True), ("mae", True)]
+)
+def test_the_better_end_of_a_metric_is_the_metric_s_own(metric: str, lower: bool) -> None:
+    assert _lower_is_better(f"central/{metric}") == lower
