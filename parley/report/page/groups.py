@@ -73,7 +73,7 @@ class Group:
         """The metric at no more than `most` rounds, the first and the last among them."""
         common = sorted(set.intersection(*(set(own[metric][0].tolist()) for own in self.series)))
         chosen = np.unique(np.linspace(0, len(common) - 1, min(most, len(common))).round().astype(int))
-        rounds = np.array(common)[chosen] if common else np.array([], dtype=np.int64)
+        rounds = np.array(common, dtype=np.float64)[chosen]
         values = np.array([own[metric][1][np.searchsorted(own[metric][0], rounds)] for own in self.series])
         up, down, seconds = (self._total(name, rounds) for name in _COSTS)
         known = np.where(np.isnan(values), np.nan, values)
@@ -86,7 +86,8 @@ class Group:
             at, values = own.get(metric, (np.array([]), np.array([])))
             sums = np.concatenate([[0.0], np.cumsum(values)])
             totals.append(sums[np.searchsorted(at, rounds, side="right")])
-        return np.mean(totals, axis=0)
+        mean: Array = np.mean(totals, axis=0)
+        return mean
 
     def last(self, metric: str) -> SeedMean | None:
         """The last value, over seeds."""
