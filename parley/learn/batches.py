@@ -78,13 +78,19 @@ def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """
     steps = max(plan.steps for plan in plans)
     width = max(max(plan.lengths) for plan in plans)
-    columns = np.arange(width)
     indices = np.zeros((len(plans), steps, width), dtype=np.int64)
     weights = np.zeros((len(plans), steps, width), dtype=np.float64)
+    masks: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}  # most clients of a stack have the same lengths
     for row, (plan, size) in enumerate(zip(plans, sizes, strict=True)):
-        lengths = np.asarray(plan.lengths)
-        real = columns < lengths[:, None]
+        if plan.lengths not in masks:
+            lengths = np.asarray(plan.lengths)[:, None]
+            real = np.arange(width) < lengths
+            masks[plan.lengths] = real, real / lengths
+        real, shares = masks[plan.lengths]
         own = np.tile(np.arange(size), plan.steps) if plan.indices is None else plan.indices.numpy()
-        indices[row, : plan.steps][real] = own
-        weights[row, : plan.steps] = real / lengths[:, None]
+        if own.size == real.size:  # every batch is full
+            indices[row, : plan.steps] = own.reshape(real.shape)
+        else:
+            indices[row, : plan.steps][real] = own
+        weights[row, : plan.steps] = shares
     return torch.from_numpy(indices), torch.from_numpy(weights)

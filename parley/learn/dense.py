@@ -61,7 +61,7 @@ class DenseGradient:
     def _backward(self, parameters: list[Tensor], step: int) -> tuple[Tensor, Iterator[tuple[Step, Tensor, Tensor]]]:
         """The losses and, per linear layer from the last to the first, (layer, d loss / d its output, its input)."""
         x, y, weights = self.batches(step, parameters[0].shape[0])
-        values = [x.flatten(2)]
+        values = [x if x.ndim == 3 else x.flatten(2)]
         for layer in self.steps:
             values.append(self._forward(layer, values[-1], parameters))
         loss, delta = _loss_and_derivative(self.loss, values[-1], y, weights)
@@ -94,11 +94,11 @@ def _loss_and_derivative(loss: Loss, outputs: Tensor, y: Tensor, weights: Tensor
     """Weighted loss per client [S] and its derivative in the outputs [S, B, C]."""
     if loss is cross_entropy:
         log_probability = torch.log_softmax(outputs, -1)
-        targets = y.unsqueeze(-1)
-        value = -(log_probability.gather(-1, targets).squeeze(-1) * weights).sum(1)
+        targets, shares = y.unsqueeze(-1), weights.unsqueeze(-1)
+        value = log_probability.gather(-1, targets).mul_(shares).sum((1, 2)).neg_()
         delta = log_probability.exp_()
         delta.scatter_add_(-1, targets, delta.new_full((1, 1, 1), -1.0).expand_as(targets))
-        return value, delta.mul_(weights.unsqueeze(-1))
+        return value, delta.mul_(shares)
     difference = outputs - y.view_as(outputs)
     factor = 1.0 if loss is half_squares else 2.0 / outputs.shape[-1]
     value = (difference.square().sum(-1) * weights).sum(1) * (factor / 2)

@@ -116,13 +116,13 @@ def _train_stack(
     count = len(data.clients)
     if any(stage.sees_batch for stage in stages):
         raise Unstackable("looks at the batches of local steps")
-    start = [rows(parameters[name].detach(), count) for name in names]
-    fixed = [rows(value, count) for value in still.values()]
-    carried = [[[rows(tree[name].detach(), count) for name in names] for tree in stage.trees] for stage in stages]
-    if run.kept is not None:
-        slots = {name: rows(value.detach(), count) for name, value in run.kept.slots.items()}
-        run = replace(run, kept=Kept(slots, run.kept.counts))
     with outside() as stack:
+        start = [rows(parameters[name], count).detach() for name in names]
+        fixed = [rows(value, count) for value in still.values()]
+        carried = [[[rows(tree[name], count).detach() for name in names] for tree in stage.trees] for stage in stages]
+        if run.kept is not None:
+            slots = {name: rows(value, count).detach() for name, value in run.kept.slots.items()}
+            run = replace(run, kept=Kept(slots, run.kept.counts))
         plans = [work.plan(n, k) for n, k in zip(data.sizes, key.fold("batches").keys, strict=True)]
         batches = stack_batches(data, plans, start[0])
         x = [value.clone(memory_format=torch.contiguous_format) for value in start]
