@@ -43,7 +43,7 @@ def own_root(root: bytes, recipient: str) -> bytes:
 class Place:
     """Where in a run recipients are asked: what the contexts of all of them have in common, and follow from."""
 
-    __slots__ = ("_child", "asked", "exchange", "round", "root")
+    __slots__ = ("_child", "asked", "exchange", "root", "round")
 
     def __init__(self, round: int, asked: str, exchange: int, key: Key, root: bytes) -> None:
         """`key`: of the round. `root`: of all recipients' secrets."""
