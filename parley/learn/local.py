@@ -206,10 +206,17 @@ class _Steps:
             parameters=dict(zip(self.names, [value.detach() for value in x], strict=True)),
             buffers=buffers,
             gradients=dict(zip(self.names, total, strict=True)) if total is not None else {},
-            loss=losses / torch.tensor(steps, dtype=losses.dtype).to(losses.device),
+            loss=losses / _counted(steps, losses),
             moved=partial(self.optimizer.step_sum, steps, self.kept is not None, losses.device),
             optimizer=stepper.kept() if self.kept is not None else Kept(),
         )
+
+
+def _counted(steps: int | tuple[int, ...], like: Tensor) -> Tensor | int:
+    """How many steps each client took; one number if all took the same."""
+    if isinstance(steps, int) or steps[0] == steps[-1]:
+        return steps if isinstance(steps, int) else steps[0]
+    return torch.tensor(steps, dtype=like.dtype).to(like.device)
 
 
 def full_gradient(task: Task, x: Tree, data: Data, key: Keys, buffers: Tree | None = None) -> Tree:

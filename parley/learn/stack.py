@@ -184,18 +184,18 @@ def stack_batches(data: ClientStack, plans: Sequence[Plan], like: Tensor) -> Sta
 
 def _gather(sources: list[Tensor], indices: Tensor) -> Tensor:
     """rows[s, k, b] = sources[s][indices[s, k, b]]."""
-    first = sources[0]
+    first, shape = sources[0], sources[0].shape[1:]
     for source in sources:
         # `index_select` would resize its row for another width and leave the memory as it found it.
-        if source.shape[1:] != first.shape[1:] or source.dtype != first.dtype:
+        if source.shape[1:] != shape or source.dtype is not first.dtype:
             raise Unstackable(
                 f"has clients whose samples differ: {_kind(first)} and {_kind(source)}; they must be alike"
             )
     flat = indices.flatten(1)
-    gathered = torch.empty(*flat.shape, *first.shape[1:], dtype=first.dtype, device=first.device)
+    gathered = torch.empty(*flat.shape, *shape, dtype=first.dtype, device=first.device)
     for source, index, row in zip(sources, flat, gathered, strict=True):
         torch.index_select(source, 0, index, out=row)
-    return gathered.view(*indices.shape, *first.shape[1:])
+    return gathered.view(*indices.shape, *shape)
 
 
 def _kind(samples: Tensor) -> str:

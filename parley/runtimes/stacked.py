@@ -118,8 +118,7 @@ class Stacked(Inline):
 
     def _data(self, client: str) -> ClientData:
         """Samples are gathered into batches, so it does not matter how they lie in memory."""
-        on_cpu = self.job.task.device.type == "cpu"
-        return self.job.federation.client(client) if on_cpu else client_data(self.job, client)
+        return self.job.federation.client(client) if self.job.on_cpu else client_data(self.job, client)
 
     def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Answer]:
         try:
@@ -162,6 +161,8 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
 
 def _all_placed(job: Job, payloads: list[P]) -> list[P]:
     """Where clients train, what they share being moved once."""
+    if job.on_cpu:
+        return payloads
     each = {id(payload): placed(job, payload) for payload in {id(payload): payload for payload in payloads}.values()}
     return [each[id(payload)] for payload in payloads]
 
@@ -218,7 +219,7 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
         if memories is not None and reply.memory is not None:
             memory = Memory(memories[row], reply.memory.scalars)
         own = Reply(Message(messages[row], reply.message.scalars), memory, observed[row])
-        answers.append(finish(job, call, own) if job.channels.up or job.task.device.type != "cpu" else own)
+        answers.append(finish(job, call, own) if job.channels.up or not job.on_cpu else own)
     return answers
 
 
