@@ -115,7 +115,7 @@ class Context:
         return Context(self.id, self.round, self.asked, self.exchange, key, secrets)
 
     def __reduce__(self) -> tuple[type[Context], tuple[object, ...]]:
-        """To another process goes what this recipient may know, not what all contexts follow from."""
+        """To another process goes the recipient's key, not the round's, which all contexts follow from."""
         return Context, (self.id, self.round, self.asked, self.exchange, self.round_key, self.secrets)
 
     def __repr__(self) -> str:

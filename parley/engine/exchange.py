@@ -124,8 +124,8 @@ class Round:
         for client, answer in answers.items():
             try:
                 if through:
-                    received[client] = self._arrived(forms, messages[client], answer, place.context(client))
                     size = wire_size(answer.message)
+                    received[client] = self._arrived(forms, messages[client], answer, place.context(client))
                 else:
                     size = forms.size(messages[client], answer.message)
                     received[client] = answer.message
