@@ -15,7 +15,7 @@ followed by others takes the place of their error feedback.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from parley.core.context import Context
@@ -184,13 +184,13 @@ class Channels:
             if self._remembers(number):
                 message = _added(message, remembered, -1 if stage.mirrored else 1)
             inputs.append(message)
-            message = stage.send(message, _at(context, number), trees)
+            message = stage.send(message, context.below("channel", number), trees)
         arrived, first = message, self._first_that_remembers
         for number, stage, trees in reversed(list(self._stages())):
             if number < first:
                 break
             meant = inputs[number]
-            arrived = stage.receive(arrived, Form.like(meant.tensors), trees, _at(context, number).key)
+            arrived = stage.receive(arrived, Form.like(meant.tensors), trees, context.below("channel", number).key)
             if self._remembers(number):
                 place, names = _place(number, context.asked), compressible(meant, trees)
                 before = memory.get(place)
@@ -215,7 +215,7 @@ class Channels:
             raise WireError("it has NaN or infinite numbers.")
         kept = mirror or Memory()
         for (number, stage, trees), before in zip(reversed(stages), reversed(forms), strict=True):
-            message = stage.receive(message, before, trees, _at(context, number).key)
+            message = stage.receive(message, before, trees, context.below("channel", number).key)
             if stage.mirrored:
                 place, names = _place(number, context.asked), compressible(before, trees)
                 last = kept.get(place)
@@ -264,12 +264,6 @@ _LACKS = {
 def _place(number: int, asked: str) -> str:
     """Where a stage keeps what it remembers of the answers of one function."""
     return f"{RESERVED}{number}-{asked}"
-
-
-def _at(context: Context, number: int) -> Context:
-    """The stage's own randomness, which nobody else draws from."""
-    key, secrets = context.round_key.fold("channel", number), context.secrets.at("channel", number)
-    return replace(context, round_key=key, secrets=secrets)
 
 
 def _with_reserved(own: Memory, before: Memory) -> Memory:

@@ -40,9 +40,31 @@ def own_root(root: bytes, recipient: str) -> bytes:
     return Key(digest=root).fold("recipient", recipient).digest
 
 
-@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run recipients are asked: what the contexts of all of them have in common, and follow from."""
+
+    __slots__ = ("_child", "asked", "exchange", "root", "round")
+
+    def __init__(self, round: int, asked: str, exchange: int, key: Key, root: bytes) -> None:
+        """`key`: of the round. `root`: of all recipients' secrets."""
+        self.round, self.asked, self.exchange, self.root = round, asked, exchange, root
+        self._child = key.children("recipient")
+
+    def context(self, recipient: str) -> Context:
+        """Of one recipient; its key and its secrets are derived when they are asked for."""
+        return Context(recipient, self.round, self.asked, self.exchange, None, None, self)
+
+    def round_key(self, recipient: str) -> Key:
+        return self._child(recipient)
+
+    def secrets(self, recipient: str) -> Secrets:
+        return Secrets(self.root, (self.round, self.asked, self.exchange), recipient)
+
+
 class Context:
     """What a recipient knows besides the message, its memory and its data."""
+
+    __slots__ = ("_place", "_round_key", "_secrets", "asked", "exchange", "id", "round")
 
     id: str
     """The client's id, or the party's name."""
@@ -52,10 +74,14 @@ class Context:
     """The function that is to answer."""
     exchange: int
     """The number of the exchange in its round, from 0."""
-    round_key: Key
-    """The same in all exchanges of a round, for a subsample that two questions share."""
-    secrets: Secrets
-    """The recipient's own randomness, at this place in the run."""
+
+    def __init__(
+        self, id: str, round: int, asked: str, exchange: int, round_key: Key | None, secrets: Secrets | None,
+        place: Place | None = None,
+    ) -> None:  # fmt: skip
+        """A key or secrets that are not given are those of the `place`."""
+        self.id, self.round, self.asked, self.exchange = id, round, asked, exchange
+        self._round_key, self._secrets, self._place = round_key, secrets, place
 
     @classmethod
     def alone(cls, key: Key, id: str = "client", round: int = 1) -> Context:
@@ -63,6 +89,34 @@ class Context:
         return cls(id, round, "client", 0, key, Secrets(bytes(16), (), id))
 
     @property
+    def round_key(self) -> Key:
+        """The same in all exchanges of a round, for a subsample that two questions share."""
+        if self._round_key is None:
+            assert self._place is not None
+            self._round_key = self._place.round_key(self.id)
+        return self._round_key
+
+    @property
+    def secrets(self) -> Secrets:
+        """The recipient's own randomness, at this place in the run."""
+        if self._secrets is None:
+            assert self._place is not None
+            self._secrets = self._place.secrets(self.id)
+        return self._secrets
+
+    @property
     def key(self) -> Key:
         """For random numbers: another one for every recipient, round, function and exchange."""
         return self.round_key.fold(self.asked, self.exchange)
+
+    def below(self, *path: str | int) -> Context:
+        """The same with randomness of its own, which nobody else draws from."""
+        key, secrets = self.round_key.fold(*path), self.secrets.at(*path)
+        return Context(self.id, self.round, self.asked, self.exchange, key, secrets)
+
+    def __reduce__(self) -> tuple[type[Context], tuple[object, ...]]:
+        """To another process goes the recipient's key, not the round's, which all contexts follow from."""
+        return Context, (self.id, self.round, self.asked, self.exchange, self.round_key, self.secrets)
+
+    def __repr__(self) -> str:
+        return f"Context(id={self.id!r}, round={self.round}, asked={self.asked!r}, exchange={self.exchange})"

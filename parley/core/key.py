@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 import numpy as np
@@ -27,8 +28,18 @@ class Key:
 
     def fold(self, *path: str | int) -> Key:
         """The key below this one at `path`; an int and a string that print alike lead to different places."""
-        part = "\x1f".join([p.translate(_ESCAPES) if isinstance(p, str) else f"\x1e{p}" for p in path])
-        return Key(digest=blake2b(part.encode(), digest_size=16, key=self.digest).digest())
+        return Key(digest=blake2b(_part(path), digest_size=16, key=self.digest).digest())
+
+    def children(self, *path: str | int) -> Callable[[str], Key]:
+        """`key.children("a")(name)` is `key.fold("a", name)`: quicker where there are many names."""
+        begun = blake2b(_part((*path, "")), digest_size=16, key=self.digest)
+
+        def child(name: str) -> Key:
+            own = begun.copy()
+            own.update(_text(name).encode())
+            return Key(digest=own.digest())
+
+        return child
 
     @property
     def seed(self) -> int:
@@ -51,3 +62,18 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key({self.digest.hex()[:8]})"
+
+
+def fold_all(keys: Iterable[Key], *path: str | int) -> tuple[Key, ...]:
+    """`key.fold(*path)` of each."""
+    part = _part(path)
+    return tuple([Key(digest=blake2b(part, digest_size=16, key=key.digest).digest()) for key in keys])
+
+
+def _part(path: Iterable[str | int]) -> bytes:
+    """What a path is hashed as; it is the path's alone."""
+    return "\x1f".join([_text(p) if isinstance(p, str) else f"\x1e{p}" for p in path]).encode()
+
+
+def _text(step: str) -> str:
+    return step if step.isprintable() else step.translate(_ESCAPES)

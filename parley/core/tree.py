@@ -65,7 +65,9 @@ def aligned(value: Tensor) -> Tensor:
 
     Matrix products round differently where memory is not aligned, so the same numbers would not give the same bits.
     """
-    return value if value.is_contiguous() and value.data_ptr() % 64 == 0 else value.contiguous().clone()
+    if not value.is_contiguous():
+        return value.contiguous()
+    return value if value.data_ptr() % 64 == 0 else value.clone()
 
 
 def is_finite(tree: Tree) -> bool:

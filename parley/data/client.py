@@ -23,14 +23,15 @@ class ClientData:
     """[n] class numbers (int64), or [n] or [n, k] regression targets (of the inputs' dtype)."""
 
     def __post_init__(self) -> None:
-        if self.x.ndim == 0 or self.y.ndim == 0 or len(self.x) != len(self.y):
+        inputs, targets = self.x.shape, self.y.shape
+        if not inputs or not targets or inputs[0] != targets[0]:
             raise InputError(
-                f"inputs and targets must have one row per sample, but have shapes {tuple(self.x.shape)} "
-                f"and {tuple(self.y.shape)}."
+                f"inputs and targets must have one row per sample, but have shapes {tuple(inputs)} "
+                f"and {tuple(targets)}."
             )
 
     def __len__(self) -> int:
-        return len(self.x)
+        return self.x.shape[0]
 
 
 @dataclass(frozen=True)

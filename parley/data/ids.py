@@ -31,7 +31,8 @@ class NumberedIds(Sequence[str]):
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else -1
-        if str(number) != value or number not in self._range[start:stop]:
+        within = self._range if start == 0 and stop is None else self._range[start:stop]
+        if str(number) != value or number not in within:
             raise ValueError(f"{value!r} is not in {self}")
         return number
 

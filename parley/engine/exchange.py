@@ -12,13 +12,13 @@ from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
 from parley.channels.base import MIRROR, Arrival
-from parley.core.context import Context, Secrets
+from parley.core.context import Context, Place
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import is_finite, schema
+from parley.core.tree import Schema, is_finite, schema
 from parley.core.wire import wire_size
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
@@ -100,37 +100,49 @@ class Round:
         clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
         if clients and len(clients) < len(messages):
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
-        outcomes = self._clients(asked, clients, exchange) if clients else self._parties(asked, messages, exchange)
         received: dict[Any, Message] = {}
-        forms = _Forms(self.job, asked, exchange, outcomes) if clients else None
-        for recipient, message in messages.items():
-            name = _name(recipient)
-            answer = outcomes.get(name)
-            if answer is None:
-                continue
-            try:
-                received[recipient] = answer.message if forms is None else self._arrived(name, forms, message, answer)
-            except WireError as error:
-                self._fail(Failure(name, f"sent a reply of the wrong form: {error}"))
-                continue
-            self.up[name] = self.up.get(name, 0) + wire_size(answer.message)
-            if self.job.channels.up:
-                self.raw[name] = self.raw.get(name, 0) + wire_size(received[recipient])
-            if answer.memory is not None:
-                self.remembered[name] = answer.memory
-            if answer.observed:
-                self.observed[name] = answer.observed
-            if self.private is not None:
-                self.private.note(name, answer.message)
         if clients:
+            received |= self._received(clients, self._clients(asked, clients, exchange), asked, exchange)
             self._asked |= clients.keys()
             self._check_quorum()
+        else:
+            received |= self._parties(asked, messages, exchange)
         for listener in self.listeners:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
         if self.private is not None:
             return self.private.replies(received)
         shares = self.cohort.shares([i for i in self.cohort.ids if i in received])
         return Replies(received, shares, self.cohort.expected)
+
+    def _received(
+        self, messages: Mapping[str, Message], answers: Mapping[str, Reply], asked: str, exchange: int
+    ) -> dict[str, Message]:
+        """What the server has of the clients' answers; those of a wrong form are noted as failures."""
+        forms, through, private = _Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
+        place = self._place(asked, exchange)
+        received: dict[str, Message] = {}
+        for client, answer in answers.items():
+            try:
+                if through:
+                    size = wire_size(answer.message)
+                    received[client] = self._arrived(forms, messages[client], answer, place.context(client))
+                else:
+                    size = forms.size(messages[client], answer.message)
+                    received[client] = answer.message
+            except WireError as error:
+                self._fail(Failure(client, f"sent a reply of the wrong form: {error}"))
+                continue
+            self._accepted(client, answer, size)
+            if private is not None:
+                private.note(client, answer.message)
+        return received
+
+    def _accepted(self, name: str, answer: Reply, size: int) -> None:
+        self.up[name] = self.up.get(name, 0) + size
+        if answer.memory is not None:
+            self.remembered[name] = answer.memory
+        if answer.observed:
+            self.observed[name] = answer.observed
 
     def _private_messages(
         self, private: PrivateRound, asked: str, messages: Mapping[Any, Message], seen: Cohort
@@ -143,20 +155,19 @@ class Round:
                 f"{title} cannot go on with differential privacy in round {number}: {error}"
             ) from None
 
-    def _arrived(self, name: str, forms: _Forms, message: Message, answer: Reply) -> Message:
-        """What the server has of an answer; what its half of the channels keeps of it waits for the round's end."""
-        if not self.job.channels.up:
-            return forms.fitting(message, answer.message)
-        mirror = None
+    def _arrived(self, forms: _Forms, message: Message, answer: Reply, context: Context) -> Message:
+        """Through the server's half of the channels; what that keeps of it waits for the round's end."""
+        name, mirror = context.id, None
         if self.job.channels.mirrored:
             mirror = self.remembered.get(MIRROR + name) or self.memories[MIRROR + name]
-        arrival = forms.checked(message, answer.message, self._context(name, forms.asked, forms.exchange), mirror)
+        arrival = forms.arrival(message, answer.message, context, mirror)
         if arrival.mirror is not None:
             self.remembered[MIRROR + name] = arrival.mirror
+        self.raw[name] = self.raw.get(name, 0) + wire_size(arrival.message)
         return arrival.message
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
-        calls = []
+        place, calls = self._place(asked, exchange), []
         for client, message in messages.items():
             if client in self.failures:  # it keeps nothing of this round, so it cannot have a part in it either
                 continue
@@ -165,49 +176,49 @@ class Round:
             if reason is not None:
                 self._fail(Failure(client, reason))
             else:
-                calls.append(self._call(client, message, asked, exchange))
-        return {answer[0]: answer[1] for answer in self._answered(calls, exchange)}
+                calls.append(Call(client, message, self._memory(client), place.context(client)))
+        return self._answered(calls, exchange)
 
-    def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[str, Reply]:
-        replies: dict[str, Reply] = {}
+    def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[Party, Message]:
+        place, received = self._place(asked, exchange), {}
         for party, message in messages.items():
-            self._count_down(_name(party), message)
-            call = self._call(_name(party), message, asked, exchange, party=True)
+            name = f"party:{party.name}"  # which no client's id can be
+            self._count_down(name, message)
+            call = Call(name, message, self._memory(name), place.context(name), party=True)
             for attempt in range(1, _PARTY_TRIES + 1):
                 (answer,) = self.runtime.run([call], self._stamped(exchange), self.faults.deadline)
                 if not isinstance(answer, Failure):
-                    replies[_name(party)] = answer
+                    self._accepted(name, answer, wire_size(answer.message))
+                    received[party] = answer.message
                     break
                 if attempt == _PARTY_TRIES:
                     raise QuorumError(
                         f"round {self.stamp.round}: {party} {answer.reason} It was asked {attempt} times; the run "
                         "stopped at its last checkpoint."
                     )
-        return replies
+        return received
 
-    def _call(self, name: str, message: Message, asked: str, exchange: int, party: bool = False) -> Call:
+    def _memory(self, name: str) -> Memory:
         memory = self.remembered.get(name) or self.memories[name]
-        if version_held(memory) is not None and not self.runtime.holds_memories:
+        if memory.scalars and version_held(memory) is not None and not self.runtime.holds_memories:
             raise UnsupportedError(
                 "the memories of this run are on the disks of its nodes, where the runtime "
                 f"'{self.runtime.name}' cannot read them; resume it with runtime = \"wire\"."
             )
-        context = self._context(name, asked, exchange)
-        return Call(name, message, memory, context, self.cohort.since.get(name), party)
+        return memory
 
-    def _context(self, name: str, asked: str, exchange: int) -> Context:
-        secrets = Secrets(self.job.secrets, (self.stamp.round, asked, exchange), name)
-        return Context(name, self.stamp.round, asked, exchange, self.key.fold("recipient", name), secrets)
+    def _place(self, asked: str, exchange: int) -> Place:
+        return Place(self.stamp.round, asked, exchange, self.key, self.job.secrets)
 
-    def _answered(self, calls: list[Call], exchange: int) -> list[tuple[str, Reply]]:
+    def _answered(self, calls: list[Call], exchange: int) -> dict[str, Reply]:
         """The replies that came; the rest are noted as failures."""
         answers = self.runtime.run(calls, self._stamped(exchange), self.faults.deadline)
-        replies = []
+        replies = {}
         for call, answer in zip(calls, answers, strict=True):
             if isinstance(answer, Failure):
                 self._fail(answer)
             else:
-                replies.append((call.recipient, answer))
+                replies[call.recipient] = answer
         return replies
 
     def _fail(self, failure: Failure) -> None:
@@ -223,7 +234,7 @@ class Round:
     def _check_quorum(self) -> None:
         """Of the cohort and whoever else was asked in this round, enough must still be there."""
         asked = len(self._asked)
-        there = sum(1 for client in self._asked if client not in self.failures)
+        there = asked - len(self._asked & self.failures.keys())
         if there < self.faults.quorum * asked:
             raise QuorumError(self._too_few(there, asked))
         if not there and (self.private is None or not self.private.plan.central):
@@ -269,11 +280,6 @@ class _NobodyAnswered(Exception):
     pass
 
 
-def _name(recipient: Any) -> str:
-    """What a recipient is called in counts and memories; a party's name cannot be a client's."""
-    return f"party:{recipient.name}" if isinstance(recipient, Party) else str(recipient)
-
-
 def _outcome(job: Job, value: object) -> tuple[State, dict[str, float]]:
     state, metrics = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
     if not isinstance(state, State):
@@ -288,9 +294,11 @@ def _versions(state: State) -> list[int]:
 class _Forms:
     """The forms that the replies of one exchange must have, each found once."""
 
-    def __init__(self, job: Job, asked: str, exchange: int, replies: Mapping[str, Reply]) -> None:
-        self.job, self.asked, self.exchange, self.replies = job, asked, exchange, replies
+    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
+        self.job, self.asked, self.replies = job, asked, replies
         self._known: dict[int, Form | None] = {}
+        self._sizes: dict[tuple[int, Schema], int] = {}
+        """Of replies without scalars that have the form they must have."""
 
     def of(self, sent: Message) -> Form | None:
         """The form of a reply to this message; None for any."""
@@ -299,21 +307,28 @@ class _Forms:
             self._known[id(sent)] = self._usual if form is None else form
         return self._known[id(sent)]
 
-    def fitting(self, sent: Message, reply: Message) -> Message:
-        """The reply; a WireError if it has not the form it must have."""
-        form = self.of(sent)
-        if form is not None and not form.fits(schema(reply.tensors)):
-            form.check(reply.tensors)
-        return reply
+    def size(self, sent: Message, reply: Message) -> int:
+        """The bytes of the reply; a WireError if it has not the form it must have."""
+        found = schema(reply.tensors)
+        size = None if reply.scalars else self._sizes.get((id(sent), found))
+        if size is None:
+            form = self.of(sent)
+            if form is not None and not form.fits(found):
+                form.check(reply.tensors)
+            size = wire_size(reply, found)
+            if not reply.scalars:
+                self._sizes[id(sent), found] = size
+        return size
 
-    def checked(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
+    def arrival(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         form = self.of(sent)
         if form is None:
             what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
             raise UnsupportedError(f"{what}, which channels need.")
         arrival = self.job.channels.receive(reply, form, context, mirror)
-        return Arrival(self.fitting(sent, arrival.message), arrival.mirror)
+        form.check(arrival.message.tensors)
+        return arrival
 
     @cached_property
     def _usual(self) -> Form | None:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -66,9 +67,11 @@ class Loop:
 
         Whatever it is, all rounds that are done are part of the run and stored; it can be resumed.
         """
-        run = self.run
-        gc.freeze()  # what exists by now stays; to search through it in every collection would cost a third of a round
-        stopping = self._stopping
+        with long_lived():
+            self._go()
+
+    def _go(self) -> None:
+        run, stopping = self.run, self._stopping
         try:
             if not run.records and self.evaluator.due(0, last=False):
                 metrics = self._evaluate(0, run.state, {}) | self._charged(0)
@@ -97,7 +100,6 @@ class Loop:
             status = "failed"
             raise
         finally:
-            gc.unfreeze()
             run.status = status
             if self.keeper is not None and self._settled:
                 self.keeper.save(run, self.memories, status)
@@ -194,6 +196,16 @@ class Loop:
             raise stop
 
 
+@contextmanager
+def long_lived() -> Iterator[None]:
+    """What exists by now stays: to search through it in every collection would cost a third of a round."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 class _Since(Mapping[str, int | None]):
     """Client -> the round of its memory, looked up when asked for."""
 
@@ -222,7 +234,7 @@ def _traffic(course: Round) -> dict[str, Metric]:
     metrics = {
         "up/bytes": Metric(sum(course.up.values()), {} if private else dict(course.up)),
         "down/bytes": Metric(sum(course.down.values()), {} if private else dict(course.down)),
-        "cohort": Metric(sum(1 for sender in course.up if sender in clients)),
+        "cohort": Metric(len(clients & course.up.keys())),
     }
     if course.raw:
         metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), {} if private else dict(course.raw))

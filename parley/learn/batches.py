@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -63,12 +64,19 @@ class Work:
         if self.order == "independent":
             draws = [random.choice(samples, batch, replace=False) for _ in range(steps)]
             return Plan(torch.from_numpy(np.concatenate(draws)), (batch,) * steps)
-        full, rest = divmod(samples, batch)
-        one_pass = (batch,) * full + ((rest,) if rest else ())
-        passes = -(-steps // len(one_pass))
-        lengths = (one_pass * passes)[:steps]
+        lengths, passes = _passes(samples, batch, steps)
         order = [random.permutation(samples) for _ in range(passes)]
-        return Plan(torch.from_numpy(np.concatenate(order)[: sum(lengths)]), lengths)
+        indices = order[0] if passes == 1 else np.concatenate(order)
+        return Plan(torch.from_numpy(indices[: sum(lengths)]), lengths)
+
+
+@lru_cache(maxsize=1024)
+def _passes(samples: int, batch: int, steps: int) -> tuple[tuple[int, ...], int]:
+    """The lengths of so many batches, and how many passes over the samples they are from."""
+    full, rest = divmod(samples, batch)
+    one_pass = (batch,) * full + ((rest,) if rest else ())
+    passes = -(-steps // len(one_pass))
+    return (one_pass * passes)[:steps], passes
 
 
 def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -78,13 +86,19 @@ def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """
     steps = max(plan.steps for plan in plans)
     width = max(max(plan.lengths) for plan in plans)
-    columns = np.arange(width)
     indices = np.zeros((len(plans), steps, width), dtype=np.int64)
     weights = np.zeros((len(plans), steps, width), dtype=np.float64)
+    masks: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}  # most clients of a stack have the same lengths
     for row, (plan, size) in enumerate(zip(plans, sizes, strict=True)):
-        lengths = np.asarray(plan.lengths)
-        real = columns < lengths[:, None]
+        if plan.lengths not in masks:
+            lengths = np.asarray(plan.lengths)[:, None]
+            real = np.arange(width) < lengths
+            masks[plan.lengths] = real, real / lengths
+        real, shares = masks[plan.lengths]
         own = np.tile(np.arange(size), plan.steps) if plan.indices is None else plan.indices.numpy()
-        indices[row, : plan.steps][real] = own
-        weights[row, : plan.steps] = real / lengths[:, None]
+        if own.size == real.size:  # every batch is full
+            indices[row, : plan.steps] = own.reshape(real.shape)
+        else:
+            indices[row, : plan.steps][real] = own
+        weights[row, : plan.steps] = shares
     return torch.from_numpy(indices), torch.from_numpy(weights)

@@ -29,6 +29,7 @@ class DenseGradient:
         self.loss, self.batches = task.loss, batches
         self.steps = [step for step in steps if step.kind not in ("flatten", "identity")]
         self.place = {name: index for index, name in enumerate(names)}
+        self.minus_one = batches.weights.new_full((1, 1, 1), -1.0)
 
     @staticmethod
     def applies(task: Task, data: ClientData) -> bool:
@@ -61,10 +62,10 @@ class DenseGradient:
     def _backward(self, parameters: list[Tensor], step: int) -> tuple[Tensor, Iterator[tuple[Step, Tensor, Tensor]]]:
         """The losses and, per linear layer from the last to the first, (layer, d loss / d its output, its input)."""
         x, y, weights = self.batches(step, parameters[0].shape[0])
-        values = [x.flatten(2)]
+        values = [x if x.ndim == 3 else x.flatten(2)]
         for layer in self.steps:
             values.append(self._forward(layer, values[-1], parameters))
-        loss, delta = _loss_and_derivative(self.loss, values[-1], y, weights)
+        loss, delta = _loss_and_derivative(self.loss, values[-1], y, weights, self.minus_one)
         return loss, self._layers(parameters, values, delta)
 
     def _layers(
@@ -90,15 +91,17 @@ class DenseGradient:
         return torch.baddbmm(parameters[self.place[layer.bias]].unsqueeze(1), inputs, weight.mT)
 
 
-def _loss_and_derivative(loss: Loss, outputs: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _loss_and_derivative(
+    loss: Loss, outputs: Tensor, y: Tensor, weights: Tensor, minus_one: Tensor
+) -> tuple[Tensor, Tensor]:
     """Weighted loss per client [S] and its derivative in the outputs [S, B, C]."""
     if loss is cross_entropy:
         log_probability = torch.log_softmax(outputs, -1)
-        targets = y.unsqueeze(-1)
-        value = -(log_probability.gather(-1, targets).squeeze(-1) * weights).sum(1)
+        targets, shares = y.unsqueeze(-1), weights.unsqueeze(-1)
+        value = log_probability.gather(-1, targets).mul_(shares).sum((1, 2)).neg_()
         delta = log_probability.exp_()
-        delta.scatter_add_(-1, targets, delta.new_full((1, 1, 1), -1.0).expand_as(targets))
-        return value, delta.mul_(weights.unsqueeze(-1))
+        delta.scatter_add_(-1, targets, minus_one.expand_as(targets))
+        return value, delta.mul_(shares)
     difference = outputs - y.view_as(outputs)
     factor = 1.0 if loss is half_squares else 2.0 / outputs.shape[-1]
     value = (difference.square().sum(-1) * weights).sum(1) * (factor / 2)

@@ -116,13 +116,13 @@ def _train_stack(
     count = len(data.clients)
     if any(stage.sees_batch for stage in stages):
         raise Unstackable("looks at the batches of local steps")
-    start = [rows(parameters[name].detach(), count) for name in names]
-    fixed = [rows(value, count) for value in still.values()]
-    carried = [[[rows(tree[name].detach(), count) for name in names] for tree in stage.trees] for stage in stages]
-    if run.kept is not None:
-        slots = {name: rows(value.detach(), count) for name, value in run.kept.slots.items()}
-        run = replace(run, kept=Kept(slots, run.kept.counts))
     with outside() as stack:
+        start = [rows(parameters[name], count).detach() for name in names]
+        fixed = [rows(value, count) for value in still.values()]
+        carried = [[[rows(tree[name], count).detach() for name in names] for tree in stage.trees] for stage in stages]
+        if run.kept is not None:
+            slots = {name: rows(value, count).detach() for name, value in run.kept.slots.items()}
+            run = replace(run, kept=Kept(slots, run.kept.counts))
         plans = [work.plan(n, k) for n, k in zip(data.sizes, key.fold("batches").keys, strict=True)]
         batches = stack_batches(data, plans, start[0])
         x = [value.clone(memory_format=torch.contiguous_format) for value in start]
@@ -206,10 +206,17 @@ class _Steps:
             parameters=dict(zip(self.names, [value.detach() for value in x], strict=True)),
             buffers=buffers,
             gradients=dict(zip(self.names, total, strict=True)) if total is not None else {},
-            loss=losses / torch.tensor(steps, dtype=losses.dtype).to(losses.device),
+            loss=losses / _counted(steps, losses),
             moved=partial(self.optimizer.step_sum, steps, self.kept is not None, losses.device),
             optimizer=stepper.kept() if self.kept is not None else Kept(),
         )
+
+
+def _counted(steps: int | tuple[int, ...], like: Tensor) -> Tensor | int:
+    """How many steps each client took; one number if all took the same."""
+    if isinstance(steps, int) or steps[0] == steps[-1]:
+        return steps if isinstance(steps, int) else steps[0]
+    return torch.tensor(steps, dtype=like.dtype).to(like.device)
 
 
 def full_gradient(task: Task, x: Tree, data: Data, key: Keys, buffers: Tree | None = None) -> Tree:

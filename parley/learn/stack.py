@@ -20,7 +20,7 @@ from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
 from parley.core.context import Context, Secrets
 from parley.core.errors import UnsupportedError
-from parley.core.key import Key
+from parley.core.key import Key, fold_all
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.batches import Plan, pad
@@ -37,7 +37,7 @@ class KeyStack:
     keys: tuple[Key, ...]
 
     def fold(self, *path: str | int) -> KeyStack:
-        return KeyStack(tuple(key.fold(*path) for key in self.keys))
+        return KeyStack(fold_all(self.keys, *path))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Unstackable(f"draws random numbers of its own ('{name}')")
@@ -55,11 +55,12 @@ class ContextStack:
 
     @property
     def key(self) -> KeyStack:
-        return KeyStack(tuple(context.key for context in self.contexts))
+        first = self.contexts[0]
+        return self.round_key.fold(first.asked, first.exchange)
 
     @property
     def round_key(self) -> KeyStack:
-        return KeyStack(tuple(context.round_key for context in self.contexts))
+        return KeyStack(tuple([context.round_key for context in self.contexts]))
 
     @property
     def secrets(self) -> Secrets:
@@ -145,8 +146,8 @@ class StackedBatches:
     steps: tuple[int, ...]
     """Steps of each client, never increasing."""
     _within: range = range(0)
-    _x: Tensor = field(default_factory=lambda: torch.empty(0))
-    _y: Tensor = field(default_factory=lambda: torch.empty(0))
+    _gathered: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    """x, y and weights of those steps."""
 
     def __call__(self, step: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """x [rows, B, ...], y and weights of a step for the first clients; later steps never ask for more of them."""
@@ -155,9 +156,12 @@ class StackedBatches:
         if step not in self._within:
             one = rows * self.indices.shape[2] * max(self.data.clients[0].x[:1].nbytes, 1)
             self._within = range(step, min(step + max(1, _BLOCK // one), self.indices.shape[1]))
-            self._x, self._y = self._gather(self.indices[:rows, self._within.start : self._within.stop])
-        at = step - self._within.start
-        return self._x[:rows, at], self._y[:rows, at], self.weights[:rows, step]
+            part = slice(self._within.start, self._within.stop)
+            x, y = self._gather(self.indices[:rows, part])
+            columns = [value.unbind(1) for value in (x, y, self.weights[:rows, part])]
+            self._gathered = list(zip(*columns, strict=True))
+        x, y, weights = self._gathered[step - self._within.start]
+        return (x, y, weights) if len(x) == rows else (x[:rows], y[:rows], weights[:rows])
 
     def all(self) -> tuple[Tensor, Tensor, Tensor]:
         """x [S, steps, B, ...], y and weights."""
@@ -180,18 +184,18 @@ def stack_batches(data: ClientStack, plans: Sequence[Plan], like: Tensor) -> Sta
 
 def _gather(sources: list[Tensor], indices: Tensor) -> Tensor:
     """rows[s, k, b] = sources[s][indices[s, k, b]]."""
-    first = sources[0]
+    first, shape = sources[0], sources[0].shape[1:]
     for source in sources:
         # `index_select` would resize its row for another width and leave the memory as it found it.
-        if source.shape[1:] != first.shape[1:] or source.dtype != first.dtype:
+        if source.shape[1:] != shape or source.dtype is not first.dtype:
             raise Unstackable(
                 f"has clients whose samples differ: {_kind(first)} and {_kind(source)}; they must be alike"
             )
     flat = indices.flatten(1)
-    gathered = torch.empty(*flat.shape, *first.shape[1:], dtype=first.dtype, device=first.device)
+    gathered = torch.empty(*flat.shape, *shape, dtype=first.dtype, device=first.device)
     for source, index, row in zip(sources, flat, gathered, strict=True):
         torch.index_select(source, 0, index, out=row)
-    return gathered.view(*indices.shape, *first.shape[1:])
+    return gathered.view(*indices.shape, *shape)
 
 
 def _kind(samples: Tensor) -> str:

@@ -27,17 +27,18 @@ P = TypeVar("P", bound=Payload)
 
 def attempt(job: Job, call: Call) -> Answer:
     """The recipient's reply, or why there is none. Only bugs of ours and interrupts get past this."""
+    context = call.context
     try:
-        answering = job.algorithm.answers(call.context.asked)
+        answering = job.algorithm.answers(context.asked)
         # Whatever a method or a layer draws from torch's own generator follows from the key.
-        torch.default_generator.manual_seed(call.context.round_key.seed ^ call.context.exchange)
+        torch.default_generator.manual_seed(context.round_key.seed ^ context.exchange)
         message, memory = placed(job, call.message), placed(job, call.memory)
         if call.party:
-            return finish(job, call, answering(job.task, message, memory, call.context))
+            return finish(job, call, answering(job.task, message, memory, context))
         data = client_data(job, call.recipient)
         before = _versions(message, data)
         try:
-            reply = answering(job.task, message, memory, data, call.context)
+            reply = answering(job.task, message, memory, data, context)
         finally:
             if _versions(message, data) != before:
                 return _changed(job, call)  # noqa: B012 (whatever else happened, this must not go unnoticed)
@@ -49,12 +50,13 @@ def attempt(job: Job, call: Call) -> Answer:
 def client_data(job: Job, client: str) -> ClientData:
     """The client's samples, where it trains, in memory that does not make matrix products round differently."""
     data = job.federation.client(client)
-    x, y = _there(data.x, job.task.device), _there(data.y, job.task.device)
+    if job.on_cpu:
+        x, y = aligned(data.x), data.y
+        if y.is_floating_point():  # class numbers do not round
+            y = aligned(y)
+    else:
+        x, y = data.x.to(job.task.device), data.y.to(job.task.device)
     return data if x is data.x and y is data.y else ClientData(x, y)
-
-
-def _there(value: Tensor, device: torch.device) -> Tensor:
-    return aligned(value) if device.type == "cpu" else value.to(device)
 
 
 def finish(job: Job, call: Call, reply: object) -> Answer:
@@ -62,7 +64,7 @@ def finish(job: Job, call: Call, reply: object) -> Answer:
     channels."""
     try:
         checked = check_reply(reply)
-        if job.task.device.type != "cpu":
+        if not job.on_cpu:
             checked = _on_cpu(checked)
         if not call.party and job.channels.up:
             checked = told(job.channels, call.message).send(checked, call.memory, call.context)
@@ -156,7 +158,7 @@ def _versions(message: Message, data: ClientData) -> int:
 
 def placed(job: Job, payload: P) -> P:
     """Where clients train."""
-    if job.task.device.type == "cpu":
+    if job.on_cpu:
         return payload
     return type(payload)(_moved(payload.tensors, job.task.device), payload.scalars)
 
@@ -194,7 +196,8 @@ def score(job: Job, call: EvaluationCall) -> Score:
     loss, correct, positions, outputs = [], [], 0, []
     for start in range(call.start, stop, call.batch):
         rows = slice(start, min(start + call.batch, stop))
-        x, y = _there(data.x[rows], device), data.y[rows].to(device)
+        x, y = data.x[rows], data.y[rows].to(device)
+        x = aligned(x) if job.on_cpu else x.to(device)
         before = None if call.before is None else call.before[start - call.start :][: len(x)].to(device)
         out = job.algorithm.outputs(task, model, memory, x, before)
         loss.append(float(task.loss(out, y).sum(dtype=wide(device))))

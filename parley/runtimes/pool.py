@@ -22,6 +22,7 @@ from parley.algorithms.base.protocol import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Payload
+from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
 from parley.runtimes.processes import spawn
@@ -67,6 +68,7 @@ class Pool:
     def __init__(self, job: Job, workers: int) -> None:
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
+        keep_freed_memory()  # the replies of a round take as much as those of the last
         self._data, self._down = Arena(), Arena()
         self._workers: list[Worker] = []
         self._false_starts = 0

@@ -40,6 +40,11 @@ class Job:
         """The task as the server has it: on the CPU, wherever clients train."""
         return self.task.on(CPU)
 
+    @cached_property
+    def on_cpu(self) -> bool:
+        """Whether clients train on the CPU."""
+        return self.task.device.type == "cpu"
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -54,7 +59,7 @@ class Stamp:
     """The round up to which the server is durable: whoever keeps memories keeps all that are later."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One recipient's work in one exchange."""
 
@@ -63,8 +68,6 @@ class Call:
     message: Message
     memory: Memory
     context: Context
-    version: int | None = None
-    """The round whose memory the message builds on; None for none."""
     party: bool = False
 
 

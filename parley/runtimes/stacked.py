@@ -7,6 +7,7 @@ running statistics; it refuses the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
@@ -117,8 +118,7 @@ class Stacked(Inline):
 
     def _data(self, client: str) -> ClientData:
         """Samples are gathered into batches, so it does not matter how they lie in memory."""
-        on_cpu = self.job.task.device.type == "cpu"
-        return self.job.federation.client(client) if on_cpu else client_data(self.job, client)
+        return self.job.federation.client(client) if self.job.on_cpu else client_data(self.job, client)
 
     def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Answer]:
         try:
@@ -149,7 +149,7 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
             job.task, Message(received, calls[0].message.scalars), Memory(remembered, calls[0].memory.scalars),
             clients, contexts,
         )  # fmt: skip
-        check_reply(reply)
+        reply = check_reply(reply)
 
         def rows(tree: Tree) -> Tree:
             return {name: _remove_batch_dim(value, level, count, 0) for name, value in tree.items()}
@@ -161,17 +161,19 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
 
 def _all_placed(job: Job, payloads: list[P]) -> list[P]:
     """Where clients train, what they share being moved once."""
+    if job.on_cpu:
+        return payloads
     each = {id(payload): placed(job, payload) for payload in {id(payload): payload for payload in payloads}.values()}
     return [each[id(payload)] for payload in payloads]
 
 
 def _rows_of(payloads: Sequence[Payload]) -> tuple[Tree, set[str]]:
     """A row per client of every tensor, and the names of those that all have in common, which stay as they are."""
-    first, *others = payloads
+    first, *others = {id(payload): payload for payload in payloads}.values()
     tensors: Tree = {}
     shared: set[str] = set()
     for name, value in first.tensors.items():
-        if all(other is first or other.tensors[name] is value for other in others):
+        if all(other.tensors[name] is value for other in others):
             shared.add(name)
             tensors[name] = value
         else:
@@ -204,7 +206,6 @@ def _groups(calls: Sequence[Call], data: Mapping[int, ClientData]) -> list[list[
 def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
     """Each client's rows of a stacked reply, through its half of the channels."""
     count = len(calls)
-    check_reply(Reply(reply.message, reply.memory))
     good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], count)
     messages = _rows(reply.message.tensors, count)
     memories = _own_rows(reply.memory.tensors, count) if reply.memory is not None else None
@@ -218,19 +219,19 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
         if memories is not None and reply.memory is not None:
             memory = Memory(memories[row], reply.memory.scalars)
         own = Reply(Message(messages[row], reply.message.scalars), memory, observed[row])
-        answers.append(finish(job, call, own) if job.channels.up or job.task.device.type != "cpu" else own)
+        answers.append(finish(job, call, own) if job.channels.up or not job.on_cpu else own)
     return answers
 
 
 def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
-    """Whether all numbers of each client are finite: a sum shows it in one pass, unless it overflows by itself."""
+    """Whether all numbers of each client are finite."""
     fine = torch.ones(count, dtype=torch.bool)
     for column in [value for payload in payloads for value in payload.tensors.values() if value.is_floating_point()]:
         value = column[:1] if column.stride(0) == 0 else column  # all rows are the same
-        rows = value.flatten(1) if value.ndim > 1 else value.unsqueeze(1)
-        sound = torch.isfinite(rows.sum(1)).cpu()
-        fine &= sound if bool(sound.all()) else torch.isfinite(rows).all(1).cpu()
-    return [bool(value) for value in fine]
+        # A sum shows it in one pass, unless it overflows by itself.
+        if not math.isfinite(value.sum().item()):
+            fine &= torch.isfinite(value).flatten(1).all(1).cpu() if value.ndim > 1 else torch.isfinite(value).cpu()
+    return fine.tolist()
 
 
 def _rows(tensors: Tree, count: int) -> list[Tree]:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.core.key import Key
+from parley.core.key import Key, fold_all
 from parley.learn.stack import KeyStack
 
 paths = st.lists(st.one_of(st.integers(), st.text(max_size=4)), min_size=1, max_size=3).map(tuple)
@@ -28,6 +28,14 @@ def test_the_same_path_gives_the_same_numbers_in_another_process():
 @given(paths, paths)
 def test_paths_lead_to_the_same_place_only_if_they_are_the_same(a: tuple[str | int, ...], b: tuple[str | int, ...]):
     assert (Key(0).fold(*a) == Key(0).fold(*b)) == (a == b)
+
+
+@settings(deadline=None, max_examples=200)
+@given(paths, st.text(max_size=4))
+def test_keys_of_many_names_or_many_keys_are_those_of_one_fold_each(path: tuple[str | int, ...], name: str):
+    key = Key(1)
+    assert key.children(*path)(name) == key.fold(*path, name)
+    assert fold_all([key, Key(2)], *path) == (key.fold(*path), Key(2).fold(*path))
 
 
 def test_numbers_and_texts_that_print_alike_are_different_steps():

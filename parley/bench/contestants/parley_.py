@@ -16,7 +16,7 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData, DataInfo, Federation
 from parley.engine.evaluation import Evaluator
-from parley.engine.loop import Loop
+from parley.engine.loop import Loop, long_lived
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
@@ -137,8 +137,9 @@ class Parley:
 
     def run(self, start: int, stop: int) -> None:
         assert self.loop is not None
-        for number in range(start, stop):
-            self.loop.step(number)
+        with long_lived():  # as in `Loop.go`
+            for number in range(start, stop):
+                self.loop.step(number)
 
     def parameters(self) -> Mapping[str, Tensor]:
         assert self.loop is not None
