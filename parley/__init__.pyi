@@ -45,8 +45,10 @@ from parley.algorithms.baselines import (
 )
 from parley.algorithms.datashare import DataShare as DataShare
 from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
+from parley.algorithms.fedavg_distill import FedAvgDistill as FedAvgDistill
 from parley.algorithms.feddyn import FedDyn as FedDyn
 from parley.algorithms.fednova import FedNova as FedNova
+from parley.algorithms.ffgb_distill import FFGBDistill as FFGBDistill
 from parley.algorithms.kernel import KernelFedAvg as KernelFedAvg, KernelFedProx as KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg as FeatureFedAvg, FeatureFedProx as FeatureFedProx
 from parley.algorithms.local_update import (

@@ -6,10 +6,12 @@ from parley.algorithms import (
     ditto,
     ema,
     fedals,
+    fedavg_distill,
     fedbabu,
     feddyn,
     fednova,
     fedrep,
+    ffgb_distill,
     kernel,
     kernel_features,
     local_update,
@@ -20,6 +22,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "scaffold",
+    "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb_distill",
+    "kernel", "kernel_features", "local_update", "moon", "scaffold",
 ]  # fmt: skip
