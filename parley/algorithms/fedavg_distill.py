@@ -18,7 +18,7 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import State
 from parley.core.tree import subtract
-from parley.learn.distill import DistillationLoss, mean_outputs, public_inputs
+from parley.learn.distill import mean_outputs, public_inputs
 from parley.learn.task import Task
 
 
@@ -27,9 +27,6 @@ from parley.learn.task import Task
 class FedAvgDistill(Distilling, FedAvg):
     """FedAvg-Distill, or FedDF (Lin et al., 2020): FedAvg whose average is then taught by the mean of the clients'
     models on unlabelled public inputs."""
-
-    student_loss: DistillationLoss = "kl"
-    """kl compares the chances of classes, mse raw outputs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

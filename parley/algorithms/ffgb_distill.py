@@ -18,7 +18,7 @@ from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.learn.distill import mean_outputs, outputs, public_inputs
+from parley.learn.distill import DistillationLoss, mean_outputs, outputs, public_inputs
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.learn.weak import Learner, Network
@@ -31,6 +31,8 @@ class FFGBDistill(Distilling, OneExchange):
     """FFGB-Distill (paper 002): clients fit weak learners to functional gradients, the server distils the sum into the
     study's network on unlabelled public inputs; a warm start for other methods (init_from)."""
 
+    student_loss: DistillationLoss | None = "mse"
+    """mse compares raw outputs (17), kl the chances of classes."""
     lr: float = 10.0
     """Step size in the space of functions (eta)."""
     mu: float = 0.005

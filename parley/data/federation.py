@@ -107,6 +107,10 @@ class Federation:
         """Training samples per client, int64; all clients if `ids` is None."""
         return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])
 
+    def with_public(self, inputs: Tensor) -> Federation:
+        """The same clients, and these unlabelled inputs [m, ...] for everybody."""
+        return Federation(self.info, self.ids, self.source, held_out=self.held_out, test=self.test, public=inputs)
+
     def fingerprint(self) -> str:
         """A digest of ids, sizes, what the data say of themselves, and every sample: other data, another digest.
 

@@ -39,6 +39,7 @@ from parley.studies.training_problem import Recipe, SampleSet
 from parley.study.channel_names import described
 from parley.study.sections import plain
 from parley.study.train import train
+from parley.study.warm_start import WarmStart
 from parley.theory.theta import Array
 
 TUNING_SEED = 1000
@@ -65,6 +66,8 @@ class Arm:
     """Beginnings of the names of further metrics a trial keeps, round by round."""
     channels: Chain = field(default_factory=Chain)
     """What happens to replies on the way."""
+    init_from: WarmStart | None = None
+    """What its weights begin from in place of random ones."""
 
     def having(self, **settings: Any) -> Arm:
         """The arm with other settings of its algorithm."""
@@ -131,7 +134,7 @@ class _Job:
             "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
             "channels": {"up": [described(one) for one in arm.channels.stages]},
             "evaluate": {"every": arm.every}, "observe": [kind.__name__ for kind in arm.listeners],
-        }  # fmt: skip
+        } | ({} if arm.init_from is None else {"init_from": arm.init_from.described()})  # fmt: skip
 
     def fingerprint(self) -> str:
         """The same for two jobs of the same code exactly if they must give the same numbers."""
@@ -212,7 +215,7 @@ def _perform(job: _Job) -> Trial:
                 cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
                 workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
                 listeners=[kind() for kind in arm.listeners], channels=arm.channels, store=store, name=arm.name,
-                revision=fingerprint, resume=_begun(store, fingerprint),
+                revision=fingerprint, resume=_begun(store, fingerprint), init_from=arm.init_from,
             )  # fmt: skip
         except QuorumError:  # most clients sent NaN: the setting diverges
             return _trial(job, [], "")

@@ -38,6 +38,9 @@ class DataSection:
     """Share of each client's samples held out for its own evaluation."""
     public_fraction: Share = 0.0
     """Share of the samples taken out beforehand and shown to all without labels (methods that distil need it)."""
+    public: str | None = None
+    """In place of public_fraction: a data set whose training inputs, of the same shape, are shown to all without
+    labels."""
     standardise: bool = False
     """Bring inputs to mean 0 and deviation 1 per column by statistics of all clients' training samples."""
     seed: int | None = None
@@ -62,7 +65,8 @@ class DataSection:
     def _named(self, seed: int) -> Federation:
         renamed = {_RENAMED.get(key, key): value for key, value in self.options.items()}
         pooled = datasets[self.name or ""](**renamed)
-        return pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+        federation = pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+        return federation if self.public is None else federation.with_public(datasets[self.public]().x)
 
     def _folder(self, seed: int) -> Federation:
         folder = Path(self.folder or "")
@@ -86,6 +90,7 @@ class DataSection:
             "clients": self.clients,
             "test_fraction": self.test_fraction,
             "public_fraction": self.public_fraction,
+            **({} if self.public is None else {"public": self.public}),
             "standardise": self.standardise,
             "seed": seed,
             "partition": partition,
@@ -103,7 +108,11 @@ _OPTION_DOCS = {
 def own_settings(folder: bool) -> list[Setting]:
     """The settings of [data] itself, with a data set's name or with a folder."""
     fields = [s for s in settings_of(DataSection) if s.name != "options"]
-    left_out = {"name", "clients", "public_fraction", "partition"} if folder else {"folder", "target", "kind", "dtype"}
+    left_out = (
+        {"name", "clients", "public_fraction", "public", "partition"}
+        if folder
+        else {"folder", "target", "kind", "dtype"}
+    )
     return [setting for setting in fields if setting.name not in left_out]
 
 
@@ -129,6 +138,8 @@ def data_from_table(table: dict[str, Any], base: Path) -> DataSection:
         values = checked(own_settings(folder=True), table, "data", "[data] with a folder")
         return DataSection(**values | {"folder": str((base / values["folder"]).resolve())})
     name = check(str, table["name"], "data.name")
+    if table.get("public") is not None and table.get("public_fraction"):
+        raise InputError("[data] has both public and public_fraction; keep one of them.")
     loading = loader_settings(name)
     known = own_settings(folder=False)
     rest = {key: value for key, value in table.items() if key != "partition"}

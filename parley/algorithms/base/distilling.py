@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,8 +18,8 @@ from parley.learn.task import Task
 class Distilling(Algorithm):
     """How the student learns."""
 
-    student_loss: DistillationLoss = "mse"
-    """mse compares raw outputs, kl the chances of classes."""
+    student_loss: DistillationLoss | None = None
+    """mse compares raw outputs, kl the chances of classes; by default kl, for numbers mse."""
     student_epochs: int = 100
     """Passes of the student over the public inputs in a round."""
     student_batch: int | None = 64
@@ -32,17 +31,15 @@ class Distilling(Algorithm):
     student_clip: float | None = 5.0
     """Largest norm of the gradient of a student's step."""
 
-    classes_only: ClassVar[tuple[DistillationLoss, ...]] = ("kl",)
-
     def check_distillation(self) -> None:
         """Refuse settings that the student cannot learn with."""
         if self.student_batch == 0:
             object.__setattr__(self, "student_batch", None)
-        self.distillation()
+        self._distillation("mse")
 
-    def distillation(self) -> Distillation:
+    def _distillation(self, loss: DistillationLoss) -> Distillation:
         return Distillation(
-            self.student_loss, self.student_epochs, self.student_batch, self.student_lr, self.student_optimizer,
+            loss, self.student_epochs, self.student_batch, self.student_lr, self.student_optimizer,
             self.student_clip,
         )  # fmt: skip
 
@@ -52,10 +49,11 @@ class Distilling(Algorithm):
         if task.buffer_form and task.buffers == "local":
             raise InputError(f"{self.title} trains a student at the server, whose statistics clients must have; set "
                              'buffers = "average".')  # fmt: skip
-        if task.info.kind == "regression" and self.student_loss in self.classes_only:
+        if task.info.kind == "regression" and self.student_loss == "kl":
             raise InputError('student_loss = "kl" is for classes; set student_loss = "mse".')
 
     def distilled(self, task: Task, state: State, teacher: Tensor, key: Key) -> State:
         """The state whose model, the student's start, has become the student."""
-        found = self.distillation()(task, state["model"], state.get("buffers"), teacher, key.fold("student"))
+        distil = self._distillation(self.student_loss or ("mse" if task.info.kind == "regression" else "kl"))
+        found = distil(task, state["model"], state.get("buffers"), teacher, key.fold("student"))
         return state.replace(model=found.parameters, buffers=found.buffers if task.buffer_form else {})
