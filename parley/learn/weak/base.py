@@ -67,6 +67,10 @@ class Learner:
         """The form of `count` learners joined; None if it is not known beforehand."""
         return None
 
+    def sound(self, task: Task, learners: Tree) -> bool:
+        """Whether received learners, which have the form they must have, can be evaluated."""
+        return True
+
     def joined(self, learners: Sequence[Tree]) -> Tree:
         """Several learners as one tree."""
         return {name: torch.cat([each[name] for each in learners]) for name in learners[0]}
