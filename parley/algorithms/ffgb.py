@@ -93,6 +93,8 @@ class FFGB(Algorithm):
         }
         replies = yield {i: messages[since] for i, since in lacks.items()}
         sound = [i for i in replies.weights if self.learner.sound(task, replies[i]["learners"])]
+        if not sound:
+            return state
         shares = cohort.shares(sound)
         decay, coefficients = self.recursion(number)
         added = Round(
@@ -100,7 +102,8 @@ class FFGB(Algorithm):
             torch.tensor([share * c for share in shares.values() for c in coefficients], dtype=torch.float64),
             torch.tensor(1 + fsum(shares.values()) * (decay - 1), dtype=torch.float64),
         )
-        return State.of(learners=state.get("learners") | _named(number, added)), {"unsound": len(replies) - len(sound)}
+        left_out = {"unsound": len(replies) - len(sound)} if len(sound) < len(replies) else {}
+        return State.of(learners=state.get("learners") | _named(number, added)), left_out
 
     def recursion(self, number: int) -> tuple[float, list[float]]:
         """g^{K+1} = decay f + sum_k c_k h^k in this round."""

@@ -34,8 +34,8 @@ class Extension:
             raise InputError("has different labels at the same input, so no Lipschitz function goes through them; use "
                              'oracle = "l2".')  # fmt: skip
         if constant is not None and constant < least * (1 - 1e-9):
-            raise InputError(f"has labels that change by {least:.4g} per unit of input, more than {constant:.4g}; raise "
-                             "algorithm.constant or leave it out.")  # fmt: skip
+            raise InputError(f"has labels that change by {least:.4g} per unit of input, more than {constant:.4g}; "
+                             "raise algorithm.constant or leave it out.")  # fmt: skip
         return cls(flat, y, least if constant is None else constant)
 
     def values(self, at: Tensor) -> Tensor:

@@ -51,13 +51,13 @@ class Oracle:
         values = self.learner.values(self.task, learner, self.x)
         return self._judged(learner, values, achieved(values, phi, self.norm))
 
-    def _judged(self, learner: Tree, values: Tensor, gamma: float, **parts: float) -> Answer:
+    def _judged(self, learner: Tree, values: Tensor, gamma: float, parts: dict[str, float] | None = None) -> Answer:
         if not gamma > -_ROUNDING:
             raise InputError(
                 f'its weak learner is further from the gradient than zero is (gamma = {gamma:.3g} in "{self.norm}"), '
                 "so it learns nothing: train it longer, lower its step size, or take another learner."
             )
-        return Answer(learner, values, gamma, parts)
+        return Answer(learner, values, gamma, parts or {})
 
 
 class LipschitzOracle(Oracle):
@@ -81,7 +81,7 @@ class LipschitzOracle(Oracle):
         rises = [steepest(flat, torch.cat(pair)) for pair in ((values - phi, off), (phi, wanted.values))]
         return self._judged(
             learner, values, 1 - _ratio(_sobolev(values - phi, steep), _sobolev(phi, wanted.gradients)),
-            values=achieved(values, phi, self.norm), constant=1 - _ratio(*rises),
+            {"values": achieved(values, phi, self.norm), "constant": 1 - _ratio(*rises)},
         )  # fmt: skip
 
 
