@@ -10,6 +10,7 @@ from parley.algorithms import (
     feddyn,
     fednova,
     fedrep,
+    histogram_boosting,
     kernel,
     kernel_features,
     local_update,
@@ -20,6 +21,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
+    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "histogram_boosting", "kernel", "kernel_features", "local_update",
     "moon", "scaffold",
 ]  # fmt: skip
