@@ -11,6 +11,7 @@ from parley.algorithms import (
     fednova,
     fedrep,
     ffgb,
+    histogram_boosting,
     kernel,
     kernel_features,
     local_update,
@@ -21,6 +22,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "kernel", "kernel_features",
-    "local_update", "moon", "scaffold",
+    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "histogram_boosting", "kernel",
+    "kernel_features", "local_update", "moon", "scaffold",
 ]  # fmt: skip

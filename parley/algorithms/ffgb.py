@@ -77,6 +77,11 @@ class FFGB(Algorithm):
         if self.constant is not None and not self.constant > 0:
             raise InputError(f"constant must be above 0, not {self.constant}.")
 
+    @property
+    def needs_model(self) -> bool:  # type: ignore[override]
+        """Networks are those of the study's model."""
+        return self.learner.needs_model
+
     def init(self, task: Task, key: Key) -> State:
         if self.oracle == "lipschitz" and task.loss is not half_squares:
             raise InputError('oracle = "lipschitz" is for the square loss; set loss = "half-squares".')

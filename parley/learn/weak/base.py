@@ -43,6 +43,8 @@ class Learner:
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     """What it can be fitted in."""
+    needs_model: ClassVar[bool] = False
+    """Is a network of the study's model."""
 
     def check(self, task: Task, norm: Norm) -> None:
         """Refuse a task that it cannot be used for."""
