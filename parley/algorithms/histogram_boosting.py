@@ -137,7 +137,9 @@ class HistogramBoosting(Algorithm):
             replies = yield ask("descend", dict.fromkeys(cohort.ids, moved))
             sums, others = _sums(replies), None
             if replies.answered != answered:  # the parents' sums have rows of clients that are gone
-                rest = moved.replace(splits=torch.zeros(0, 5, dtype=torch.int64), nodes=torch.from_numpy(growth.siblings()))
+                rest = moved.replace(
+                    splits=torch.zeros(0, 5, dtype=torch.int64), nodes=torch.from_numpy(growth.siblings())
+                )
                 replies = yield ask("descend", dict.fromkeys(cohort.ids, rest))
                 others = _sums(replies)
             growth.take(sums, others)
@@ -169,7 +171,9 @@ class HistogramBoosting(Algorithm):
             edges = binning.edges_of(cells, np.rint(counted["x"]), self.bins)
         else:
             replies = yield ask("sketch", dict.fromkeys(cohort.ids, Message()))
-            edges = sketches.edges_of([reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns)
+            edges = sketches.edges_of(
+                [reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns
+            )
         first = first_values(kind, counted["targets"], int(counted["rows"]), unit)
         gains = torch.zeros(columns, dtype=torch.float64)
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
