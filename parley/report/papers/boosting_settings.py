@@ -27,6 +27,7 @@ def settings_figure(
             linestyle=(0, (4, 2)) if without else "-",
         )  # fmt: skip
     over.set(xscale="log", yscale="log")
+    over.set_ylim(bottom=min(min(values) for values in errors.values()) / 30)  # room for the legend
     over.set_xticks(rounds, [str(T) for T in rounds])
     panel(over, "Inputs alike, labels in conflict", "rounds T, with K = $\\sqrt{T}$")
     y_label(over, "squared distance to f*")
@@ -34,7 +35,9 @@ def settings_figure(
         (near[0], "Cross-entropy, L-infinity oracle", tv, PALETTE[2]),
         (near[1], "Square loss, Lipschitz oracle", w1, PALETTE[3]),
     ):
-        axes.plot(omega, radius, color=FAINT, linewidth=1.4, linestyle=(0, (4, 3)), label="radius, constant 1")
+        some = [place for place, value in enumerate(radius) if value > 0]
+        there, limit = [omega[place] for place in some], [radius[place] for place in some]
+        axes.plot(there, limit, color=FAINT, linewidth=1.4, linestyle=(0, (4, 3)), label="radius, constant 1")
         axes.plot(omega, found, color=colour, marker="o", markersize=5, linewidth=2.2, label="squared distance to f*")
         panel(axes, name, "$\\omega_{TV}$" if axes is near[0] else "$\\omega_{W1}$ ($\\omega_{TV}$ = 0.75 throughout)")
         axes.set(yscale="log")
@@ -42,6 +45,6 @@ def settings_figure(
     for axes in (over, *near):
         axes.minorticks_off()
         clean(axes, "both")
-        legend(axes, 9)
+        legend(axes, 9, loc="lower left" if axes is over else "lower right")
     headline(figure, "What functional boosting converges to (paper 002, Table 1)")
     return figure
