@@ -11,7 +11,9 @@ from parley.algorithms import (
     feddyn,
     fednova,
     fedrep,
+    ffgb,
     ffgb_distill,
+    histogram_boosting,
     kernel,
     kernel_features,
     local_update,
@@ -22,6 +24,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb_distill",
-    "kernel", "kernel_features", "local_update", "moon", "scaffold",
+    "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "ffgb_distill",
+    "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold",
 ]  # fmt: skip

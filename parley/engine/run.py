@@ -156,7 +156,12 @@ class Run:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the model's weights, and so of its inputs."""
-        first = next(iter(self.task.module.parameters()), None) if self.task.module is not None else None
+        if self.task.module is None:
+            try:
+                return self.federation.form.dtype
+            except InputError:  # the data are not here
+                return torch.float32
+        first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 
     def module(self, *, best: bool = False) -> nn.Module:

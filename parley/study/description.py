@@ -21,6 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from parley.algorithms import Algorithm, algorithms
+from parley.algorithms.base.protocol import as_algorithm
 from parley.channels import Chain, Channel
 from parley.core.checks import check_fields, check_value
 from parley.core.errors import InputError, nearest
@@ -138,7 +139,8 @@ class Study:
 
     algorithm: Algorithm
     data: Federation | DataSection
-    model: Model
+    model: Model | None = None
+    """None for methods that train no network."""
     rounds: int = 100
     cohort: Sampling | int | None = None
     """Clients per round, or how they are sampled; None asks all."""
@@ -209,7 +211,9 @@ class Study:
         if self.runtime not in (known := ["auto", *runtimes]):
             raise InputError(f"unknown runtime '{self.runtime}': {nearest(str(self.runtime), known)}")
         check_fields(self.algorithm, "algorithm")
-        check_fields(self.model, "model")
+        check_model(self.algorithm, self.model)
+        if self.model is not None:
+            check_fields(self.model, "model")
 
     @property
     def title(self) -> str:
@@ -255,7 +259,7 @@ class Study:
             "buffers": self.buffers,
             "plugins": list(self.plugins), "listeners": list(self.observers), "revision": self.revision,
             "data": self._described_data(),
-            "model": self._described_model(),
+            "model": None if self.model is None else self._described_model(self.model),
             "algorithm": self._described_algorithm(),
             "channels": {"up": [described(one) for one in stages(self.channels)]},
             "cohort": plain(self.sampling),
@@ -317,8 +321,8 @@ class Study:
             return {"name": algorithms.name_of(kind), **plain(self.algorithm)}
         return opaque(self.algorithm)
 
-    def _described_model(self) -> dict[str, Any]:
-        model = self.model() if isinstance(self.model, type) and models.knows(self.model) else self.model
+    def _described_model(self, model: Any) -> dict[str, Any]:
+        model = model() if isinstance(model, type) and models.knows(model) else model
         if isinstance(model, Made):
             return {"name": model.name, **plain(model.options)}
         if models.knows(type(model)):
@@ -329,6 +333,15 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def check_model(algorithm: Any, model: Any) -> None:
+    """Refuse a network where none is trained, and the lack of one where one is."""
+    if getattr(algorithm, "needs_model", True):
+        if model is None:
+            raise InputError("this needs an algorithm, a federation and a model, or a study.")
+    elif model is not None:
+        raise InputError(f"{as_algorithm(algorithm).title} trains no network; leave out the model.")
 
 
 def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
@@ -353,7 +366,7 @@ def as_study(what: Study | Algorithm, federation: Federation | None, settings: M
         if federation is not None:
             raise InputError("a study has its own data; leave the federation out, or change the study's.")
         return replace(what, **settings) if settings else what
-    if federation is None or "model" not in settings:
+    if federation is None:
         raise InputError("this needs an algorithm, a federation and a model, or a study.")
     return Study(what, federation, **settings)
 

@@ -71,7 +71,11 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     folder = store.folder(info.id)
     task = _with_initial(task, info, folder)
     states = Checkpoints(folder).load(manifest)
-    if not here and any(value.dtype == torch.float64 for value in states["last"].get("model").values()):
+    if (
+        not here
+        and task.module is not None
+        and any(value.dtype == torch.float64 for value in states["last"].get("model").values())
+    ):
         task.network.double()  # as it was built for the data
     return Run(
         method, task, federation, states["last"], store.records(info.id), states.get("best"),
@@ -94,7 +98,7 @@ def _rebuilt(info: RunInfo) -> Study:
     if not config:
         raise InputError(f"run '{info.id}' was stored without a description, so it cannot be rebuilt.")
     for part in ("algorithm", "model", "loss"):
-        if is_opaque(config[part]):
+        if is_opaque(config[part] or {}):
             raise InputError(
                 f"run '{info.id}' has a part that only Python can make, {part} = {_name(config[part])}; "
                 "load it in Python with load_run(store, run, study)."

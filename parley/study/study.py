@@ -49,10 +49,11 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     for key in table:
         if key not in known:
             raise InputError(f"a study has no section or setting '{key}': {nearest(str(key), known)}")
-    for section, hint in (("data", "a data set's name or a folder"), ("model", "a name"), ("algorithm", "a name")):
+    for section, hint in (("data", "a data set's name or a folder"), ("algorithm", "a name")):
         if section not in table:
             raise InputError(f"the study has no section [{section}]; add one with {hint}.")
-        if is_opaque(table[section]):
+    for section in ("data", "model", "algorithm"):
+        if is_opaque(table.get(section)):
             raise InputError(f"the {section} was made in Python and cannot be rebuilt from its description.")
     place = Path(base or Path.cwd())
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
@@ -67,10 +68,13 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     if "partition" in data:
         data["partition"] = code.named(data["partition"])
     runtime = made["runtime"]
+    method, named = choose(algorithms, code.named(table["algorithm"]), "algorithm"), table.get("model")
+    if named is None and method.needs_model:
+        raise InputError("the study has no section [model]; add one with a name.")
     return Study(
-        algorithm=choose(algorithms, code.named(table["algorithm"]), "algorithm"),
+        algorithm=method,
         data=data_from_table(data, place),
-        model=choose(models, code.named(table["model"]), "model"),
+        model=None if named is None else choose(models, code.named(named), "model"),
         rounds=general.rounds,
         cohort=made["cohort"],
         seed=general.seed,

@@ -65,7 +65,7 @@ def train(
     federation: Federation,
     /,
     *,
-    model: Model,
+    model: Model | None = None,
     rounds: int = 100,
     cohort: int | Sampling | None = None,
     seed: int = 0,

@@ -82,10 +82,10 @@ def test_without_public_inputs():
 
 
 def test_bad_settings():
-    for settings, message in (({"clip": 0.0}, "clip must be above 0"), ({"epochs": 0}, "epochs must be"),
+    for wrong, message in (({"clip": 0.0}, "clip must be above 0"), ({"epochs": 0}, "epochs must be"),
                               ({"lr": -1.0}, "lr"), ({"optimizer": "nothing"}, "nothing")):  # fmt: skip
         with pytest.raises(InputError, match=message):
-            Distillation(**settings)
+            Distillation(**wrong)
 
 
 def test_outputs_in_chunks():

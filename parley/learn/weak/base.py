@@ -43,6 +43,8 @@ class Learner:
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2",)
     """What it can be fitted in."""
+    needs_model: ClassVar[bool] = False
+    """Is a network of the study's model."""
 
     def check(self, task: Task, norm: Norm) -> None:
         """Refuse a task that it cannot be used for."""
@@ -66,6 +68,10 @@ class Learner:
     def form(self, task: Task, count: int) -> Form | None:
         """The form of `count` learners joined; None if it is not known beforehand."""
         return None
+
+    def sound(self, task: Task, learners: Tree) -> bool:
+        """Whether received learners, which have the form they must have, can be evaluated."""
+        return True
 
     def joined(self, learners: Sequence[Tree]) -> Tree:
         """Several learners as one tree."""

@@ -39,6 +39,7 @@ class Network(Learner):
     """A network of the study's [model], with weights of its own drawn afresh for every learner."""
 
     norms: ClassVar[tuple[Norm, ...]] = ("l2", "l-infinity", "lipschitz")
+    needs_model: ClassVar[bool] = True
 
     epochs: int = 100
     """Passes over the client's data."""

@@ -67,6 +67,10 @@ class RegressionTree(Learner):
             values=(None, (count, 2**self.depth, task.info.outputs)),
         )  # fmt: skip
 
+    def sound(self, task: Task, learners: Tree) -> bool:
+        features = learners["features"]
+        return bool((features >= 0).all() and (features < prod(task.info.shape)).all())
+
     def sum(self, task: Task, learners: Tree, coefficients: Tensor, x: Tensor) -> Tensor:
         return Trees.of(learners).sum(x, coefficients)
 

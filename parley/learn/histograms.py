@@ -1,0 +1,195 @@
+"""Gradient histograms and the splits they lead to: second-order boosting (Friedman, 2001; Chen & Guestrin, 2016).
+
+Of every node, column and bin a histogram has the sums G = sum_j g_j and H = sum_j h_j over the rows there, and how many
+they are. A split into L and R gains
+
+    1/2 [ G_L^2 / (H_L + lambda) + G_R^2 / (H_R + lambda) - G^2 / (H + lambda) ],   leaves give  -G / (H + lambda).
+
+g_j and h_j are rounded to multiples of 2^-24 (times a unit) and added as 64-bit integers: no order of the rows, and no
+way of dealing them to clients, changes a bit of a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from parley.core.errors import InputError
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Objective = Literal["squares", "logistic", "softmax"]
+SCALE = 2.0**24
+"""Steps of the fixed-point numbers in a unit."""
+_FINE = 2.0**36
+"""Steps of leaf values in a unit: so few digits that sums of leaf values are exact, in any order."""
+_RUNAWAY = 2.0**8
+"""Gradients beyond so many units mean that training has diverged."""
+_TINY = 1e-12
+
+
+def first_values(objective: Objective, totals: Whole, rows: int, unit: float) -> Floats:
+    """What is predicted before the first tree, [outputs]: the mean, the log-odds or the logarithms of the shares.
+
+    `totals`: sums of the (fixed-point) targets, or how many rows each class has.
+    """
+    if objective == "squares":
+        return np.rint(totals * unit / SCALE / max(rows, 1) / unit * _FINE) / _FINE * unit
+    share = np.clip(totals / max(rows, 1), 1e-6, 1 - 1e-6)
+    logits = np.log(share[1:] / share[:1]) if objective == "logistic" else np.log(share)
+    return np.rint(logits * _FINE) / _FINE
+
+
+def fixed(values: Floats, unit: float = 1.0) -> Whole:
+    """Whole steps of 2^-24 units."""
+    if values.size and not np.abs(values).max() <= _RUNAWAY * unit:
+        raise InputError("has gradients far beyond its targets: boosting diverged; lower lr.")
+    return np.rint(values * (SCALE / unit)).astype(np.int64)
+
+
+def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float) -> Whole:
+    """What the histograms add up: of each output and row the fixed-point g, h and 1, [outputs, n, 3].
+
+    Squares have h = 1 and leave it out: [outputs, n, 2]. Every row is computed by itself: `raw` [outputs, n].
+    """
+    one = np.ones(raw.shape, np.int64)
+    if objective == "squares":
+        return np.stack([fixed(raw - y.reshape(len(raw[0]), -1).T, unit), one], axis=-1)
+    if objective == "logistic":
+        p = 1 / (1 + np.exp(-raw))
+        g = p - y
+    else:
+        e = np.exp(raw - raw.max(axis=0))
+        total = e[0].copy()
+        for own in e[1:]:  # class after class: the order of a pairwise sum could depend on how many rows there are
+            total += own
+        p = e / total
+        g = p - (y == np.arange(len(raw))[:, None])
+    return np.stack([fixed(g), fixed(p * (1 - p)), one], axis=-1)
+
+
+def histogram(codes: NDArray[np.uint8], slots: Whole, values: Whole, nodes: int, bins: int) -> Whole:
+    """Sums of `values` [n, statistics] by node, column and bin: [nodes, columns, bins, statistics].
+
+    `codes` [n, columns] are bins, `slots` [n] the node of each row; a negative one leaves it out.
+    """
+    if nodes == 0 or len(slots) == 0:
+        return np.zeros((nodes, codes.shape[1], bins, values.shape[1]), np.int64)
+    if slots.min() < 0:
+        rows = np.flatnonzero(slots >= 0)
+        codes, slots, values = codes[rows], slots[rows], values[rows]
+    n, columns = codes.shape
+    place = codes.astype(np.int32)
+    place += np.arange(columns, dtype=np.int32) * bins
+    if nodes > 1:
+        place += (slots * (columns * bins)).astype(np.int32)[:, None]
+    # Row j of this matrix has a one at each of its bins; its transpose adds the rows up in one pass.
+    shape = (n, nodes * columns * bins)
+    ones, starts = np.ones(n * columns, np.int64), np.arange(0, n * columns + 1, max(columns, 1))
+    sums: Whole = csr_array((ones, place.ravel(), starts[: n + 1].astype(np.int32)), shape=shape).T @ values
+    return sums.reshape(nodes, columns, bins, values.shape[1])
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a split must satisfy."""
+
+    l2: float
+    min_leaf: int
+    min_hessian: float
+    min_gain: float
+    signs: NDArray[np.int8] | None = None
+    """By column: +1 rising, -1 falling, 0 free."""
+
+    def value(self, g: Floats, h: Floats, low: Floats, high: Floats) -> Floats:
+        """What a leaf gives, before the step size."""
+        best = np.divide(-g, h + self.l2, out=np.zeros_like(g), where=h + self.l2 > _TINY)
+        return best if self.signs is None else np.clip(best, low, high)
+
+    def score(self, g: Floats, h: Floats, value: Floats) -> Floats:
+        """By how much a leaf with this value lowers the loss."""
+        return -value * (g + (h + self.l2) / 2 * value)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The best split of each of some nodes, [nodes] each; `gain` is 0 where a node is a leaf."""
+
+    gain: Floats
+    column: Whole
+    bin: Whole
+    missing_right: NDArray[np.bool_]
+    left: Floats
+    """[nodes, 3]: G, H and rows."""
+    right: Floats
+
+
+def best_splits(sums: Floats, rules: Rules, low: Floats, high: Floats) -> Splits:
+    """From G, H and counts [3, nodes, columns, bins], the last bin that of missing values.
+
+    Of equal gains the lowest column wins, then the lowest bin, then missing values to the right. `low`, `high`: the
+    values that each node may give.
+    """
+    nodes, columns, bins = sums.shape[1], sums.shape[2], sums.shape[3] - 1
+    gaps = sums[..., -1:]
+    total = sums[:, :, 0].sum(axis=-1)
+    left = np.cumsum(sums[..., :-1], axis=-1)
+    ways = 2 if gaps.any() else 1
+    if ways == 2:
+        left = np.stack([left, left + gaps], axis=-1)
+    left = left.reshape(3, nodes, columns, bins, ways)
+    whole = total[:, :, None, None, None]
+    right = whole - left
+    ends = [limit[:, None, None, None] for limit in (low, high)]
+    values = [rules.value(side[0], side[1], *ends) for side in (left, right)]
+    parent = rules.score(whole[0], whole[1], rules.value(whole[0], whole[1], *ends))
+    gain = rules.score(left[0], left[1], values[0]) + rules.score(right[0], right[1], values[1]) - parent
+    allowed = np.minimum(left[2], right[2]) >= max(rules.min_leaf, 1)
+    allowed &= np.minimum(left[1], right[1]) >= rules.min_hessian
+    if rules.signs is not None:
+        allowed &= rules.signs[:, None, None] * (values[1] - values[0]) >= 0
+    gain[~allowed] = -np.inf
+    flat = gain.reshape(nodes, -1)
+    best = flat.argmax(axis=1) if flat.shape[1] else np.zeros(nodes, np.int64)
+    each = np.arange(nodes)
+    found = np.where(flat[each, best] > rules.min_gain, flat[each, best], 0.0)
+    column, bin, way = np.unravel_index(best, (columns, bins, ways))
+    lefts = left[:, each, column, bin, way].T
+    rights = right[:, each, column, bin, way].T
+    none_missing = gaps[2, each, column, 0] == 0
+    goes_right = np.where(none_missing, rights[:, 2] > lefts[:, 2], way == 0)
+    return Splits(found, column, bin, goes_right, lefts, rights)
+
+
+def leaf_values(values: Floats, unit: float) -> Floats:
+    """Values with so few digits that no sum of them is rounded."""
+    return np.rint(values / unit * _FINE) / _FINE * unit
+
+
+def row_numbers(x: Floats, y: Floats | Whole) -> NDArray[np.uint64]:
+    """A number that follows from a row's values alone, whoever has it and wherever it stands: [n]. Equal rows share
+    theirs."""
+    table = np.concatenate([x, np.asarray(y, np.float64).reshape(len(x), -1)], axis=1) + 0.0
+    table[np.isnan(table)] = np.nan
+    number = np.zeros(len(x), np.uint64)
+    for column in np.ascontiguousarray(table.T).view(np.uint64):
+        number = _mixed(number ^ column)
+    return number
+
+
+def chosen_rows(numbers: NDArray[np.uint64], seed: int, share: float) -> NDArray[np.bool_]:
+    """Which rows a tree is grown on, each with the chance `share`."""
+    return (_mixed(numbers ^ np.uint64(seed)) >> np.uint64(11)) < np.uint64(round(share * 2**53))
+
+
+def _mixed(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spreads every bit over all of them (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        number = number + np.uint64(0x9E3779B97F4A7C15)
+        number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return number ^ (number >> np.uint64(31))
