@@ -11,6 +11,7 @@ eta = 10). A client receives one model and sends one learner in a round, however
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from parley.algorithms.base.distilling import Distilling
 from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
@@ -65,7 +66,11 @@ class FFGBDistill(Distilling, OneExchange):
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         x = public_inputs(task)
-        learners = (lambda u, h=replies[i]["learner"]: self.learner.values(task, h, u) for i in replies.weights)
+        received = {i: replies[i]["learner"] for i in replies.weights}
+        shares = {i: w for i, w in replies.weights.items() if self.learner.sound(task, received[i])}
+        if not shares:
+            return state
+        learners = (partial(self.learner.values, task, received[i]) for i in shares)
         f = outputs(task.predictor(state["model"], state.get("buffers")), x)
-        teacher = f - self.lr * mean_outputs(learners, replies.weights.values(), x)
+        teacher = f - self.lr * mean_outputs(learners, shares.values(), x)
         return self.distilled(task, state, teacher, key)

@@ -231,6 +231,8 @@ class _Origin:
         first = replace(
             self.study, algorithm=start.algorithm, rounds=start.rounds, init_from=None, data=self.study.federation(),
             evaluation=Evaluation(central=False, clients="none"), observers=(), logging=Logging(),
+            # What stacks the study's method may not take another.
+            runtime="auto" if self.study.runtime == "stacked" else self.study.runtime,
         )  # fmt: skip
         return from_rounds(train(first), start.rounds)
 
