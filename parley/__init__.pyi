@@ -135,6 +135,7 @@ from parley.study.train import train as train
 from parley.study.warm_start import WarmStart as WarmStart
 
 __version__: str
+from parley.advise.heterogeneity import heterogeneity as heterogeneity
 from parley.algorithms.base.local_sgd import Local as Local
 from parley.algorithms.base.parts import body_and_head as body_and_head
 from parley.algorithms.base.parts import buffers_of as buffers_of
