@@ -68,7 +68,11 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     number, manifest = found
     folder = store.folder(info.id)
     states = Checkpoints(folder).load(manifest)
-    if not here and task.module is not None and any(value.dtype == torch.float64 for value in states["last"].get("model").values()):
+    if (
+        not here
+        and task.module is not None
+        and any(value.dtype == torch.float64 for value in states["last"].get("model").values())
+    ):
         task.network.double()  # as it was built for the data
     return Run(
         method, task, federation, states["last"], store.records(info.id), states.get("best"),

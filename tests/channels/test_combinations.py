@@ -79,7 +79,7 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
         sentence = ""
         try:
             run = train(
-                algorithm, federation, model=model, rounds=2, channels=made(channel), runtime="inline",
+                algorithm, federation, model=model if algorithm.needs_model else None, rounds=2, channels=made(channel), runtime="inline",
                 evaluation=Evaluation(every=2),
             )  # fmt: skip
         except (InputError, UnsupportedError, QuorumError) as error:
