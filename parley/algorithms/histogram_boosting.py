@@ -128,7 +128,7 @@ class HistogramBoosting(BoostedTrees):
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         if "bins" not in state:
-            state = yield from self._bins(task, cohort)
+            state = yield from self._bins(task, cohort, number)
         columns = _drawn_columns(prod(task.info.shape), self.columns, key.fold("columns"))
         growth = Growth(
             state["bins"]["edges"].numpy(), columns, outputs_of(task), self.depth, self._rules(columns), self.lr,
@@ -157,7 +157,7 @@ class HistogramBoosting(BoostedTrees):
         )
         return state, {"gain": float(growth.importance.sum())}
 
-    def _bins(self, task: Task, cohort: Cohort) -> Any:
+    def _bins(self, task: Task, cohort: Cohort, number: int) -> Any:
         """Two exchanges at most: where values lie, then the counts that bins come from."""
         kind, columns = objective(task), prod(task.info.shape)
         line = torch.from_numpy(binning.number_line())
@@ -186,7 +186,7 @@ class HistogramBoosting(BoostedTrees):
         first = first_values(kind, counted["targets"], int(counted["rows"]), unit)
         gains = torch.zeros(columns, dtype=torch.float64)
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
-        return State.of(bins=bins, unit=unit)
+        return State.of(bins=bins, unit=unit, begun=number)
 
     def _roots(self, state: State, cohort: Cohort, growth: Growth, seed: int) -> dict[str, Message]:
         """The first message of a round: what a client's memory lacks, and how to begin the trees."""

@@ -78,9 +78,8 @@ class Growth:
         np.add.at(self.importance, column[inner], found.gain[inner])
         if self.level == 0:  # further down, leaves are filled in where their parents are split
             self._fill(self._tree, self._node, found.left + found.right, self._low, self._high)
-        made = np.stack([self._tree, self._node, column, found.bin, found.missing_right.astype(np.int64)], axis=1)[
-            inner
-        ]
+        parts = (self._tree, self._node, column, found.bin, found.missing_right)
+        made = np.stack([part[inner].astype(np.int64) for part in parts], axis=1)
         asked = self._children(found, np.flatnonzero(inner))
         self.level += 1
         return made, asked

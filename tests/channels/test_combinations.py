@@ -74,12 +74,13 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
     federation, model = (targets, features()) if kernels else (clients, mlp(3))
     if name.startswith("kernel"):
         model = torch.nn.Linear(3, 1).double()
+    model = model if algorithm.needs_model else None
     ran = refused = 0
     for channel in OURS:
         sentence = ""
         try:
             run = train(
-                algorithm, federation, model=model if algorithm.needs_model else None, rounds=2, channels=made(channel), runtime="inline",
+                algorithm, federation, model=model, rounds=2, channels=made(channel), runtime="inline",
                 evaluation=Evaluation(every=2),
             )  # fmt: skip
         except (InputError, UnsupportedError, QuorumError) as error:

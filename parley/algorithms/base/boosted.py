@@ -1,7 +1,9 @@
 """What methods that boost trees have in common: a sum of trees that grows, and what its outputs mean.
 
 The state has the trees of every round as `trees/<round>/...` and, where there is one, what is predicted before the
-first as `bins/first`. Each round adds as many trees per output as it likes, those of the outputs in turn.
+first as `bins/first`, from the round `begun` on. Each round adds as many trees per output as it likes, those of the
+outputs in turn. Leaf values have so few digits that their sums are exact: what is evaluated round by round is what is
+evaluated from scratch.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ class BoostedTrees(Algorithm):
     takes_missing: ClassVar[bool] = True
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
-        first = {"first": state["bins"]["first"]} if "bins" in state else {}
-        return Message.of(trees=trees_since(state, since), bins=first if since is None else {})
+        begun = int(state.scalars.get("begun", 0))
+        new = begun > 0 and (since is None or since < begun)
+        return Message.of(trees=trees_since(state, since), bins={"first": state["bins"]["first"]} if new else {})
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> None:
         return None
@@ -43,8 +46,8 @@ class BoostedTrees(Algorithm):
         self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None
     ) -> Tensor:
         many = outputs_of(task)
-        raw = first_of(model, many).repeat(len(x), 1) if before is None else before[:, -many:]
-        raw = raw + sum_of(model.get("trees"), x, many)
+        raw = first_of(model, many) + sum_of(model.get("trees"), x, many)
+        raw = raw if before is None else before[:, -many:] + raw
         return torch.cat([torch.zeros_like(raw), raw], dim=1) if objective(task) == "logistic" else raw
 
 
