@@ -15,6 +15,7 @@ from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
+from parley.studies.conformance.tree_cases import tree_cohorts, trees
 
 CASES = [
     *corrected(),
@@ -26,6 +27,8 @@ CASES = [
     *partial(),
     *personal(),
     *wrapped(),
+    *trees(),
+    *tree_cohorts(),
 ]
 FAMILY = family()
 
