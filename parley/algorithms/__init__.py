@@ -19,11 +19,12 @@ from parley.algorithms import (
     local_update,
     moon,
     scaffold,
+    tree_baselines,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
     "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "ffgb_distill",
-    "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold",
+    "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
 ]  # fmt: skip

@@ -51,6 +51,7 @@ class FFGB(Algorithm):
     """Functional gradient boosting (paper 002): clients fit weak learners to functional gradients, the server adds."""
 
     incremental: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
 
     lr: float = 1.0
     """Step size eta; mu times it never exceeds 1."""
@@ -76,11 +77,7 @@ class FFGB(Algorithm):
             )
         if self.constant is not None and not self.constant > 0:
             raise InputError(f"constant must be above 0, not {self.constant}.")
-
-    @property
-    def needs_model(self) -> bool:  # type: ignore[override]
-        """Networks are those of the study's model."""
-        return self.learner.needs_model
+        object.__setattr__(self, "needs_model", self.learner.needs_model)  # networks are those of the study's model
 
     def init(self, task: Task, key: Key) -> State:
         if self.oracle == "lipschitz" and task.loss is not half_squares:

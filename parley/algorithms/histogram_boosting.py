@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Replies, Reply, algorithm, ask
+from parley.algorithms.base.boosted import BoostedTrees, objective, of_round, outputs_of, sum_of, trees_since
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Replies, Reply, algorithm, ask
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -33,36 +33,31 @@ from parley.data import ClientData
 from parley.learn import binning, sketches
 from parley.learn.growth import Growth
 from parley.learn.histograms import (
-    SCALE,
-    Objective,
+    Nodes,
     Rules,
     Whole,
+    below,
     chosen_rows,
     first_values,
     fixed,
-    histogram,
+    mean_loss,
+    node_histograms,
+    real_steps,
     row_numbers,
     statistics,
-)  # fmt: skip
-from parley.learn.losses import losses
+)
 from parley.learn.stack import Data
-from parley.learn.task import Predictor, Task
-from parley.learn.trees import Trees, check_depth, stacked
+from parley.learn.task import Task
+from parley.learn.trees import check_depth
 
 
 @algorithm("histogram-boosting")
 @dataclass(frozen=True)
-class HistogramBoosting(Algorithm):
+class HistogramBoosting(BoostedTrees):
     """Gradient-boosted trees from sums of histograms: the model of pooled data, bit for bit. One tree per round.
 
     Needs no model. Missing values (NaN) have a bin of their own and learn a side at each split.
     """
-
-    needs_model: ClassVar[bool] = False
-    on_cpu: ClassVar[bool] = True
-    incremental: ClassVar[bool] = True
-    takes_missing: ClassVar[bool] = True
-    compressible: ClassVar[tuple[str, ...]] = ("sums",)
 
     lr: float = 0.1
     """Step size: what each leaf's value is multiplied with."""
@@ -114,10 +109,14 @@ class HistogramBoosting(Algorithm):
             if self.edges == "sketches":
                 raise InputError('ranges are for counts; leave them out with edges = "sketches".')
 
+    @property
+    def compressible(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sums",) if self.real else ()
+
     # --- the server ---
 
     def init(self, task: Task, key: Key) -> State:
-        kind, columns, outputs = objective(task), prod(task.info.shape), _outputs(task)
+        kind, columns, outputs = objective(task), prod(task.info.shape), outputs_of(task)
         if self.ranges:
             binning.check_ranges(self.ranges, columns)
         if self.monotone and (len(self.monotone) != columns or outputs > 1):
@@ -129,10 +128,10 @@ class HistogramBoosting(Algorithm):
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         if "bins" not in state:
-            state = yield from self._bins(task, cohort)
+            state = yield from self._bins(task, cohort, number)
         columns = _drawn_columns(prod(task.info.shape), self.columns, key.fold("columns"))
         growth = Growth(
-            state["bins"]["edges"].numpy(), columns, _outputs(task), self.depth, self._rules(columns), self.lr,
+            state["bins"]["edges"].numpy(), columns, outputs_of(task), self.depth, self._rules(columns), self.lr,
             state.number("unit"),
         )  # fmt: skip
         replies = yield self._roots(state, cohort, growth, key.fold("rows").seed)
@@ -152,12 +151,13 @@ class HistogramBoosting(Algorithm):
                 replies = yield ask("descend", dict.fromkeys(cohort.ids, rest))
                 others = _sums(replies)
             growth.take(sums, others)
-        trees = {f"{number:06}/{name}": value for name, value in growth.trees().tensors().items()}
         gains = state["bins"]["gains"] + torch.from_numpy(growth.importance)
-        state = state.replace(bins=state["bins"] | {"gains": gains}, trees=state.get("trees") | trees)
+        state = state.replace(
+            bins=state["bins"] | {"gains": gains}, trees=state.get("trees") | of_round(number, growth.trees())
+        )
         return state, {"gain": float(growth.importance.sum())}
 
-    def _bins(self, task: Task, cohort: Cohort) -> Any:
+    def _bins(self, task: Task, cohort: Cohort, number: int) -> Any:
         """Two exchanges at most: where values lie, then the counts that bins come from."""
         kind, columns = objective(task), prod(task.info.shape)
         line = torch.from_numpy(binning.number_line())
@@ -169,7 +169,7 @@ class HistogramBoosting(Algorithm):
             replies = yield ask("counts", dict.fromkeys(cohort.ids, Message.of(cells=survey)))
             found = {name: value.numpy() for name, value in replies.sum("counts").items()}
         if "y" in found:
-            unit = _unit(found["y"], line.numpy())
+            unit = binning.unit_of(found["y"], line.numpy())
         cells = binning.range_cells(binning.check_ranges(self.ranges, columns)) if self.ranges else None
         if "x" in found:
             cells = binning.refined(found["x"])
@@ -186,7 +186,7 @@ class HistogramBoosting(Algorithm):
         first = first_values(kind, counted["targets"], int(counted["rows"]), unit)
         gains = torch.zeros(columns, dtype=torch.float64)
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
-        return State.of(bins=bins, unit=unit)
+        return State.of(bins=bins, unit=unit, begun=number)
 
     def _roots(self, state: State, cohort: Cohort, growth: Growth, seed: int) -> dict[str, Message]:
         """The first message of a round: what a client's memory lacks, and how to begin the trees."""
@@ -196,7 +196,7 @@ class HistogramBoosting(Algorithm):
         for since in {cohort.since.get(client) for client in cohort.ids}:
             bins = {name: state["bins"][name] for name in ("edges", "first")} if since is None else {}
             # The memory of round r has the predictions that round began with.
-            known[since] = common.replace(bins=bins, trees=_since(state, None if since is None else since - 1))
+            known[since] = common.replace(bins=bins, trees=trees_since(state, None if since is None else since - 1))
         return {client: known[cohort.since.get(client)] for client in cohort.ids}
 
     def _rules(self, columns: Whole) -> Rules:
@@ -247,17 +247,17 @@ class HistogramBoosting(Algorithm):
             raw = bins["first"].repeat(len(data), 1)
         else:
             codes, raw = memory.tensor("codes"), memory.tensor("raw")
-        raw = raw + _sum(message.get("trees"), data.x, _outputs(task))
-        values = statistics(kind, raw.T.contiguous().numpy(), data.y.numpy(), unit)
-        rows = np.zeros((len(values), len(data)), np.int64)
+        raw = raw + sum_of(message.get("trees"), data.x, outputs_of(task))
+        scores, y = raw.T.contiguous().numpy(), data.y.numpy()
+        values = statistics(kind, scores, y, unit)
+        rows = np.zeros((len(values), len(data)), np.int16)
         if self.rows < 1:
-            numbers = row_numbers(_table(data), data.y.numpy())
+            numbers = row_numbers(_table(data), y)
             rows[:, ~chosen_rows(numbers, int(message.scalars["seed"]), self.rows)] = -1
         columns = message.tensor("columns")
         kept = Memory.of(codes=codes, raw=raw, values=torch.from_numpy(values), columns=columns)
-        with torch.no_grad():
-            loss = task.loss(_logits(task, raw), data.y).mean()
-        return Reply(self._histograms(message, kept, rows), kept.replace(rows=torch.from_numpy(rows)), {"loss": loss})
+        seen = {"loss": torch.tensor(mean_loss(kind, scores, y))}
+        return Reply(self._histograms(message, kept, rows), kept.replace(rows=torch.from_numpy(rows)), seen)
 
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""
@@ -265,109 +265,19 @@ class HistogramBoosting(Algorithm):
         splits, bins = message.tensor("splits").numpy(), int(message.number("bins_each"))
         if len(splits):
             for tree, own in enumerate(rows):
-                rows[tree] = _below(own, codes, splits[splits[:, 0] == tree, 1:], bins)
+                rows[tree] = below(own, codes, splits[splits[:, 0] == tree, 1:], bins)
         return Reply(self._histograms(message, memory, rows), memory.replace(rows=torch.from_numpy(rows)))
 
-    def _histograms(self, message: Message, memory: Memory, rows: Whole) -> Message:
-        nodes, bins = message.tensor("nodes").numpy(), int(message.number("bins_each")) + 1
-        values, columns = memory.tensor("values").numpy(), memory.tensor("columns").numpy()
-        codes = memory.tensor("codes").numpy()
+    def _histograms(self, message: Message, memory: Memory, rows: Nodes) -> Message:
+        codes, columns = memory.tensor("codes").numpy(), memory.tensor("columns").numpy()
         codes = codes if len(columns) == codes.shape[1] else codes[:, columns]
-        parts = []
-        for tree, own in enumerate(rows):
-            asked = nodes[nodes[:, 0] == tree, 1]
-            slots = np.full(max(own.max(initial=0), asked.max(initial=0)) + 2, -1)
-            slots[asked] = np.arange(len(asked))  # the last entry is that of rows in leaves, numbered -1
-            parts.append(histogram(codes, slots[own], values[tree], len(asked), bins))
-        order = np.argsort(nodes[:, 0], kind="stable")
-        sums = np.empty((len(nodes), *parts[0].shape[1:]), np.int64)
-        sums[order] = np.concatenate(parts)
-        found = torch.from_numpy(sums)
-        if self.real:
-            scale = torch.full((sums.shape[-1],), 1 / SCALE, dtype=torch.float64)
-            scale[-1] = 1
-            found = found * scale
-        return Message.of(sums={"histograms": found})
-
-    # --- the function learned ---
-
-    def model(self, task: Task, state: State, since: int | None = None) -> Message:
-        first = {"first": state["bins"]["first"]} if "bins" in state else {}
-        return Message.of(trees=_since(state, since), bins=first if since is None else {})
-
-    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree | None:
-        return None
-
-    def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
-        return lambda x: self.outputs(task, model, memory, x)
-
-    def outputs(
-        self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None
-    ) -> Tensor:
-        if before is not None:
-            raw = before[:, -_outputs(task) :]
-        else:
-            raw = model.get("bins").get("first", torch.zeros(_outputs(task), dtype=torch.float64)).repeat(len(x), 1)
-        return _logits(task, raw + _sum(model.get("trees"), x, _outputs(task)))
-
-
-def objective(task: Task) -> Objective:
-    """What is minimised, from the task's data and loss."""
-    if task.info.kind == "text":
-        raise InputError("trees split on numbers, but the inputs are token ids; give measurements as floats.")
-    regression = task.info.kind == "regression"
-    if task.loss not in ([losses[name] for name in (("mse", "half-squares") if regression else ("cross-entropy",))]):
-        raise InputError("boosted trees minimise squares (mse, half-squares) or cross-entropy; leave out the loss.")
-    return "squares" if regression else "logistic" if task.info.outputs == 2 else "softmax"
-
-
-def _outputs(task: Task) -> int:
-    """Trees a round."""
-    return 1 if objective(task) == "logistic" else task.info.outputs
-
-
-def _logits(task: Task, raw: Tensor) -> Tensor:
-    """The outputs of the model: of two classes the first has the logit 0."""
-    return torch.cat([torch.zeros_like(raw), raw], dim=1) if objective(task) == "logistic" else raw
+        nodes, bins = message.tensor("nodes").numpy(), int(message.number("bins_each")) + 1
+        found = torch.from_numpy(node_histograms(codes, rows, memory.tensor("values").numpy(), nodes, bins))
+        return Message.of(sums={"histograms": found * real_steps(found.shape[-1]) if self.real else found})
 
 
 def _table(data: ClientData) -> binning.Floats:
     return np.asarray(data.x.reshape(len(data), -1).double().numpy())
-
-
-def _since(state: State, since: int | None) -> Tree:
-    """The trees of later rounds."""
-    return {n: v for n, v in state.get("trees").items() if since is None or int(n.partition("/")[0]) > since}
-
-
-def _sum(trees: Tree, x: Tensor, outputs: int) -> Tensor:
-    """The sum of all trees, [n, outputs]; leaf values have so few digits that it is exact."""
-    ensembles = ensemble(trees, outputs)
-    if not ensembles:
-        return torch.zeros(len(x), outputs, dtype=torch.float64)
-    return torch.cat([own.sum(x) for own in ensembles], dim=1)
-
-
-def ensemble(trees: Tree, outputs: int) -> list[Trees]:
-    """The trees of each output, in the order of rounds."""
-    rounds = sorted({name.partition("/")[0] for name in trees})
-    if not rounds:
-        return []
-    parts = ("features", "thresholds", "values", "missing")
-    whole = stacked([Trees.of({name: trees[f"{number}/{name}"] for name in parts}) for number in rounds])
-    return [Trees.of({name: value[k::outputs] for name, value in whole.tensors().items()}) for k in range(outputs)]
-
-
-def _below(rows: Whole, codes: Any, splits: Whole, bins: int) -> Whole:
-    """Each row's node after these splits (number, column, bin, missing right); -1 in leaves."""
-    count = max(int(rows.max(initial=0)), int(splits[:, 0].max(initial=0))) + 2
-    column, limit = np.full(count, -1), np.zeros(count, np.int64)
-    gaps = np.zeros(count, np.bool_)
-    column[splits[:, 0]], limit[splits[:, 0]], gaps[splits[:, 0]] = splits[:, 1], splits[:, 2], splits[:, 3] == 1
-    at = column[rows]
-    code = codes[np.arange(len(rows)), at]
-    right = np.where(code == bins, gaps[rows], code > limit[rows])
-    return np.where(at < 0, -1, 2 * rows + right)
 
 
 def _sums(replies: Replies) -> Any:
@@ -381,11 +291,3 @@ def _shape(growth: Growth) -> dict[str, Any]:
 def _drawn_columns(count: int, share: float, key: Key) -> Whole:
     wanted = max(1, round(share * count))
     return np.sort(key.numpy().choice(count, wanted, replace=False)) if wanted < count else np.arange(count)
-
-
-def _unit(counted: Whole, line: binning.Floats) -> float:
-    """A power of two not below any target."""
-    used = np.flatnonzero(counted[:, :-1].sum(axis=0) > 0)
-    ends = np.concatenate([[2 * line[0]], line, [2 * line[-1]]])
-    bound = max(abs(ends[used[0]]), abs(ends[used[-1] + 1])) if len(used) else 1.0
-    return float(2.0 ** np.ceil(np.log2(max(bound, 2.0**-40))))

@@ -1,6 +1,6 @@
 """Bins of numeric columns from counts alone: what clients tell of their values is how many lie in each cell.
 
-    cells     the whole number line, an eighth of an octave each between 2^-40 and 2^40, or a public range in equal cells
+    cells     the whole number line by eighths of octaves between 2^-40 and 2^40, or a public range in equal parts
     refined   every occupied cell again in parts, as many as its share of all values deserves
     edges     quantiles of the refined counts; where there are few occupied cells, one bin for each
 
@@ -64,12 +64,13 @@ def counts(x: Floats, cells: Floats) -> Counts:
 
     `cells`: upper edges, [cells - 1] for all columns or [columns, cells - 1].
     """
-    width = cells.shape[-1] + 2
-    rows = []
-    for column in range(x.shape[1]):
-        code = _code(x[:, column], cells if cells.ndim == 1 else cells[column], width - 1)
-        rows.append(np.bincount(code, minlength=width))
-    return np.stack(rows).astype(np.int64) if rows else np.zeros((0, width), np.int64)
+    found = np.zeros((x.shape[1], cells.shape[-1] + 2), np.int64)
+    for column, own in enumerate(found):
+        values = np.sort(x[:, column])  # missing ones come last
+        own[-1] = np.isnan(values).sum()
+        ends = np.searchsorted(values, cells if cells.ndim == 1 else cells[column], side="right")
+        own[:-1] = np.diff(ends, prepend=0, append=len(values) - own[-1])
+    return found
 
 
 def refined(occupied: Counts) -> Floats:
@@ -103,9 +104,12 @@ def edges_of(cells: Floats, counted: Counts, bins: int) -> Floats:
     return _padded(found, bins)
 
 
-def category_edges(categories: int, bins: int) -> Floats:
-    """A bin for each of the whole numbers below `categories`."""
-    return np.arange(min(categories, bins) - 1) + 0.5
+def unit_of(counted: Counts, line: Floats) -> float:
+    """A power of two not below any target."""
+    used = np.flatnonzero(counted[:, :-1].sum(axis=0) > 0)
+    ends = np.concatenate([[2 * line[0]], line, [2 * line[-1]]])
+    bound = max(abs(ends[used[0]]), abs(ends[used[-1] + 1])) if len(used) else 1.0
+    return float(2.0 ** np.ceil(np.log2(max(bound, 2.0**-40))))
 
 
 def codes(x: Floats, edges: Floats) -> NDArray[np.uint8]:
@@ -113,14 +117,9 @@ def codes(x: Floats, edges: Floats) -> NDArray[np.uint8]:
     bins = edges.shape[1]
     found = np.empty(x.shape, np.uint8)
     for column in range(x.shape[1]):
-        found[:, column] = _code(x[:, column], edges[column, :-1], bins)
+        found[:, column] = np.searchsorted(edges[column, :-1], x[:, column])
+    found[np.isnan(x)] = bins
     return found
-
-
-def _code(values: Floats, limits: Floats, missing: int) -> NDArray[np.int64]:
-    code = np.searchsorted(limits, values)
-    gaps = np.isnan(values)
-    return np.where(gaps, missing, code) if gaps.any() else code
 
 
 def _padded(columns: Sequence[Floats], width: int | None = None) -> Floats:

@@ -78,9 +78,8 @@ class Growth:
         np.add.at(self.importance, column[inner], found.gain[inner])
         if self.level == 0:  # further down, leaves are filled in where their parents are split
             self._fill(self._tree, self._node, found.left + found.right, self._low, self._high)
-        made = np.stack([self._tree, self._node, column, found.bin, found.missing_right.astype(np.int64)], axis=1)[
-            inner
-        ]
+        parts = (self._tree, self._node, column, found.bin, found.missing_right)
+        made = np.stack([part[inner].astype(np.int64) for part in parts], axis=1)
         asked = self._children(found, np.flatnonzero(inner))
         self.level += 1
         return made, asked
@@ -113,9 +112,10 @@ class Growth:
     def take(self, sums: Sums, siblings: Sums | None = None) -> None:
         """The sums of the children asked for; of the others too where they had to be asked for."""
         others = self._sums - sums if siblings is None else siblings
-        self._sums = np.concatenate([sums, others])  # type: ignore[arg-type]
-        sides = np.concatenate([self._smaller, 1 - self._smaller])
-        rows = np.tile(np.arange(len(self._tree)), 2)
+        both = np.stack([sums, others], axis=1)  # side by side, so that nodes stay in the order of their trees
+        self._sums = both.reshape(-1, *both.shape[2:])
+        sides = np.stack([self._smaller, 1 - self._smaller], axis=1).ravel()
+        rows = np.repeat(np.arange(len(self._tree)), 2)
         self._low, self._high = self._ends[0][rows, sides], self._ends[1][rows, sides]
         self._tree, self._node = self._tree[rows], 2 * self._node[rows] + sides
 

@@ -12,16 +12,23 @@ way of dealing them to clients, changes a bit of a sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array
+from torch import Tensor
 
 from parley.core.errors import InputError
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
+Codes = NDArray[np.uint8]
+"""Bins of rows, [n, columns]; missing values have the number of bins."""
+Nodes = NDArray[np.int16]
+"""The node of each row, -1 in leaves."""
 Objective = Literal["squares", "logistic", "softmax"]
 SCALE = 2.0**24
 """Steps of the fixed-point numbers in a unit."""
@@ -72,7 +79,16 @@ def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float
     return np.stack([fixed(g), fixed(p * (1 - p)), one], axis=-1)
 
 
-def histogram(codes: NDArray[np.uint8], slots: Whole, values: Whole, nodes: int, bins: int) -> Whole:
+def mean_loss(objective: Objective, raw: Floats, y: Floats | Whole) -> float:
+    """The loss of the predictions `raw` [outputs, n]: cross-entropy, or half of the squares."""
+    if objective == "squares":
+        return float(np.square(raw - y.reshape(len(raw[0]), -1).T).sum(axis=0).mean() / 2)
+    if objective == "logistic":
+        return float(np.logaddexp(0, np.where(y == 1, -raw[0], raw[0])).mean())
+    return float((np.logaddexp.reduce(raw, axis=0) - raw[y, np.arange(raw.shape[1])]).mean())
+
+
+def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int) -> Whole:
     """Sums of `values` [n, statistics] by node, column and bin: [nodes, columns, bins, statistics].
 
     `codes` [n, columns] are bins, `slots` [n] the node of each row; a negative one leaves it out.
@@ -81,17 +97,64 @@ def histogram(codes: NDArray[np.uint8], slots: Whole, values: Whole, nodes: int,
         return np.zeros((nodes, codes.shape[1], bins, values.shape[1]), np.int64)
     if slots.min() < 0:
         rows = np.flatnonzero(slots >= 0)
-        codes, slots, values = codes[rows], slots[rows], values[rows]
+        codes, slots, values = (part.take(rows, axis=0) for part in (codes, slots, values))
     n, columns = codes.shape
     place = codes.astype(np.int32)
     place += np.arange(columns, dtype=np.int32) * bins
     if nodes > 1:
-        place += (slots * (columns * bins)).astype(np.int32)[:, None]
-    # Row j of this matrix has a one at each of its bins; its transpose adds the rows up in one pass.
-    shape = (n, nodes * columns * bins)
-    ones, starts = np.ones(n * columns, np.int64), np.arange(0, n * columns + 1, max(columns, 1))
-    sums: Whole = csr_array((ones, place.ravel(), starts[: n + 1].astype(np.int32)), shape=shape).T @ values
+        place += (slots.astype(np.int32) * (columns * bins))[:, None]
+    # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
+    starts = np.arange(n + 1, dtype=np.int32) * columns
+    sums: Whole = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
     return sums.reshape(nodes, columns, bins, values.shape[1])
+
+
+def node_histograms(codes: Codes, rows: Nodes, values: Whole, nodes: Whole, bins: int) -> Whole:
+    """Histograms of the nodes asked for, [nodes, columns, bins, statistics].
+
+    `rows` [outputs, n]: the node each row is in, by tree; `values` [outputs, n, statistics]; `nodes` [nodes, 2]: tree
+    and number, in the order of the trees.
+    """
+    parts = []
+    for tree, own in enumerate(rows):
+        asked = nodes[nodes[:, 0] == tree, 1]
+        slots = np.full(max(own.max(initial=0), asked.max(initial=0)) + 2, -1, np.int16)
+        slots[asked] = np.arange(len(asked))  # the last entry is that of rows in leaves, numbered -1
+        parts.append(histogram(codes, slots.take(own), values[tree], len(asked), bins))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def real_steps(count: int) -> Tensor:
+    """What turns whole statistics into real ones, in units: [statistics]."""
+    return torch.tensor([1 / SCALE] * (count - 1) + [1.0], dtype=torch.float64)
+
+
+def below(rows: Nodes, codes: Codes, splits: Whole, bins: int) -> Nodes:
+    """Each row's node after these splits (number, column, bin, missing right); -1 in leaves."""
+    count = max(int(rows.max(initial=0)), int(splits[:, 0].max(initial=0))) + 2
+    column, limit, left = np.zeros(count, np.int32), np.zeros(count, np.uint8), np.full(count, -1, np.int16)
+    gaps = np.zeros(count, np.bool_)
+    node = splits[:, 0]
+    column[node], limit[node], gaps[node], left[node] = splits[:, 1], splits[:, 2], splits[:, 3] == 1, 2 * node
+    code = codes.ravel().take(column.take(rows) + np.arange(0, codes.size, codes.shape[1], dtype=np.int32))
+    right = code > limit.take(rows)
+    missing = code == bins
+    if missing.any():
+        right[missing] = gaps[rows[missing]]
+    below = left.take(rows)
+    below[right & (below >= 0)] += 1
+    return below
+
+
+def _ones(count: int) -> Whole:
+    return _many_ones(1 << (count - 1).bit_length() if count > 1 else 1)[:count]
+
+
+@lru_cache(maxsize=2)
+def _many_ones(count: int) -> Whole:
+    ones = np.ones(count, np.int64)
+    ones.flags.writeable = False
+    return ones
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,9 @@ class Trees:
         self.check(columns)
         features, limits = self.features.cpu().numpy().astype(np.int32).ravel(), thresholds.ravel()
         missing = None if self.missing is None else self.missing.cpu().numpy().ravel()
-        for start in range(0, len(inputs), _ROWS):
-            block = inputs[start : start + _ROWS]
+        height = _ROWS * max(1, _TREES // max(len(self), 1))
+        for start in range(0, len(inputs), height):
+            block = inputs[start : start + height]
             flat, row = block.ravel(), np.arange(len(block), dtype=np.int32) * columns
             for first in range(0, len(self), _TREES):
                 trees = slice(first, min(first + _TREES, len(self)))

@@ -32,6 +32,8 @@ class DataSection:
     """With folder: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """With folder: the precision of inputs; by default arrays keep theirs and tables are float32."""
+    missing: bool = False
+    """With folder: empty cells and NaN are missing values, which boosted trees take."""
     clients: Annotated[int, Field(ge=1)] | None = None
     """Clients to deal the samples to; natural partitions take all they have if it is not given."""
     test_fraction: Share = 0.0
@@ -73,7 +75,13 @@ class DataSection:
         if holds_images(folder):
             return Federation.from_image_folders(folder, test_fraction=self.test_fraction, seed=seed)
         return Federation.from_folder(
-            folder, target=self.target, kind=self.kind, dtype=self.dtype, test_fraction=self.test_fraction, seed=seed
+            folder,
+            target=self.target,
+            kind=self.kind,
+            dtype=self.dtype,
+            missing=self.missing,
+            test_fraction=self.test_fraction,
+            seed=seed,
         )
 
     def plain(self, study_seed: int) -> dict[str, Any]:
@@ -81,7 +89,8 @@ class DataSection:
         seed = study_seed if self.seed is None else self.seed
         if self.folder is not None:
             own = ("folder", "target", "kind", "dtype", "test_fraction", "standardise")
-            return {name: getattr(self, name) for name in own} | {"seed": seed}
+            gaps = {"missing": True} if self.missing else {}
+            return {name: getattr(self, name) for name in own} | gaps | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
         return {
@@ -111,7 +120,7 @@ def own_settings(folder: bool) -> list[Setting]:
     left_out = (
         {"name", "clients", "public_fraction", "public", "partition"}
         if folder
-        else {"folder", "target", "kind", "dtype"}
+        else {"folder", "target", "kind", "dtype", "missing"}
     )
     return [setting for setting in fields if setting.name not in left_out]
 

@@ -74,6 +74,7 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
     federation, model = (targets, features()) if kernels else (clients, mlp(3))
     if name.startswith("kernel"):
         model = torch.nn.Linear(3, 1).double()
+    model = model if algorithm.needs_model else None
     ran = refused = 0
     for channel in OURS:
         sentence = ""

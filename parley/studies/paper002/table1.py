@@ -165,7 +165,8 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
 
 
 def _checks(
-    scale: Scale, rounds: tuple[int, ...], errors: dict[str, list[float]], found: dict[str, list[Setting]], unconflicted: float,
+    scale: Scale, rounds: tuple[int, ...], errors: dict[str, list[float]], found: dict[str, list[Setting]],
+    unconflicted: float,
     tv: dict[int, Setting], radii_tv: list[float], w1: dict[float, Setting], radii_w1: list[float],
 ) -> list[Check]:  # fmt: skip
     exact = bias_without_residual(GAMMA, MU) ** 2 * _mean_square(found["h = gamma phi"][0].problem.optimum * (1 + MU))
