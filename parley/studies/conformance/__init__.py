@@ -17,6 +17,7 @@ from parley.core.errors import InputError, nearest
 from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.channel_checks import check_channel, load_channel
+from parley.studies.conformance.distilled_cases import distilled, distilled_cohorts
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
@@ -49,7 +50,8 @@ __all__ = [
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
     family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
-    tree_cohorts, functional, functional_cohorts,
+    tree_cohorts, functional, functional_cohorts, distilled,
+    distilled_cohorts,
 )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ y = <c_i, x>, so FFGB-Distill's round is w <- w - eta ((1 + mu) w - sum_i p_i c_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -18,15 +20,17 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
 from parley.engine.settings import Sampling
 from parley.learn.weak import Network
 from parley.studies.conformance.case import Case
+from parley.studies.conformance.partial_cohorts import HALF, Drawn
 from parley.study.train import train
 from parley.theory.theta import Array
 
 SIZES, WIDTH, PUBLIC = (6, 9, 12, 15), 3, 20
 ETA, MU = 0.7, 0.3
-_STUDENT = {"student_epochs": 1, "student_batch": None, "student_lr": 1.0, "student_optimizer": "sgd",
+_STUDENT: dict[str, Any] = {"student_epochs": 1, "student_batch": None, "student_lr": 1.0, "student_optimizer": "sgd",
             "student_clip": None, "student_loss": "mse"}  # fmt: skip
 BOOSTED = FFGBDistill(
     lr=ETA, mu=MU, learner=Network(epochs=1, batch=None, lr=1.0, optimizer="sgd", clip=None), **_STUDENT
@@ -43,6 +47,29 @@ def distilled() -> list[Case]:
         _settles("settles at sum_i p_i c_i / (1 + mu)", BOOSTED, shares @ _optima() / (1 + MU), 60),
         Case("fedavg-distill", "for linear models it is FedAvg", _taught),
     ]
+
+
+def distilled_cohorts() -> list[Case]:
+    """Two of four clients a round."""
+    said = "2 of 4 clients: a round is that of the two drawn"
+    return [
+        Case("ffgb-distill", said, lambda runtime: _drawn(BOOSTED, runtime), stackable=False),
+        Case("fedavg-distill", said, lambda runtime: _drawn(TAUGHT, runtime)),
+    ]
+
+
+def _drawn(algorithm: FFGBDistill | FedAvgDistill, runtime: str) -> float:
+    """Weights p_k scaled to sum to one; FedAvg's client goes (1 - (1 - lr)^K) of the way to its optimum."""
+    drawn = Drawn()
+    found = weights(algorithm, 1, runtime, HALF, (drawn,))
+    chosen = [int(client) for client in drawn.ids]
+    assert len(chosen) == HALF.size
+    start, mean = np.full(WIDTH, 0.5), np.average(_optima()[chosen], axis=0, weights=np.array(SIZES)[chosen])
+    if isinstance(algorithm, FFGBDistill):
+        goal = start - ETA * ((1 + MU) * start - mean)
+    else:
+        goal = start + (1 - (1 - TAUGHT.lr) ** (TAUGHT.steps or 0)) * (mean - start)
+    return float(np.linalg.norm(found - goal))
 
 
 def _optima() -> Array:
@@ -65,13 +92,19 @@ def federation() -> Federation:
     return Federation(info, names, InMemory(clients), public=torch.from_numpy(orthogonal(PUBLIC)))
 
 
-def weights(algorithm: Algorithm, rounds: int, runtime: str, cohort: Sampling | None = None, seed: int = 0) -> Array:
+def weights(
+    algorithm: Algorithm,
+    rounds: int,
+    runtime: str,
+    cohort: Sampling | None = None,
+    listeners: tuple[Listener, ...] = (),
+) -> Array:  # fmt: skip
     """The model after so many rounds from 1/2 everywhere."""
     module = nn.Linear(WIDTH, 1, bias=False, dtype=torch.float64)
     nn.init.constant_(module.weight, 0.5)
     run = train(
         algorithm, federation(), model=module, rounds=rounds, loss="half-squares", runtime=runtime, cohort=cohort,
-        seed=seed,
+        listeners=listeners,
     )  # fmt: skip
     return flat(run.state["model"])
 
