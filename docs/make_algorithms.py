@@ -42,6 +42,8 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
 | `ffgb` | f* where clients' inputs are alike, else within a radius ([boosting.md](boosting.md)) | its new learners | f at its samples |
+| `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
+| `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 

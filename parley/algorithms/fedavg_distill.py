@@ -25,8 +25,10 @@ from parley.learn.task import Task
 @algorithm("fedavg-distill")
 @dataclass(frozen=True)
 class FedAvgDistill(Distilling, FedAvg):
-    """FedAvg-Distill, or FedDF (Lin et al., 2020): FedAvg whose average is then taught by the mean of the clients'
-    models on unlabelled public inputs."""
+    """FedAvg-Distill, or FedDF (Lin et al., 2020): the average learns from the clients' models on public inputs.
+
+    It needs unlabelled public inputs: data.public, data.public_fraction, or a federation that has some.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

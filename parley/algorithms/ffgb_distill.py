@@ -29,8 +29,11 @@ from parley.learn.weak.gradient import functional_gradient
 @algorithm("ffgb-distill")
 @dataclass(frozen=True)
 class FFGBDistill(Distilling, OneExchange):
-    """FFGB-Distill (paper 002): clients fit weak learners to functional gradients, the server distils the sum into the
-    study's network on unlabelled public inputs; a warm start for other methods (init_from)."""
+    """FFGB-Distill (paper 002): functional boosting, each round distilled into one network on public inputs.
+
+    It needs unlabelled public inputs: data.public, data.public_fraction, or a federation that has some. Its first
+    rounds are a warm start for other methods (init_from).
+    """
 
     student_loss: DistillationLoss | None = "mse"
     """mse compares raw outputs (17), kl the chances of classes."""

@@ -30,7 +30,7 @@ from parley.study.sections import plain
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The weights a run begins from: those of a run, of a file, or after some rounds of another method."""
+    """What weights begin from; `init_from = "..."` above the first section names a run or a file in one word."""
 
     run: str | None = None
     """A stored run of the same model, by its id, the beginning of one, or `last`."""

@@ -48,7 +48,7 @@ def made(name: str) -> Chain:
 def clients() -> Federation:
     rng = torch.Generator().manual_seed(0)
     arrays = {str(i): (torch.randn(6, 3, generator=rng), torch.arange(6) % 2) for i in range(3)}
-    return Federation.from_arrays(arrays)
+    return Federation.from_arrays(arrays, public=torch.randn(5, 3, generator=rng))
 
 
 @pytest.fixture(scope="module")
