@@ -26,6 +26,8 @@ class TargetRow:
 
 def transmitted_models(rows: Sequence[TargetRow], rounds: int, about: str) -> Figure:
     """Targets downwards, models to the right: a bar for the mean, a dot for each seed, a diamond for the paper's."""
+    from matplotlib.ticker import MaxNLocator
+
     methods = list(rows[0].counts)
     figure = new_figure(8.4, 1.4 + 1.25 * len(rows), 0.1, 0.08)
     axes = figure.add_subplot()
@@ -49,6 +51,7 @@ def transmitted_models(rows: Sequence[TargetRow], rounds: int, about: str) -> Fi
     axes.set_xlim(0, 1.12 * max(max(count.seeds) for row in rows for count in row.counts.values()))
     panel(axes, "Models sent until the accuracy is reached", "transmitted models; dots are seeds")
     clean(axes, "x")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     legend(axes, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     footnote(figure, about)
     return figure

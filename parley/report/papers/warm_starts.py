@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.report.style import PALETTE, accuracy_scale, clean, footnote, legend, new_figure, panel, y_label
+from parley.report.style import INK, PALETTE, accuracy_scale, clean, footnote, new_figure, panel, y_label
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def warm_starts(panels: Mapping[str, Sequence[WarmCurve]], about: str) -> Figure
         y_label(axes, "test accuracy")
         clean(axes, "both")
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        legend(axes, loc="lower right")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=10, labelcolor=INK)
     footnote(figure, about)
     return figure
