@@ -10,9 +10,8 @@ import torch
 import parley as pl
 from parley.cli.main import main
 
-PAGE = (
-    (Path(__file__).parents[2] / "docs" / "running.md").read_text().partition("## Warm starts")[2].partition("\n## ")[0]
-)
+RUNNING = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
+PAGE = RUNNING.partition("## Warm starts")[2].partition("\n## ")[0]
 STUDY = """
 rounds = 1
 [data]
