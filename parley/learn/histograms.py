@@ -58,34 +58,29 @@ def fixed(values: Floats, unit: float = 1.0) -> Whole:
     return np.rint(values * (SCALE / unit)).astype(np.int64)
 
 
-def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float) -> Whole:
-    """What the histograms add up: of each output and row the fixed-point g, h and 1, [outputs, n, 3].
+def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float) -> tuple[Whole, float]:
+    """What the histograms add up, of each output and row the fixed-point g, h and 1, [outputs, n, 3]; and the loss.
 
     Squares have h = 1 and leave it out: [outputs, n, 2]. Every row is computed by itself: `raw` [outputs, n].
     """
     one = np.ones(raw.shape, np.int64)
     if objective == "squares":
-        return np.stack([fixed(raw - y.reshape(len(raw[0]), -1).T, unit), one], axis=-1)
+        g = raw - y.reshape(len(raw[0]), -1).T
+        return np.stack([fixed(g, unit), one], axis=-1), float(np.square(g).sum(axis=0).mean() / 2)
     if objective == "logistic":
         p = 1 / (1 + np.exp(-raw))
-        g = p - y
+        hit = y[None] == 1
+        true = np.where(hit, p, 1 - p)
     else:
         e = np.exp(raw - raw.max(axis=0))
         total = e[0].copy()
         for own in e[1:]:  # class after class: the order of a pairwise sum could depend on how many rows there are
             total += own
         p = e / total
-        g = p - (y == np.arange(len(raw))[:, None])
-    return np.stack([fixed(g), fixed(p * (1 - p)), one], axis=-1)
-
-
-def mean_loss(objective: Objective, raw: Floats, y: Floats | Whole) -> float:
-    """The loss of the predictions `raw` [outputs, n]: cross-entropy, or half of the squares."""
-    if objective == "squares":
-        return float(np.square(raw - y.reshape(len(raw[0]), -1).T).sum(axis=0).mean() / 2)
-    if objective == "logistic":
-        return float(np.logaddexp(0, np.where(y == 1, -raw[0], raw[0])).mean())
-    return float((np.logaddexp.reduce(raw, axis=0) - raw[y, np.arange(raw.shape[1])]).mean())
+        hit = y == np.arange(len(raw))[:, None]
+        true = np.take_along_axis(p, y[None], axis=0)
+    loss = -float(np.log(np.maximum(true, _TINY)).mean())
+    return np.stack([fixed(p - hit), fixed(p * (1 - p)), one], axis=-1), loss
 
 
 def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int) -> Whole:

@@ -105,7 +105,8 @@ class Trees:
         columns, nodes = inputs.shape[1], thresholds.shape[1]
         self.check(columns)
         features, limits = self.features.cpu().numpy().astype(np.int32).ravel(), thresholds.ravel()
-        missing = None if self.missing is None else self.missing.cpu().numpy().ravel()
+        gaps = self.missing is not None and bool(np.isnan(inputs).any())
+        missing = self.missing.cpu().numpy().ravel() if gaps and self.missing is not None else None
         height = _ROWS * max(1, _TREES // max(len(self), 1))
         for start in range(0, len(inputs), height):
             block = inputs[start : start + height]

@@ -40,5 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 for _module in walk_packages(__path__, f"{__name__}."):
-    if _module.name.startswith((f"{__name__}.paper", f"{__name__}.channels", f"{__name__}.privacy")):
+    if _module.name.startswith(
+        (f"{__name__}.paper", f"{__name__}.channels", f"{__name__}.privacy", f"{__name__}.tabular")
+    ):
         import_module(_module.name)

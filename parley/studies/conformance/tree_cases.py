@@ -100,7 +100,7 @@ def _pooled(classes: bool, kind: str) -> Case:
 
 
 def _newton(runtime: str) -> float:
-    """Every leaf of the first tree, from the rows that fall into it; they are rounded to 2^-24 of the largest target."""
+    """Every leaf of the first tree, from the rows that fall into it; rounded to 2^-24 of the largest target."""
     x, y = _table()
     run = _run(replace(BOOSTING, l2=3.0), _data(_owners("dealt", y), False), runtime, 1)
     (tree,) = ensembles(run.model()["trees"], 1)
