@@ -34,9 +34,8 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
     left, right = figure.subplots(1, 2, width_ratios=(1.9, 1))
     methods = list(tables[0].scores)
     for place, table in enumerate(reversed(tables)):
-        left.hlines(
-            place, min(table.scores.values()), max(table.scores.values()), color="#dfe4e9", linewidth=3, zorder=1
-        )
+        ends = min(table.scores.values()), max(table.scores.values())
+        left.hlines(place, *ends, color="#dfe4e9", linewidth=3, zorder=1)
         for number, method in enumerate(methods):
             first = number == 0
             left.plot(
@@ -51,9 +50,8 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
     panel(left, "accuracy, or share of variance explained (diabetes), on rows left out", "")
     right.barh(range(len(costs)), [cost.times for cost in reversed(costs)], color=PALETTE[0], height=0.55)
     for place, cost in enumerate(reversed(costs)):
-        right.annotate(
-            f"{cost.times:.1f}", (cost.times, place), (5, 0), textcoords="offset points", va="center", color=INK
-        )
+        at = (cost.times, place)
+        right.annotate(f"{cost.times:.1f}", at, (5, 0), textcoords="offset points", va="center", color=INK)
     right.axvline(limit, color=FAINT, linewidth=1.2, linestyle=(0, (4, 2)))
     right.set_yticks(range(len(costs)), [cost.name for cost in reversed(costs)])
     right.margins(x=0.12)
