@@ -176,13 +176,13 @@ def complete(
         raise InputError(f"a tree is deeper than the {depth} levels it was said to have.")
     return Trees(
         torch.from_numpy(feature).to(feature_type(columns))[None],
-        _rounded_down(torch.from_numpy(limit), dtype)[None],
+        rounded_down(torch.from_numpy(limit), dtype)[None],
         torch.from_numpy(np.asarray(values[source[count:]], dtype=np.float64)).to(dtype)[None],
         None if missing is None else torch.from_numpy(turn)[None],
     )
 
 
-def _rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
+def rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
     """The largest number of `dtype` that is not above the value."""
     near = values.to(dtype)
     low = torch.nextafter(near, torch.full_like(near, -torch.inf))

@@ -20,6 +20,7 @@ from parley.core.tree import Tree
 from parley.learn.histograms import Objective
 from parley.learn.losses import losses
 from parley.learn.task import Predictor, Task
+from parley.learn.tree_module import TreeModule
 from parley.learn.trees import Trees, stacked
 
 
@@ -38,6 +39,13 @@ class BoostedTrees(Algorithm):
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> None:
         return None
+
+    def module(self, task: Task, model: Message) -> TreeModule:
+        many = outputs_of(task)
+        found = ensembles(model.get("trees"), many)
+        if not found:
+            raise InputError("there are no trees yet; train a round first.")
+        return TreeModule(found, first_of(model, many), task.info.shape, objective(task) == "logistic")
 
     def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
         return lambda x: self.outputs(task, model, memory, x)
