@@ -48,6 +48,7 @@ from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSS
 from parley.algorithms.feddyn import FedDyn as FedDyn
 from parley.algorithms.fednova import FedNova as FedNova
 from parley.algorithms.histogram_boosting import HistogramBoosting as HistogramBoosting
+from parley.algorithms.ffgb import FFGB as FFGB
 from parley.algorithms.kernel import KernelFedAvg as KernelFedAvg, KernelFedProx as KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg as FeatureFedAvg, FeatureFedProx as FeatureFedProx
 from parley.algorithms.local_update import (
@@ -104,6 +105,7 @@ from parley.engine.observers import (
     ConsensusDistance as ConsensusDistance,
     Drift as Drift,
     GradientDissimilarity as GradientDissimilarity,
+    WeakLearning as WeakLearning,
 )
 from parley.engine.privacy.settings import Privacy as Privacy
 from parley.engine.run import plot as plot, Run as Run
@@ -114,6 +116,15 @@ from parley.learn.metrics import metric as metric
 from parley.learn.optimizers import LocalOptimizer as LocalOptimizer
 from parley.learn.task import Predictor as Predictor, Task as Task
 from parley.learn.transforms import GradientTransform as GradientTransform
+from parley.learn.schedules import Cosine as Cosine, Exponential as Exponential, Inverse as Inverse
+from parley.learn.weak import (
+    Estimator as Estimator,
+    KernelRidge as KernelRidge,
+    Learner as Learner,
+    Linear as Linear,
+    Network as Network,
+    RegressionTree as RegressionTree,
+)
 from parley.models.spec import ModelSpec as ModelSpec
 from parley.store.records import Failure as Failure, Metric as Metric, RoundRecord as RoundRecord
 from parley.store.runs import RunStore as RunStore

@@ -10,6 +10,7 @@ from parley.algorithms import (
     feddyn,
     fednova,
     fedrep,
+    ffgb,
     histogram_boosting,
     kernel,
     kernel_features,
@@ -22,6 +23,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "histogram_boosting", "kernel",
+    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "histogram_boosting", "kernel",
     "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, nearest
+from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.channel_checks import check_channel, load_channel
 from parley.studies.conformance.equivalences import equivalences
@@ -48,7 +49,7 @@ __all__ = [
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
     family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
-    tree_cohorts,
+    tree_cohorts, functional, functional_cohorts,
 )  # fmt: skip
 
 

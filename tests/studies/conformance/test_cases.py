@@ -8,6 +8,7 @@ from parley.algorithms.baselines import Centralised
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError, UnsupportedError
 from parley.studies.conformance import cases, conformance, table
+from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
@@ -29,6 +30,8 @@ CASES = [
     *wrapped(),
     *trees(),
     *tree_cohorts(),
+    *functional(),
+    *functional_cohorts(),
 ]
 FAMILY = family()
 

@@ -9,6 +9,7 @@ from parley.algorithms import algorithms
 from parley.cli.main import main
 from parley.engine.settings import Sampling
 from parley.studies.conformance import TOLERANCE, cases, partial_cohorts, planned
+from parley.studies.conformance.boosting_cases import functional_cohorts
 from parley.studies.conformance.case import Case
 from parley.studies.conformance.partial_cohorts import MOVES, SETTLES
 from parley.studies.conformance.problem import quadratic_problem, weights_of
@@ -20,7 +21,7 @@ from parley.studies.paper001.quadratics import QuadraticSetting
 
 def test_every_method_has_a_line_about_partial_cohorts():
     known = {name for name in algorithms if algorithms[name].__module__.startswith("parley.")}
-    assert {case.method for case in [*partial_cohorts.partial(), *tree_cohorts()]} == known
+    assert {case.method for case in [*partial_cohorts.partial(), *tree_cohorts(), *functional_cohorts()]} == known
     assert {"scaffold", "feddyn", "fedals-scaffold"} <= {
         c.method for c in partial_cohorts.partial() if c.statement == SETTLES
     }
