@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from parley.learn.trees import Trees, rounded_down
 
-_ALWAYS = float(np.finfo(np.float64).max)
-"""The threshold of nodes that send everything left."""
-
 
 class TreeModule(nn.Module):
     """first + sum_t tree_t(x), [n, outputs]; all rows go down all trees at once."""
 
-    def __init__(self, trees: Sequence[Trees], first: Tensor, shape: tuple[int, ...], leading_zero: bool) -> None:
-        """`trees`: those of each output; `leading_zero`: the outputs begin with one that is always 0 (two classes)."""
+    def __init__(self, trees: Trees, first: Tensor, shape: tuple[int, ...], leading_zero: bool = False) -> None:
+        """`trees` give all outputs [outputs], or one each in turn; `leading_zero`: the outputs begin with one that is
+        always 0 (two classes)."""
         super().__init__()
-        self.outputs, self.depth, self.shape = len(trees), trees[0].depth, shape
-        self.leading_zero = leading_zero
-        whole = [torch.stack([own.tensors()[name] for own in trees], dim=1).flatten(0, 1) for name in _PARTS]
-        for name, value in zip(_PARTS, whole, strict=True):
-            self.register_buffer(name, value.long() if name == "features" else value)
+        self.outputs, self.depth, self.shape, self.leading_zero = len(first), trees.depth, shape, leading_zero
+        self.in_turn = trees.outputs < len(first)
+        gaps = torch.zeros_like(trees.features, dtype=torch.bool) if trees.missing is None else trees.missing
+        self.register_buffer("features", trees.features.long())
+        self.register_buffer("thresholds", trees.thresholds)
+        self.register_buffer("values", trees.values.double())
+        self.register_buffer("missing", gaps)
         self.register_buffer("first", first.double())
 
     def forward(self, x: Tensor) -> Tensor:
-        table = x.flatten(1).double()
+        table = x.flatten(1).to(self.thresholds.dtype)
         roots = torch.arange(self.features.shape[0]) * self.features.shape[1]
         node = torch.zeros(1, 1, dtype=torch.int64).expand(x.shape[0], self.features.shape[0])
         for _ in range(self.depth):
@@ -38,8 +36,10 @@ class TreeModule(nn.Module):
             right = (value > self.thresholds.flatten()[at]) | (value.isnan() & self.missing.flatten()[at])
             node = 2 * node + 1 + right.long()
         leaf = node - self.features.shape[1] + torch.arange(self.features.shape[0]) * self.values.shape[1]
-        each = self.values.flatten()[leaf]
-        total = each.unflatten(1, (-1, self.outputs)).sum(1) + self.first
+        each = self.values.flatten(0, 1)[leaf]
+        if self.in_turn:
+            each = each.squeeze(2).unflatten(1, (-1, self.outputs))
+        total = each.sum(1) + self.first
         if self.leading_zero:
             total = torch.cat([torch.zeros_like(total), total], dim=1)
         return total.to(x.dtype)
@@ -76,10 +76,10 @@ class TreeModule(nn.Module):
         names = ("modes", "features", "trees", "numbers", "left", "right", "missing", "thresholds")
         nodes: dict[str, list[Any]] = {name: [] for name in names}
         weights: dict[str, list[Any]] = {name: [] for name in ("trees", "numbers", "outputs", "values")}
-        inner = self.features.shape[1]
+        inner, most = self.features.shape[1], float(torch.finfo(self.thresholds.dtype).max)
         features, missing = self.features.tolist(), self.missing.tolist()
-        exact, values = self.thresholds.tolist(), self.values.flatten(1).tolist()
-        thresholds = rounded_down(self.thresholds, torch.float32).tolist()
+        exact, values = self.thresholds.double().tolist(), self.values.tolist()
+        thresholds = rounded_down(self.thresholds.double(), torch.float32).tolist()
         for tree in range(len(features)):
             waiting, numbered = [0], 1
             number = {0: 0}
@@ -87,7 +87,7 @@ class TreeModule(nn.Module):
                 place = waiting.pop()
                 own = number[place]
                 at = place
-                while at < inner and exact[tree][at] == _ALWAYS and not missing[tree][at]:
+                while at < inner and exact[tree][at] >= most and not missing[tree][at]:
                     at = 2 * at + 1
                 leaf = at >= inner
                 if not leaf:
@@ -101,12 +101,11 @@ class TreeModule(nn.Module):
                 for name, value in zip(names, row, strict=True):
                     nodes[name].append(value)
                 if leaf:
-                    output = shift + tree % self.outputs
-                    for name, value in zip(weights, (tree, own, output, values[tree][at - inner]), strict=True):
-                        weights[name].append(value)
+                    given = values[tree][at - inner]
+                    outputs = range(self.outputs) if len(given) == self.outputs else (tree % self.outputs,)
+                    for output, value in zip(outputs, given, strict=True):
+                        for name, part in zip(weights, (tree, own, shift + output, value), strict=True):
+                            weights[name].append(part)
                 else:
                     numbered += 2
         return nodes, weights
-
-
-_PARTS = ("features", "thresholds", "values", "missing")

@@ -148,6 +148,20 @@ def test_exported_ensembles(method, kind, tmp_path: Path):
     assert not {"nodes_hitrates"} & names
 
 
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+def test_exported_ffgb(kind, tmp_path: Path):
+    x, y = table(kind, gaps=0.0)
+    federation = pl.Federation.from_arrays({f"c{i}": (x[i::3], y[i::3]) for i in range(3)})
+    method = pl.FFGB(lr=0.5, steps=2, mu=0.1)
+    result = pl.train(method, federation, rounds=3, runtime="inline", evaluation=NONE)
+    rows = torch.from_numpy(x[:40])
+    assert torch.allclose(result.module()(rows).double(), result.predict(rows).double(), atol=1e-5)
+    export_module(result.module(), rows, tmp_path / "out", formats=["onnx"])
+    linear = pl.train(pl.FFGB(learner=pl.learn.weak.Linear()), federation, rounds=1, runtime="inline", evaluation=NONE)
+    with pytest.raises(InputError, match="no module to take out"):
+        linear.module()
+
+
 def test_an_export_before_the_first_tree_is_refused():
     result = run(HistogramBoosting(), rounds=1)
     result.state = pl.State()
