@@ -68,7 +68,7 @@ class Table:
         return Federation(self.info, tuple(f"c{i:03}" for i in range(clients)), source)
 
 
-def embedded(name: str, repeats: int, scored: int | None = None) -> Table:
+def embedded(name: str, repeats: int = 1, scored: int | None = None) -> Table:
     """One of the data sets that come with scikit-learn."""
     found: Any = datasets[name](test_fraction=0.0)
     x = found.x.reshape(len(found.x), -1).numpy()
