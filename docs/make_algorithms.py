@@ -42,6 +42,8 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
 | `ffgb` | f* where clients' inputs are alike, else within a radius ([boosting.md](boosting.md)) | its new learners | f at its samples |
+| `histogram-boosting` | the trees of pooled data, bit for bit ([trees.md](trees.md)) | histograms, by columns and bins | its rows' bins and predictions |
+| `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
