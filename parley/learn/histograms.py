@@ -78,7 +78,7 @@ def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float
             total += own
         p = e / total
         hit = y == np.arange(len(raw))[:, None]
-        true = np.take_along_axis(p, y[None], axis=0)
+        true = p[y.astype(np.int64), np.arange(p.shape[1])]
     loss = -float(np.log(np.maximum(true, _TINY)).mean())
     return np.stack([fixed(p - hit), fixed(p * (1 - p)), one], axis=-1), loss
 
@@ -91,8 +91,8 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
     if nodes == 0 or len(slots) == 0:
         return np.zeros((nodes, codes.shape[1], bins, values.shape[1]), np.int64)
     if slots.min() < 0:
-        rows = np.flatnonzero(slots >= 0)
-        codes, slots, values = (part.take(rows, axis=0) for part in (codes, slots, values))
+        rows: Whole = np.flatnonzero(slots >= 0)
+        codes, slots, values = codes.take(rows, axis=0), slots.take(rows), values.take(rows, axis=0)
     n, columns = codes.shape
     place = codes.astype(np.int32)
     place += np.arange(columns, dtype=np.int32) * bins
@@ -100,8 +100,9 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
         place += (slots.astype(np.int32) * (columns * bins))[:, None]
     # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
     starts = np.arange(n + 1, dtype=np.int32) * columns
-    sums: Whole = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
-    return sums.reshape(nodes, columns, bins, values.shape[1])
+    sums: Any = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
+    found: Whole = sums.reshape(nodes, columns, bins, values.shape[1])
+    return found
 
 
 def node_histograms(codes: Codes, rows: Nodes, values: Whole, nodes: Whole, bins: int) -> Whole:
@@ -129,7 +130,7 @@ def below(rows: Nodes, codes: Codes, splits: Whole, bins: int) -> Nodes:
     count = max(int(rows.max(initial=0)), int(splits[:, 0].max(initial=0))) + 2
     column, limit, left = np.zeros(count, np.int32), np.zeros(count, np.uint8), np.full(count, -1, np.int16)
     gaps = np.zeros(count, np.bool_)
-    node = splits[:, 0]
+    node: Whole = splits[:, 0]
     column[node], limit[node], gaps[node], left[node] = splits[:, 1], splits[:, 2], splits[:, 3] == 1, 2 * node
     code = codes.ravel().take(column.take(rows) + np.arange(0, codes.size, codes.shape[1], dtype=np.int32))
     right = code > limit.take(rows)

@@ -13,6 +13,12 @@ from parley.learn.trees import Trees, rounded_down
 class TreeModule(nn.Module):
     """first + sum_t tree_t(x), [n, outputs]; all rows go down all trees at once."""
 
+    features: Tensor
+    thresholds: Tensor
+    values: Tensor
+    missing: Tensor
+    first: Tensor
+
     def __init__(self, trees: Trees, first: Tensor, shape: tuple[int, ...], leading_zero: bool = False) -> None:
         """`trees` give all outputs [outputs], or one each in turn; `leading_zero`: the outputs begin with one that is
         always 0 (two classes)."""
@@ -65,7 +71,10 @@ class TreeModule(nn.Module):
             target_weights=weights["values"],
         )  # fmt: skip
         flatten = helper.make_node("Flatten", ["input"], ["rows"], axis=1)
-        sides = (("input", ["batch", *self.shape]), ("output", ["batch", self.outputs + shift]))
+        sides: tuple[tuple[str, list[str | int | None]], ...] = (
+            ("input", ["batch", *self.shape]),
+            ("output", ["batch", self.outputs + shift]),
+        )
         given, found = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in sides)
         graph = helper.make_graph([flatten, ensemble], "trees", [given], [found])
         versions = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]

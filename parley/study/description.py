@@ -216,6 +216,13 @@ class Study:
         assert isinstance(self.cohort, Sampling)
         return self.cohort
 
+    @property
+    def network(self) -> Model:
+        """The model, for what can only be said of networks."""
+        if self.model is None:
+            raise InputError(f"{as_algorithm(self.algorithm).title} trains no network; this needs a method that does.")
+        return self.model
+
     def federation(self) -> Federation:
         """The clients; loaded at the first call, then kept."""
         return self._federation

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from parley.algorithms.base.boosted import ensembles
 from parley.algorithms.base.protocol import Algorithm
@@ -35,7 +36,7 @@ def _table() -> tuple[Array, Array]:
     return x, np.sign(x[:, 0]) + np.abs(x[:, 1]) + 0.3 * rng.standard_normal(200)
 
 
-def _owners(kind: str, y: Array) -> Array:
+def _owners(kind: str, y: Array) -> NDArray[np.int64]:
     """The client of each row."""
     if kind == "sorted":
         rank = np.empty(len(y), np.int64)
@@ -44,7 +45,7 @@ def _owners(kind: str, y: Array) -> Array:
     return np.zeros(len(y), np.int64) if kind == "pooled" else np.arange(len(y)) % 4
 
 
-def _data(owner: Array, classes: bool) -> Federation:
+def _data(owner: NDArray[np.int64], classes: bool) -> Federation:
     x, y = _table()
     targets = torch.from_numpy(np.digitize(y, [0.0, 1.5])) if classes else torch.from_numpy(y)
     info = DataInfo("table", (3,), 3 if classes else 1, "classification" if classes else "regression")

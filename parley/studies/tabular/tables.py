@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation, datasets
@@ -15,6 +16,7 @@ from parley.data.sources import InMemory
 from parley.learn.metrics import r2
 from parley.theory.theta import Array
 
+Rows = NDArray[np.int64]
 Fit = Callable[[ClientData], Callable[[Array], Array]]
 """Training rows -> a function from inputs to outputs (values, or the numbers of classes)."""
 
@@ -37,14 +39,14 @@ class Table:
     def regression(self) -> bool:
         return self.info.kind == "regression"
 
-    def parts(self) -> Iterator[tuple[Array, Array]]:
+    def parts(self) -> Iterator[tuple[Rows, Rows]]:
         """Rows to train on and rows to score, by repetition and fold."""
         for repeat in range(self.repeats):
             fold = Key(0).fold("folds", self.name, repeat).numpy().permutation(len(self.x)) % self.folds
             for number in range(self.folds if self.scored is None else self.scored):
                 yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
-    def rows(self, chosen: Array) -> ClientData:
+    def rows(self, chosen: Rows) -> ClientData:
         return ClientData(torch.from_numpy(self.x[chosen]), torch.from_numpy(self.y[chosen]))
 
     def score(self, fit: Fit) -> float:
