@@ -55,7 +55,7 @@ class FFGB(Algorithm):
     incremental: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
 
-    lr: float = 1.0
+    lr: float = 0.3
     """Step size eta; mu times it never exceeds 1."""
     steps: int = 1
     """Learners that a client fits in a round, one after the other (K)."""

@@ -24,7 +24,7 @@ def test_the_examples_run(capsys: pytest.CaptureFixture[str]):
 
 def test_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """As printed, exported and used."""
-    assert "parley run examples/boosting.toml" in PAGE.read_text(encoding="utf-8")
+    assert "parley run examples/trees.toml" in PAGE.read_text(encoding="utf-8")
     store = str(tmp_path / "runs.db")
     monkeypatch.chdir(ROOT)
 
@@ -34,7 +34,7 @@ def test_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert end.value.code == 0
         return capsys.readouterr().out
 
-    assert "auc" in run("run", "examples/boosting.toml")
+    assert "auc" in run("run", "examples/trees.toml")
     run("export", "last", str(tmp_path / "out"))
     assert (tmp_path / "out" / "model.onnx").exists()
-    assert "auc" in run("run", "examples/boosting.toml", "--set", "algorithm.name=tree-bagging")
+    assert "auc" in run("run", "examples/trees.toml", "--set", "algorithm.name=tree-bagging")
