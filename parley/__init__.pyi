@@ -48,6 +48,7 @@ from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSS
 from parley.algorithms.fedavg_distill import FedAvgDistill as FedAvgDistill
 from parley.algorithms.feddyn import FedDyn as FedDyn
 from parley.algorithms.fednova import FedNova as FedNova
+from parley.algorithms.histogram_boosting import HistogramBoosting as HistogramBoosting
 from parley.algorithms.ffgb import FFGB as FFGB
 from parley.algorithms.ffgb_distill import FFGBDistill as FFGBDistill
 from parley.algorithms.kernel import KernelFedAvg as KernelFedAvg, KernelFedProx as KernelFedProx
@@ -67,6 +68,7 @@ from parley.algorithms.local_update import (
     Reptile as Reptile,
 )
 from parley.algorithms.scaffold import Scaffold as Scaffold
+from parley.algorithms.tree_baselines import TreeBagging as TreeBagging, TreeCyclic as TreeCyclic
 from parley.channels.base import Channel as Channel, channel as channel
 from parley.core.context import Context as Context
 from parley.core.errors import (
@@ -98,6 +100,7 @@ from parley.data import (
     SHomogeneity as SHomogeneity,
     Sorted as Sorted,
 )
+from parley.engine.importance import importance as importance
 from parley.engine.listeners import Listener as Listener
 from parley.engine.loggers import MLflow as MLflow, TensorBoard as TensorBoard, WandB as WandB
 from parley.engine.observers import (

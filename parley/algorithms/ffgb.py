@@ -22,7 +22,7 @@ constants. If that is all clients the ensemble says the same of every input: boo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import ClassVar
 
@@ -40,6 +40,8 @@ from parley.learn.losses import half_squares
 from parley.learn.schedules import Constant, Schedule
 from parley.learn.stack import Data
 from parley.learn.task import Predictor, Task
+from parley.learn.tree_module import TreeModule
+from parley.learn.trees import Trees, stacked
 from parley.learn.weak import Learner, Norm, RegressionTree, Round
 from parley.learn.weak.lipschitz import Extension
 from parley.learn.weak.oracle import LipschitzOracle, Oracle, size
@@ -53,7 +55,7 @@ class FFGB(Algorithm):
     incremental: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
 
-    lr: float = 1.0
+    lr: float = 0.3
     """Step size eta; mu times it never exceeds 1."""
     steps: int = 1
     """Learners that a client fits in a round, one after the other (K)."""
@@ -183,6 +185,17 @@ class FFGB(Algorithm):
 
     def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
         return lambda x: self.outputs(task, model, memory, x)
+
+    def module(self, task: Task, model: Message) -> TreeModule | None:
+        """The sum as one module, where the learners are trees."""
+        rounds, factor, parts = _rounds(model), 1.0, list[Trees]()
+        if not isinstance(self.learner, RegressionTree) or not rounds:
+            return None
+        for one in reversed(rounds):  # f <- decay f + sum_j c_j h_j
+            trees = Trees.of(one.learners)
+            parts.insert(0, replace(trees, values=trees.values.double() * factor * one.coefficients[:, None, None]))
+            factor *= float(one.decay)
+        return TreeModule(stacked(parts), torch.zeros(task.info.outputs), task.info.shape)
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
         raise InputError(

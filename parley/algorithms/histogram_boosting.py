@@ -40,7 +40,6 @@ from parley.learn.histograms import (
     chosen_rows,
     first_values,
     fixed,
-    mean_loss,
     node_histograms,
     real_steps,
     row_numbers,
@@ -249,14 +248,14 @@ class HistogramBoosting(BoostedTrees):
             codes, raw = memory.tensor("codes"), memory.tensor("raw")
         raw = raw + sum_of(message.get("trees"), data.x, outputs_of(task))
         scores, y = raw.T.contiguous().numpy(), data.y.numpy()
-        values = statistics(kind, scores, y, unit)
+        values, loss = statistics(kind, scores, y, unit)
         rows = np.zeros((len(values), len(data)), np.int16)
         if self.rows < 1:
             numbers = row_numbers(_table(data), y)
             rows[:, ~chosen_rows(numbers, int(message.scalars["seed"]), self.rows)] = -1
         columns = message.tensor("columns")
         kept = Memory.of(codes=codes, raw=raw, values=torch.from_numpy(values), columns=columns)
-        seen = {"loss": torch.tensor(mean_loss(kind, scores, y))}
+        seen = {"loss": torch.tensor(loss)}
         return Reply(self._histograms(message, kept, rows), kept.replace(rows=torch.from_numpy(rows)), seen)
 
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:

@@ -166,6 +166,8 @@ class Run:
 
     def module(self, *, best: bool = False) -> nn.Module:
         """The trained network as an ordinary module."""
+        if self.task.module is None and (own := self.algorithm.module(self.task, self.model(best=best))) is not None:
+            return own.eval()
         weights = None if self.algorithm.personal else self.algorithm.weights(self.task, self.model(best=best))
         if weights is None:
             raise InputError(f"{self.algorithm.title} has no single model of the server's to take out; name a client.")

@@ -58,34 +58,29 @@ def fixed(values: Floats, unit: float = 1.0) -> Whole:
     return np.rint(values * (SCALE / unit)).astype(np.int64)
 
 
-def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float) -> Whole:
-    """What the histograms add up: of each output and row the fixed-point g, h and 1, [outputs, n, 3].
+def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float) -> tuple[Whole, float]:
+    """What the histograms add up, of each output and row the fixed-point g, h and 1, [outputs, n, 3]; and the loss.
 
     Squares have h = 1 and leave it out: [outputs, n, 2]. Every row is computed by itself: `raw` [outputs, n].
     """
     one = np.ones(raw.shape, np.int64)
     if objective == "squares":
-        return np.stack([fixed(raw - y.reshape(len(raw[0]), -1).T, unit), one], axis=-1)
+        g = raw - y.reshape(len(raw[0]), -1).T
+        return np.stack([fixed(g, unit), one], axis=-1), float(np.square(g).sum(axis=0).mean() / 2)
     if objective == "logistic":
         p = 1 / (1 + np.exp(-raw))
-        g = p - y
+        hit = y[None] == 1
+        true = np.where(hit, p, 1 - p)
     else:
         e = np.exp(raw - raw.max(axis=0))
         total = e[0].copy()
         for own in e[1:]:  # class after class: the order of a pairwise sum could depend on how many rows there are
             total += own
         p = e / total
-        g = p - (y == np.arange(len(raw))[:, None])
-    return np.stack([fixed(g), fixed(p * (1 - p)), one], axis=-1)
-
-
-def mean_loss(objective: Objective, raw: Floats, y: Floats | Whole) -> float:
-    """The loss of the predictions `raw` [outputs, n]: cross-entropy, or half of the squares."""
-    if objective == "squares":
-        return float(np.square(raw - y.reshape(len(raw[0]), -1).T).sum(axis=0).mean() / 2)
-    if objective == "logistic":
-        return float(np.logaddexp(0, np.where(y == 1, -raw[0], raw[0])).mean())
-    return float((np.logaddexp.reduce(raw, axis=0) - raw[y, np.arange(raw.shape[1])]).mean())
+        hit = y == np.arange(len(raw))[:, None]
+        true = p[y.astype(np.int64), np.arange(p.shape[1])]
+    loss = -float(np.log(np.maximum(true, _TINY)).mean())
+    return np.stack([fixed(p - hit), fixed(p * (1 - p)), one], axis=-1), loss
 
 
 def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int) -> Whole:
@@ -96,8 +91,8 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
     if nodes == 0 or len(slots) == 0:
         return np.zeros((nodes, codes.shape[1], bins, values.shape[1]), np.int64)
     if slots.min() < 0:
-        rows = np.flatnonzero(slots >= 0)
-        codes, slots, values = (part.take(rows, axis=0) for part in (codes, slots, values))
+        rows: Whole = np.flatnonzero(slots >= 0)
+        codes, slots, values = codes.take(rows, axis=0), slots.take(rows), values.take(rows, axis=0)
     n, columns = codes.shape
     place = codes.astype(np.int32)
     place += np.arange(columns, dtype=np.int32) * bins
@@ -105,8 +100,9 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
         place += (slots.astype(np.int32) * (columns * bins))[:, None]
     # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
     starts = np.arange(n + 1, dtype=np.int32) * columns
-    sums: Whole = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
-    return sums.reshape(nodes, columns, bins, values.shape[1])
+    sums: Any = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
+    found: Whole = sums.reshape(nodes, columns, bins, values.shape[1])
+    return found
 
 
 def node_histograms(codes: Codes, rows: Nodes, values: Whole, nodes: Whole, bins: int) -> Whole:
@@ -134,7 +130,7 @@ def below(rows: Nodes, codes: Codes, splits: Whole, bins: int) -> Nodes:
     count = max(int(rows.max(initial=0)), int(splits[:, 0].max(initial=0))) + 2
     column, limit, left = np.zeros(count, np.int32), np.zeros(count, np.uint8), np.full(count, -1, np.int16)
     gaps = np.zeros(count, np.bool_)
-    node = splits[:, 0]
+    node: Whole = splits[:, 0]
     column[node], limit[node], gaps[node], left[node] = splits[:, 1], splits[:, 2], splits[:, 3] == 1, 2 * node
     code = codes.ravel().take(column.take(rows) + np.arange(0, codes.size, codes.shape[1], dtype=np.int32))
     right = code > limit.take(rows)

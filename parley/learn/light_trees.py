@@ -78,10 +78,9 @@ def _flat(root: Mapping[str, Any], depth: int, columns: int) -> Trees:
         return place
 
     visit(root)
-    parts = [np.array(own) for own in (left, right, features, thresholds)]
-    return complete(
-        *parts, np.array(values, np.float64)[:, None], depth, columns, torch.float64, np.array(missing, np.bool_)
-    )  # fmt: skip
+    whole = [np.array(own) for own in (left, right, features, thresholds)]
+    outputs, gaps = np.array(values, np.float64)[:, None], np.array(missing, np.bool_)
+    return complete(whole[0], whole[1], whole[2], whole[3], outputs, depth, columns, torch.float64, gaps)
 
 
 def _gaps_right(node: Mapping[str, Any], limit: float) -> bool:

@@ -105,7 +105,8 @@ class Trees:
         columns, nodes = inputs.shape[1], thresholds.shape[1]
         self.check(columns)
         features, limits = self.features.cpu().numpy().astype(np.int32).ravel(), thresholds.ravel()
-        missing = None if self.missing is None else self.missing.cpu().numpy().ravel()
+        gaps = self.missing is not None and bool(np.isnan(inputs).any())
+        missing = self.missing.cpu().numpy().ravel() if gaps and self.missing is not None else None
         height = _ROWS * max(1, _TREES // max(len(self), 1))
         for start in range(0, len(inputs), height):
             block = inputs[start : start + height]
@@ -175,13 +176,13 @@ def complete(
         raise InputError(f"a tree is deeper than the {depth} levels it was said to have.")
     return Trees(
         torch.from_numpy(feature).to(feature_type(columns))[None],
-        _rounded_down(torch.from_numpy(limit), dtype)[None],
+        rounded_down(torch.from_numpy(limit), dtype)[None],
         torch.from_numpy(np.asarray(values[source[count:]], dtype=np.float64)).to(dtype)[None],
         None if missing is None else torch.from_numpy(turn)[None],
     )
 
 
-def _rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
+def rounded_down(values: Tensor, dtype: torch.dtype) -> Tensor:
     """The largest number of `dtype` that is not above the value."""
     near = values.to(dtype)
     low = torch.nextafter(near, torch.full_like(near, -torch.inf))

@@ -20,6 +20,7 @@ from parley.core.tree import Tree
 from parley.learn.histograms import Objective
 from parley.learn.losses import losses
 from parley.learn.task import Predictor, Task
+from parley.learn.tree_module import TreeModule
 from parley.learn.trees import Trees, stacked
 
 
@@ -38,6 +39,13 @@ class BoostedTrees(Algorithm):
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> None:
         return None
+
+    def module(self, task: Task, model: Message) -> TreeModule:
+        many = outputs_of(task)
+        whole = joined(model.get("trees"))
+        if whole is None:
+            raise InputError("there are no trees yet; train a round first.")
+        return TreeModule(whole, first_of(model, many), task.info.shape, objective(task) == "logistic")
 
     def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
         return lambda x: self.outputs(task, model, memory, x)
@@ -81,13 +89,19 @@ def of_round(number: int, trees: Trees) -> Tree:
     return {f"{number:06}/{name}": value for name, value in trees.tensors().items()}
 
 
+def joined(trees: Tree) -> Trees | None:
+    """The trees of all rounds, in their order; None if there are none yet."""
+    rounds = sorted({name.partition("/")[0] for name in trees})
+    parts = ("features", "thresholds", "values", "missing")
+    found = [Trees.of({name: trees[f"{number}/{name}"] for name in parts}) for number in rounds]
+    return stacked(found) if found else None
+
+
 def ensembles(trees: Tree, outputs: int) -> list[Trees]:
     """The trees of each output, in the order of rounds; empty if there are none yet."""
-    rounds = sorted({name.partition("/")[0] for name in trees})
-    if not rounds:
+    whole = joined(trees)
+    if whole is None:
         return []
-    parts = ("features", "thresholds", "values", "missing")
-    whole = stacked([Trees.of({name: trees[f"{number}/{name}"] for name in parts}) for number in rounds])
     return [Trees.of({name: value[k::outputs] for name, value in whole.tensors().items()}) for k in range(outputs)]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
@@ -246,6 +246,10 @@ class Algorithm:
         if weights is None:
             raise UnsupportedError(f"{self.title} says neither how to predict (predictor) nor what its weights are.")
         return task.predictor(weights)
+
+    def module(self, task: Task, model: Message) -> nn.Module | None:
+        """The model as a module of its own, for methods that train no network; None if it cannot be one."""
+        return None
 
     def outputs(
         self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None

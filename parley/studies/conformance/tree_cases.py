@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from parley.algorithms.base.boosted import ensembles
 from parley.algorithms.base.protocol import Algorithm
@@ -35,7 +36,7 @@ def _table() -> tuple[Array, Array]:
     return x, np.sign(x[:, 0]) + np.abs(x[:, 1]) + 0.3 * rng.standard_normal(200)
 
 
-def _owners(kind: str, y: Array) -> Array:
+def _owners(kind: str, y: Array) -> NDArray[np.int64]:
     """The client of each row."""
     if kind == "sorted":
         rank = np.empty(len(y), np.int64)
@@ -44,7 +45,7 @@ def _owners(kind: str, y: Array) -> Array:
     return np.zeros(len(y), np.int64) if kind == "pooled" else np.arange(len(y)) % 4
 
 
-def _data(owner: Array, classes: bool) -> Federation:
+def _data(owner: NDArray[np.int64], classes: bool) -> Federation:
     x, y = _table()
     targets = torch.from_numpy(np.digitize(y, [0.0, 1.5])) if classes else torch.from_numpy(y)
     info = DataInfo("table", (3,), 3 if classes else 1, "classification" if classes else "regression")
@@ -100,7 +101,7 @@ def _pooled(classes: bool, kind: str) -> Case:
 
 
 def _newton(runtime: str) -> float:
-    """Every leaf of the first tree, from the rows that fall into it; they are rounded to 2^-24 of the largest target."""
+    """Every leaf of the first tree, from the rows that fall into it; rounded to 2^-24 of the largest target."""
     x, y = _table()
     run = _run(replace(BOOSTING, l2=3.0), _data(_owners("dealt", y), False), runtime, 1)
     (tree,) = ensembles(run.model()["trees"], 1)

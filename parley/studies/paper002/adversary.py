@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from parley.algorithms.ffgb import FFGB
+from parley.core.message import Message
 from parley.core.threads import single_threaded
 from parley.engine.observers import WeakLearning
 from parley.learn.schedules import Inverse
@@ -39,12 +41,11 @@ def opposing() -> Opposing:
 def errors(problem: Problem, method: FFGB, rounds: int) -> tuple[Array, float]:
     """||f^t - f*||^2 over ||f*||^2 after every round of the engine, and the least gamma of all steps."""
     run = problem.run(method, rounds, (WeakLearning(),))
-    course = []
-    for number in range(rounds + 1):
-        part = run.algorithm.model(run.task, run.state).get("learners")
-        kept = {name: value for name, value in part.items() if int(name.partition("/")[0]) <= number}
-        f = problem.learned(replace(run, state=type(run.state).of(learners=kept)))
-        course.append(np.square(f - problem.optimum).sum() / np.square(problem.optimum).sum())
+    x, f, course = torch.from_numpy(problem.inputs), None, [1.0]
+    for number in range(1, rounds + 1):
+        added = {name: v for name, v in run.state["learners"].items() if int(name.partition("/")[0]) == number}
+        f = method.outputs(run.task, Message.of(learners=added), None, x, f)
+        course.append(np.square(f.numpy() - problem.optimum).sum() / np.square(problem.optimum).sum())
     return np.array(course), float(run.series("weak/gamma")[1].min())
 
 
