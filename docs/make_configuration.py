@@ -19,6 +19,7 @@ from parley.core.fields import Setting, settings_of, summary, type_text
 from parley.core.registry import Registry
 from parley.data import datasets, partitioners
 from parley.learn.schedules import schedules
+from parley.learn.weak import learners
 from parley.models import feature_maps, models
 from parley.study.data_section import loader_settings, own_settings
 from parley.study.sections import plain
@@ -61,8 +62,9 @@ def page() -> str:
     parts += ["## [algorithm]\n", choices(algorithms, "local-update")]
     parts += ["## [algorithm.server]\n", "Without a name, the algorithm's own default class is kept.\n"]
     parts.append(choices(server_optimizers))
-    parts += ["## [algorithm.schedule]\n", "How the step size changes with the steps a client has taken (FedALS).\n"]
+    parts += ["## [algorithm.schedule]\n", "How the step size changes with the rounds or steps taken.\n"]
     parts.append(choices(schedules))
+    parts += ["## [algorithm.learner]\n", "The weak learner of `ffgb`; without a name, a tree.\n", choices(learners)]
     parts += ["## [algorithm.kernel]\n", KERNELS, choices(kernels)]
     for name, cls in SECTIONS.items():
         parts += [f"## [{name}]\n", f"{summary(cls)}\n", table(settings_of(cls))]

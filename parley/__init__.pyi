@@ -45,8 +45,12 @@ from parley.algorithms.baselines import (
 )
 from parley.algorithms.datashare import DataShare as DataShare
 from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
+from parley.algorithms.fedavg_distill import FedAvgDistill as FedAvgDistill
 from parley.algorithms.feddyn import FedDyn as FedDyn
 from parley.algorithms.fednova import FedNova as FedNova
+from parley.algorithms.histogram_boosting import HistogramBoosting as HistogramBoosting
+from parley.algorithms.ffgb import FFGB as FFGB
+from parley.algorithms.ffgb_distill import FFGBDistill as FFGBDistill
 from parley.algorithms.kernel import KernelFedAvg as KernelFedAvg, KernelFedProx as KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg as FeatureFedAvg, FeatureFedProx as FeatureFedProx
 from parley.algorithms.local_update import (
@@ -64,6 +68,7 @@ from parley.algorithms.local_update import (
     Reptile as Reptile,
 )
 from parley.algorithms.scaffold import Scaffold as Scaffold
+from parley.algorithms.tree_baselines import TreeBagging as TreeBagging, TreeCyclic as TreeCyclic
 from parley.channels.base import Channel as Channel, channel as channel
 from parley.core.context import Context as Context
 from parley.core.errors import (
@@ -95,12 +100,14 @@ from parley.data import (
     SHomogeneity as SHomogeneity,
     Sorted as Sorted,
 )
+from parley.engine.importance import importance as importance
 from parley.engine.listeners import Listener as Listener
 from parley.engine.loggers import MLflow as MLflow, TensorBoard as TensorBoard, WandB as WandB
 from parley.engine.observers import (
     ConsensusDistance as ConsensusDistance,
     Drift as Drift,
     GradientDissimilarity as GradientDissimilarity,
+    WeakLearning as WeakLearning,
 )
 from parley.engine.privacy.settings import Privacy as Privacy
 from parley.engine.run import plot as plot, Run as Run
@@ -111,6 +118,15 @@ from parley.learn.metrics import metric as metric
 from parley.learn.optimizers import LocalOptimizer as LocalOptimizer
 from parley.learn.task import Predictor as Predictor, Task as Task
 from parley.learn.transforms import GradientTransform as GradientTransform
+from parley.learn.schedules import Cosine as Cosine, Exponential as Exponential, Inverse as Inverse
+from parley.learn.weak import (
+    Estimator as Estimator,
+    KernelRidge as KernelRidge,
+    Learner as Learner,
+    Linear as Linear,
+    Network as Network,
+    RegressionTree as RegressionTree,
+)
 from parley.models.spec import ModelSpec as ModelSpec
 from parley.store.records import Failure as Failure, Metric as Metric, RoundRecord as RoundRecord
 from parley.store.runs import RunStore as RunStore
@@ -119,8 +135,10 @@ from parley.study.difference import Difference as Difference, difference as diff
 from parley.study.load import export_run as export_run, load_run as load_run
 from parley.study.study import load_study as load_study, Study as Study
 from parley.study.train import train as train
+from parley.study.warm_start import WarmStart as WarmStart
 
 __version__: str
+from parley.advise.heterogeneity import heterogeneity as heterogeneity
 from parley.algorithms.base.local_sgd import Local as Local
 from parley.algorithms.base.parts import body_and_head as body_and_head
 from parley.algorithms.base.parts import buffers_of as buffers_of

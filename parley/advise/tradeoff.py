@@ -176,7 +176,7 @@ def from_federation(
 def from_study(study: Study, *, rounds: int | None = None, **options: Any) -> Tradeoff:
     """The same for a study's own data, model, loss, weights and first model; `options` are `from_federation`'s."""
     return from_federation(
-        study.federation(), study.model, rounds=study.rounds if rounds is None else rounds, loss=study.loss,
+        study.federation(), study.network, rounds=study.rounds if rounds is None else rounds, loss=study.loss,
         seed=study.seed, buffers=study.buffers, weights=study.sampling.weights, **options,
     )  # fmt: skip
 

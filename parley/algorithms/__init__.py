@@ -6,20 +6,25 @@ from parley.algorithms import (
     ditto,
     ema,
     fedals,
+    fedavg_distill,
     fedbabu,
     feddyn,
     fednova,
     fedrep,
+    ffgb,
+    ffgb_distill,
+    histogram_boosting,
     kernel,
     kernel_features,
     local_update,
     moon,
     scaffold,
+    tree_baselines,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "scaffold",
+    "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "ffgb_distill",
+    "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
 ]  # fmt: skip

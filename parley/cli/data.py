@@ -60,6 +60,12 @@ def show(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Also draw who has what (.png, .svg or .pdf).", metavar="FILE"),
     ] = None,
+    heterogeneity: Annotated[
+        bool,
+        typer.Option(
+            "--heterogeneity", help="Also measure how far clients' labels and inputs are from those of all of them."
+        ),
+    ] = False,
 ) -> None:
     """Show a data set, or how a study spreads its data over clients."""
     from parley.core.errors import InputError
@@ -67,10 +73,15 @@ def show(
     if what.endswith(".toml") or Path(what).is_file():
         from parley.study.study import load_study
 
-        _show_federation(load_study(what, settings or []).federation(), figure)
+        study = load_study(what, settings or [])
+        _show_federation(study.federation(), figure)
+        if heterogeneity:
+            _show_heterogeneity(study.federation(), study.seed)
         return
-    if figure is not None or settings:
-        raise InputError("--figure and --set need a study file, which says how the data are spread over clients.")
+    if figure is not None or settings or heterogeneity:
+        raise InputError(
+            "--figure, --heterogeneity and --set need a study file, which says how the data are spread over clients."
+        )
     from parley.data import datasets
 
     data = datasets[what]()
@@ -99,3 +110,25 @@ def _show_federation(federation: Federation, figure: Path | None) -> None:
     )
     if figure is not None:
         save_figure(partition_figure(federation), figure)
+
+
+def _show_heterogeneity(federation: Federation, seed: int) -> None:
+    import numpy as np
+
+    from parley.advise.heterogeneity import METRICS, PARTS, heterogeneity
+
+    found = heterogeneity(federation, seed=seed)
+    rows: list[tuple[object, ...]] = []
+    for part in PARTS:
+        for metric in METRICS:
+            omega, between = found.omega(part, metric), found.between(part, metric)
+            ends = "exact" if omega.exact else f"{omega.low:.4g} to {omega.high:.4g}"
+            pairs = between[~np.eye(len(between), dtype=bool)]
+            rows.append((f"omega_{metric.upper()}", part, f"{omega.value:.4g}", ends, f"{pairs.mean():.4g}",
+                         f"{pairs.max():.4g}", found.farthest(part, metric)))  # fmt: skip
+    head = ["heterogeneity", "of", "to the mixture", "within", "client to client", "at most", "farthest"]
+    print_table(head, rows, right=head[2:6])
+    print(
+        f"{len(found.clients)} of {found.population} clients measured; in joint two labels are {found.label_cost:.4g} "
+        "apart."
+    )

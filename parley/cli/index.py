@@ -36,6 +36,7 @@ REGISTRIES = {
     "server-optimizers": "parley.algorithms.base.server:server_optimizers",
     "channels": "parley.channels:channels",
     "schedules": "parley.learn.schedules:schedules",
+    "weak-learners": "parley.learn.weak:learners",
     "losses": "parley.learn.losses:losses",
     "metrics": "parley.learn.metrics:metrics",
     "runtimes": "parley.runtimes:runtimes",

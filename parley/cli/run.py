@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -51,19 +53,30 @@ def run(
         Optional[int],  # noqa: UP045
         typer.Option(help="Rounds to train, in place of the study's.", metavar="N"),
     ] = None,
+    init_from: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Start from the weights of a stored run, or of a .safetensors file.", metavar="RUN"),
+    ] = None,
 ) -> None:
     """Train what STUDY says and keep the run in the store."""
     from parley.store.runs import RunStore
     from parley.study.study import load_study
     from parley.study.train import train
+    from parley.study.warm_start import WarmStart, is_file, pinned
 
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     overrides += [f"runtime.name={runtime}"] if runtime is not None else []
+    if init_from is not None:
+        source = str(Path(init_from).resolve()) if is_file(init_from) else init_from
+        overrides.append(f"init_from={json.dumps(source)}")
     chosen = [f"seed={seed}" for seed in seeds_of(seeds)] if seeds is not None else []
     loaded = [load_study(study, [*overrides, seed]) for seed in chosen] or [load_study(study, overrides)]
     loaded[0].federation()
     infos: list[RunInfo] = []
     with RunStore(store) as runs:
+        start = pinned(loaded[0].start, runs, resume)  # once for all seeds: each run would be the last one for the next
+        if start is not loaded[0].start:
+            loaded = [replace(one, init_from=start) for one in loaded]
         try:
             for one in loaded:
                 done = _finished(runs, one) if resume and chosen else None
@@ -81,6 +94,8 @@ def run(
             words = ["parley", "run", str(study), *[part for text in settings or [] for part in ("--set", text)]]
             words += ["--seeds", seeds] if seeds is not None else []
             words += ["--rounds", str(rounds)] if rounds is not None else []
+            if isinstance(start, WarmStart) and start.algorithm is None:
+                words += ["--init-from", str(start.file or start.run)]
             words += ["--store", str(store)] if store is not None else []
             raise Interrupted(f"interrupted; go on with: {shlex.join([*words, '--resume'])}") from None
     if infos:

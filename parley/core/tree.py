@@ -60,6 +60,18 @@ def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
     return {n: floats[n] if n in floats else integers[n] for n in order} if floats or integers else {}
 
 
+def plain_sum(trees: Iterable[Tree]) -> Tree:
+    """sum_i trees[i], folded in the order given; dtypes stay, so whole numbers are added exactly."""
+    total: Tree = {}
+    for tree in trees:
+        if not total:
+            total = clone(tree)
+        else:
+            for name, value in total.items():
+                value.add_(tree[name])
+    return total
+
+
 def aligned(value: Tensor) -> Tensor:
     """`value`, copied unless it lies in one piece on a boundary of 64 bytes, as what torch allocates does.
 

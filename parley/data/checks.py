@@ -99,11 +99,17 @@ def check_targets(y: Tensor, info: DataInfo, who: str) -> None:
             )
 
 
-def check_inputs(x: Tensor, info: DataInfo | None, who: str) -> None:
-    """Whether inputs are finite, or tokens of the vocabulary (any, if it is not known yet)."""
+def check_inputs(x: Tensor, info: DataInfo | None, who: str, missing: bool = False) -> None:
+    """Whether inputs are finite, or tokens of the vocabulary (any, if it is not known yet); NaN may be `missing`."""
     if x.is_floating_point():
-        if not all_finite(x):
-            raise InputError(f"{who} has the input {_first(x, ~x.isfinite(), 'x')}; inputs must be finite numbers.")
+        if missing or (info is not None and info.missing):
+            if x.isinf().any():
+                raise InputError(f"{who} has the input {_first(x, x.isinf(), 'x')}; inputs must be finite or NaN.")
+        elif not all_finite(x):
+            hint = "; missing=True takes NaN for missing values" if x.isnan().any() and not x.isinf().any() else ""
+            raise InputError(
+                f"{who} has the input {_first(x, ~x.isfinite(), 'x')}; inputs must be finite numbers{hint}."
+            )
     elif x.numel():
         low, high = (int(end) for end in x.aminmax())
         most = (info.vocabulary if info is not None else 0) or max(high, 0) + 1

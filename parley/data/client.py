@@ -56,6 +56,8 @@ class DataInfo:
     """Number of different token ids (text only)."""
     columns: tuple[str, ...] = ()
     """Names of the input columns, in order, where the samples are rows of tables."""
+    missing: bool = False
+    """NaN among the inputs stands for a value that is missing; only methods that take it accept such data."""
     scaling: Scaling | None = None
     """What was done to the inputs by `Federation.standardised`; new samples need the same."""
 

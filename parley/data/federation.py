@@ -107,6 +107,10 @@ class Federation:
         """Training samples per client, int64; all clients if `ids` is None."""
         return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])
 
+    def with_public(self, inputs: Tensor) -> Federation:
+        """The same clients, and these unlabelled inputs [m, ...] for everybody."""
+        return Federation(self.info, self.ids, self.source, held_out=self.held_out, test=self.test, public=inputs)
+
     def fingerprint(self) -> str:
         """A digest of ids, sizes, what the data say of themselves, and every sample: other data, another digest.
 
@@ -149,6 +153,8 @@ class Federation:
             raise InputError(f"'{self.info.name}' is standardised already.")
         if self.info.kind == "text":
             raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
+        if self.info.missing:
+            raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised.")
         scaling = pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape)
         known: dict[int, Tensor] = {}
         return Federation(
@@ -211,6 +217,7 @@ class Federation:
         public: Any = None,
         info: DataInfo | None = None,
         dtype: Precision | None = None,
+        missing: bool = False,
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
@@ -218,11 +225,12 @@ class Federation:
 
         Integer `y` means classification with max + 1 classes, floating `y` regression; `info` overrides. Integer `x`
         (but not uint8) are taken for token ids. Floats keep their precision, and a model of Parley's takes it over;
-        `dtype` ("float32" or "float64") converts.
+        `dtype` ("float32" or "float64") converts. With `missing`, NaN among the inputs stands for a missing value,
+        which boosted trees take.
         """
         from parley.data.local.arrays import arrays_in_memory
 
-        data, central, found = arrays_in_memory(clients, test, info, dtype)
+        data, central, found = arrays_in_memory(clients, test, info, dtype, missing)
         inputs = None if public is None else as_inputs(public, dtype)
         return cls._held_out(found, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed)
 
@@ -236,6 +244,7 @@ class Federation:
         test: Any = None,
         kind: Task | None = None,
         dtype: Precision = "float32",
+        missing: bool = False,
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
@@ -244,10 +253,11 @@ class Federation:
         The column `client` says whose sample a row is, `target` what to predict, and all others are numeric inputs.
         Clients come in the order in which they first appear. Whole numbers or texts as targets mean classes, other
         numbers regression; `kind` overrides. `test` is a frame of the same columns; it needs no client column.
+        With `missing`, empty cells are missing values, which boosted trees take.
         """
         from parley.data.local.frames import federation_of_frame
 
-        data, central, info = federation_of_frame(frame, client, target, test, kind, dtype)
+        data, central, info = federation_of_frame(frame, client, target, test, kind, dtype, missing)
         return cls._held_out(info, tuple(data), InMemory(tuple(data.values())), central, None, test_fraction, seed)
 
     @classmethod
@@ -286,6 +296,7 @@ class Federation:
         info: DataInfo | None = None,
         kind: Task | None = None,
         dtype: Precision | None = None,
+        missing: bool = False,
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
@@ -295,10 +306,11 @@ class Federation:
         default), all others are numeric inputs, float32 unless `dtype` says otherwise. Arrays are called `x` and `y`.
         Whole numbers as targets mean classes, texts too (numbered alphabetically over all files), other numbers
         regression; `kind` overrides. Every file is read and checked once now, and again when its client is used.
+        With `missing`, empty cells and NaN are missing values, which boosted trees take.
         """
         from parley.data.local.folder import open_folder
 
-        source, ids, found = open_folder(Path(path), target, kind, dtype, info)
+        source, ids, found = open_folder(Path(path), target, kind, dtype, info, missing)
         return cls._held_out(found, ids, Cached(source), test, public, test_fraction, seed)
 
     @classmethod

@@ -20,7 +20,8 @@ def text_digest(*texts: str) -> bytes:
 
 def info_digest(info: DataInfo) -> bytes:
     """Of what the data say about themselves."""
-    return text_digest(json.dumps(asdict(info), sort_keys=True))
+    about = {name: value for name, value in asdict(info).items() if name != "missing" or value}
+    return text_digest(json.dumps(about, sort_keys=True))
 
 
 def tensor_digest(tensor: Tensor) -> bytes:

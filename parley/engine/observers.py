@@ -21,7 +21,7 @@ from parley.store.records import Metric
 if TYPE_CHECKING:
     from parley.engine.run import Run
 
-__all__ = ["ConsensusDistance", "Drift", "GradientDissimilarity", "listeners"]
+__all__ = ["ConsensusDistance", "Drift", "GradientDissimilarity", "WeakLearning", "listeners"]
 
 Seen = Mapping[str, Mapping[str, Tensor]]
 Groups = Mapping[str, tuple[str, ...]]
@@ -120,3 +120,34 @@ class GradientDissimilarity(Listener):
     def bound(self, B: float = 1.0) -> float:
         """The smallest G such that (B, G) fits every round seen."""
         return math.sqrt(max([0.0, *[mean - B**2 * square for mean, square in self.points]]))
+
+
+@listeners("weak-learning")
+class WeakLearning(Listener):
+    """What clients' weak learners achieve (paper 002): the least gamma, the largest norms, over a round's steps.
+
+    Metrics `weak/gamma`, and `weak/gradient`, `query`, `learner`, `residual` and `function` in the oracle's norm; with
+    the Lipschitz oracle also `weak/gamma/values` (14), `weak/gamma/constant` (15), and B and L of Theorem 4.4.
+    """
+
+    _SEEN = (
+        "gamma",
+        "gamma/values",
+        "gamma/constant",
+        "gradient",
+        "query",
+        "learner",
+        "residual",
+        "function",
+        "B",
+        "L",
+    )
+
+    def observe(self, number: int, observed: Seen) -> dict[str, Metric]:
+        metrics = {}
+        for name in self._SEEN:
+            worst = min if name.startswith("gamma") else max
+            own = {client: worst(seen[name].flatten().tolist()) for client, seen in observed.items() if name in seen}
+            if own:
+                metrics[f"weak/{name}"] = Metric(worst(own.values()), own)
+        return metrics

@@ -156,11 +156,18 @@ class Run:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the model's weights, and so of its inputs."""
-        first = next(iter(self.task.module.parameters()), None) if self.task.module is not None else None
+        if self.task.module is None:
+            try:
+                return self.federation.form.dtype
+            except InputError:  # the data are not here
+                return torch.float32
+        first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 
     def module(self, *, best: bool = False) -> nn.Module:
         """The trained network as an ordinary module."""
+        if self.task.module is None and (own := self.algorithm.module(self.task, self.model(best=best))) is not None:
+            return own.eval()
         weights = None if self.algorithm.personal else self.algorithm.weights(self.task, self.model(best=best))
         if weights is None:
             raise InputError(f"{self.algorithm.title} has no single model of the server's to take out; name a client.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -17,24 +18,29 @@ class RandomCrop(nn.Module):
 
     draws: ClassVar[bool] = True
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, padding: int = 0, standardise: bool = True) -> None:
+        """`padding`: zeros around the image before it is cropped; without `standardise` pixels stay as they are."""
         super().__init__()
-        self.size = size
+        self.size, self.padding, self.standardise = size, padding, standardise
 
     def forward(self, x: Tensor) -> Tensor:
         """Crop, mirror, standardise."""
+        found = self._cropped(F.pad(x, (self.padding,) * 4) if self.padding else x)
+        return _standardised(found) if self.standardise else found
+
+    def _cropped(self, x: Tensor) -> Tensor:
         height, width = x.shape[2] - self.size, x.shape[3] - self.size
         if not self.training:
-            return _standardised(x[:, :, height // 2 :, width // 2 :][:, :, : self.size, : self.size])
+            return x[:, :, height // 2 :, width // 2 :][:, :, : self.size, : self.size]
         top, left = (torch.randint(extra + 1, (len(x), 1)) for extra in (height, width))
         span = torch.arange(self.size)
         mirrored = torch.rand(len(x), 1) < 0.5
         rows, columns = top + span, left + torch.where(mirrored, span.flip(0), span)
         picked = x[torch.arange(len(x))[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-        return _standardised(picked.permute(0, 3, 1, 2))
+        return picked.permute(0, 3, 1, 2)
 
     def extra_repr(self) -> str:
-        return str(self.size)
+        return str(self.size) if not self.padding and self.standardise else f"{self.size}, padding={self.padding}"
 
 
 def _standardised(x: Tensor) -> Tensor:

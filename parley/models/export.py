@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from shutil import rmtree
-from typing import Literal, Protocol, Self, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,6 +42,13 @@ class Pretrained(Protocol):
     def save_pretrained(self, folder: Path) -> None: ...
 
     def reloaded(self, folder: Path) -> Self: ...
+
+
+@runtime_checkable
+class OwnOnnx(Protocol):
+    """A module for which ONNX has an operator of its own; None where that does not fit inputs of this dtype."""
+
+    def onnx_model(self, dtype: torch.dtype) -> Any: ...
 
 
 class _CannotExport(Exception):
@@ -159,16 +166,8 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
         # torch's exporter trips over its own deprecations and over how its RNN layers keep their weights.
         warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
         warnings.filterwarnings("ignore", message=r"The tensor attributes self\..*_flat_weights", category=UserWarning)
-        batch = torch.export.Dim("batch")
-        graph = torch.export.export(module, (batches[0],), dynamic_shapes=({0: batch},), strict=False)
-        program = torch.onnx.export(
-            graph, (), dynamo=True, verbose=False, input_names=["input"], output_names=["output"]
-        )
-        assert program is not None
-        model = program.model_proto
-        for node in model.graph.node:
-            # Stack traces with the file paths of this machine, and module names of torch's internals.
-            del node.metadata_props[:]
+        own = module.onnx_model(batches[0].dtype) if isinstance(module, OwnOnnx) else None
+        model = _traced(module, batches[0]) if own is None else own
         onnx.checker.check_model(model, full_check=True)
         onnx.save(model, path)
         evaluator = ReferenceEvaluator(str(path))
@@ -177,6 +176,19 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
             return torch.from_numpy(cast("list[np.ndarray]", evaluator.run(None, {"input": batch.numpy()}))[0])
 
         return Exported("onnx", path.name, _compare(loaded, batches, expected))
+
+
+def _traced(module: nn.Module, example: Tensor) -> Any:
+    """The module as torch's exporter follows it."""
+    batch = torch.export.Dim("batch")
+    graph = torch.export.export(module, (example,), dynamic_shapes=({0: batch},), strict=False)
+    program = torch.onnx.export(graph, (), dynamo=True, verbose=False, input_names=["input"], output_names=["output"])
+    assert program is not None
+    model = program.model_proto
+    for node in model.graph.node:
+        # Stack traces with the file paths of this machine, and module names of torch's internals.
+        del node.metadata_props[:]
+    return model
 
 
 def _write_transformers(

@@ -33,7 +33,8 @@ class TrainingProblem:
     def evaluated_on(self, samples: SampleSet) -> Federation:
         """The same clients with these samples as the central test set."""
         chosen = self.validation if samples == "validation" else self.test
-        return Federation(self.federation.info, self.federation.ids, self.federation.source, test=chosen)
+        own = self.federation
+        return Federation(own.info, own.ids, own.source, test=chosen, public=own.public)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from parley.studies.training_problem import Recipe, SampleSet
 from parley.study.channel_names import described
 from parley.study.sections import plain
 from parley.study.train import train
+from parley.study.warm_start import WarmStart
 from parley.theory.theta import Array
 
 TUNING_SEED = 1000
@@ -65,6 +66,10 @@ class Arm:
     """Beginnings of the names of further metrics a trial keeps, round by round."""
     channels: Chain = field(default_factory=Chain)
     """What happens to replies on the way."""
+    init_from: WarmStart | None = None
+    """What its weights begin from in place of random ones."""
+    target: float | None = None
+    """An accuracy at which it has shown what it is trained for and stops."""
 
     def having(self, **settings: Any) -> Arm:
         """The arm with other settings of its algorithm."""
@@ -131,12 +136,17 @@ class _Job:
             "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
             "channels": {"up": [described(one) for one in arm.channels.stages]},
             "evaluate": {"every": arm.every}, "observe": [kind.__name__ for kind in arm.listeners],
-        }  # fmt: skip
+        } | _optional(init_from=arm.init_from and arm.init_from.described(), target=arm.target)  # fmt: skip
 
     def fingerprint(self) -> str:
         """The same for two jobs of the same code exactly if they must give the same numbers."""
         decisive = {key: value for key, value in self.config().items() if key != "name"} | {"code": _code()}
         return blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def _optional(**settings: Any) -> dict[str, Any]:
+    """Those that are set."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def having_rate(arm: Arm, lr: float) -> Arm:
@@ -210,9 +220,9 @@ def _perform(job: _Job) -> Trial:
             run = train(
                 arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
                 cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
-                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
+                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every, target=arm.target),
                 listeners=[kind() for kind in arm.listeners], channels=arm.channels, store=store, name=arm.name,
-                revision=fingerprint, resume=_begun(store, fingerprint),
+                revision=fingerprint, resume=_begun(store, fingerprint), init_from=arm.init_from,
             )  # fmt: skip
         except QuorumError:  # most clients sent NaN: the setting diverges
             return _trial(job, [], "")
@@ -231,6 +241,8 @@ def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:
     if not records:
         nothing = np.full(len(rounds), np.nan)
         return Trial(arm, job.seed, rounds, nothing, nothing)
+    if arm.target is not None:
+        rounds = np.array([r.number for r in records if "central/accuracy" in r.metrics], dtype=np.float64)
     names = {name: None for record in records for name in record.metrics if name.startswith(arm.metrics)}
     accuracy, loss, *further = (_series(records, name) for name in ("central/accuracy", "central/loss", *names))
     loss = np.where(loss < _DIVERGED, loss, np.nan)

@@ -32,12 +32,17 @@ class DataSection:
     """With folder: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """With folder: the precision of inputs; by default arrays keep theirs and tables are float32."""
+    missing: bool = False
+    """With folder: empty cells and NaN are missing values, which boosted trees take."""
     clients: Annotated[int, Field(ge=1)] | None = None
     """Clients to deal the samples to; natural partitions take all they have if it is not given."""
     test_fraction: Share = 0.0
     """Share of each client's samples held out for its own evaluation."""
     public_fraction: Share = 0.0
     """Share of the samples taken out beforehand and shown to all without labels (methods that distil need it)."""
+    public: str | None = None
+    """In place of public_fraction: a data set whose training inputs, of the same shape, are shown to all without
+    labels."""
     standardise: bool = False
     """Bring inputs to mean 0 and deviation 1 per column by statistics of all clients' training samples."""
     seed: int | None = None
@@ -62,14 +67,21 @@ class DataSection:
     def _named(self, seed: int) -> Federation:
         renamed = {_RENAMED.get(key, key): value for key, value in self.options.items()}
         pooled = datasets[self.name or ""](**renamed)
-        return pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+        federation = pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
+        return federation if self.public is None else federation.with_public(datasets[self.public]().x)
 
     def _folder(self, seed: int) -> Federation:
         folder = Path(self.folder or "")
         if holds_images(folder):
             return Federation.from_image_folders(folder, test_fraction=self.test_fraction, seed=seed)
         return Federation.from_folder(
-            folder, target=self.target, kind=self.kind, dtype=self.dtype, test_fraction=self.test_fraction, seed=seed
+            folder,
+            target=self.target,
+            kind=self.kind,
+            dtype=self.dtype,
+            missing=self.missing,
+            test_fraction=self.test_fraction,
+            seed=seed,
         )
 
     def plain(self, study_seed: int) -> dict[str, Any]:
@@ -77,7 +89,8 @@ class DataSection:
         seed = study_seed if self.seed is None else self.seed
         if self.folder is not None:
             own = ("folder", "target", "kind", "dtype", "test_fraction", "standardise")
-            return {name: getattr(self, name) for name in own} | {"seed": seed}
+            gaps = {"missing": True} if self.missing else {}
+            return {name: getattr(self, name) for name in own} | gaps | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
         return {
@@ -86,6 +99,7 @@ class DataSection:
             "clients": self.clients,
             "test_fraction": self.test_fraction,
             "public_fraction": self.public_fraction,
+            **({} if self.public is None else {"public": self.public}),
             "standardise": self.standardise,
             "seed": seed,
             "partition": partition,
@@ -103,7 +117,11 @@ _OPTION_DOCS = {
 def own_settings(folder: bool) -> list[Setting]:
     """The settings of [data] itself, with a data set's name or with a folder."""
     fields = [s for s in settings_of(DataSection) if s.name != "options"]
-    left_out = {"name", "clients", "public_fraction", "partition"} if folder else {"folder", "target", "kind", "dtype"}
+    left_out = (
+        {"name", "clients", "public_fraction", "public", "partition"}
+        if folder
+        else {"folder", "target", "kind", "dtype", "missing"}
+    )
     return [setting for setting in fields if setting.name not in left_out]
 
 
@@ -129,6 +147,8 @@ def data_from_table(table: dict[str, Any], base: Path) -> DataSection:
         values = checked(own_settings(folder=True), table, "data", "[data] with a folder")
         return DataSection(**values | {"folder": str((base / values["folder"]).resolve())})
     name = check(str, table["name"], "data.name")
+    if table.get("public") is not None and table.get("public_fraction"):
+        raise InputError("[data] has both public and public_fraction; keep one of them.")
     loading = loader_settings(name)
     known = own_settings(folder=False)
     rest = {key: value for key, value in table.items() if key != "partition"}

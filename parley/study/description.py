@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from parley.algorithms import Algorithm, algorithms
+from parley.algorithms.base.protocol import as_algorithm
 from parley.channels import Chain, Channel
 from parley.core.checks import check_fields, check_value
 from parley.core.errors import InputError, nearest
@@ -28,6 +30,7 @@ from parley.core.plugins import digest_of
 from parley.data import Federation
 from parley.engine.observers import listeners
 from parley.engine.privacy import Privacy, privacy_plan
+from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import Loss, losses
 from parley.models import BufferPolicy, ModelSpec, build_module, models
@@ -38,7 +41,10 @@ from parley.study.difference import essential
 from parley.study.fingerprint import fingerprint_of
 from parley.study.opaque import MARK, called, opaque
 from parley.study.sections import Made, located, plain
+from parley.study.warm_start import Source, WarmStart, as_source
 
+InitFrom = WarmStart | Run | str | Path | Mapping[str, Tensor]
+"""What a run may begin from: see `warm_start`."""
 Model = nn.Module | ModelSpec | Callable[[], nn.Module]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -122,9 +128,11 @@ SECTIONS: dict[str, type] = {
     "runtime": RuntimeSection,
     "store": StoreSection,
     "logging": Logging,
+    "init_from": WarmStart,
 }
 """The sections with fixed settings; those of data, model and algorithm depend on their names. All have defaults, but
-only a study that has `[privacy]` is private."""
+only a study that has `[privacy]` is private, and only one that has `init_from` begins from other weights than its
+seed's."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,8 @@ class Study:
 
     algorithm: Algorithm
     data: Federation | DataSection
-    model: Model
+    model: Model | None = None
+    """None for methods that train no network."""
     rounds: int = 100
     cohort: Sampling | int | None = None
     """Clients per round, or how they are sampled; None asks all."""
@@ -163,8 +172,12 @@ class Study:
     revision: str = ""
     """What else must be the same for a run to go on, such as the revision of your own code."""
     data_fingerprint: str | None = None
+    init_from: InitFrom | Source | None = None
+    """What the weights begin from in place of random ones: a stored run's id, a Run, a .safetensors file, weights by
+    name, or a WarmStart, such as one round of another method: WarmStart(algorithm=FedAvg(), rounds=1)."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "init_from", as_source(self.init_from))
         for name, default in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default())
@@ -184,6 +197,10 @@ class Study:
                 raise InputError(f"{name} must be a {cls.__name__}, not a {type(getattr(self, name)).__name__}.")
         if self.privacy is not None:
             object.__setattr__(self, "cohort", _private_cohort(self.privacy, self.sampling))
+            if isinstance(self.start, WarmStart) and self.start.algorithm is not None:
+                raise InputError(
+                    "[privacy] does not cover rounds of another method; start from a stored run or a file of weights."
+                )
         if not isinstance(self.data, Federation | DataSection):
             raise InputError(f"a study needs a Federation, not a {type(self.data).__name__}.")
         if self.rounds < 1:
@@ -199,7 +216,9 @@ class Study:
         if self.runtime not in (known := ["auto", *runtimes]):
             raise InputError(f"unknown runtime '{self.runtime}': {nearest(str(self.runtime), known)}")
         check_fields(self.algorithm, "algorithm")
-        check_fields(self.model, "model")
+        check_model(self.algorithm, self.model)
+        if self.model is not None:
+            check_fields(self.model, "model")
 
     @property
     def title(self) -> str:
@@ -211,6 +230,13 @@ class Study:
     def sampling(self) -> Sampling:
         assert isinstance(self.cohort, Sampling)
         return self.cohort
+
+    @property
+    def network(self) -> Model:
+        """The model, for what can only be said of networks."""
+        if self.model is None:
+            raise InputError(f"{as_algorithm(self.algorithm).title} trains no network; this needs a method that does.")
+        return self.model
 
     def federation(self) -> Federation:
         """The clients; loaded at the first call, then kept."""
@@ -245,7 +271,7 @@ class Study:
             "buffers": self.buffers,
             "plugins": list(self.plugins), "listeners": list(self.observers), "revision": self.revision,
             "data": self._described_data(),
-            "model": self._described_model(),
+            "model": None if self.model is None else self._described_model(self.model),
             "algorithm": self._described_algorithm(),
             "channels": {"up": [described(one) for one in stages(self.channels)]},
             "cohort": plain(self.sampling),
@@ -254,7 +280,7 @@ class Study:
             "runtime": {"name": self.runtime, "workers": self.workers, "address": self.address, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
-        } | self._described_privacy()  # fmt: skip
+        } | self._described_privacy() | self._described_start()  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
@@ -280,6 +306,15 @@ class Study:
             return {}
         return {"privacy": plain(replace(self.privacy, noise_multiplier=self._noise_multiplier))}
 
+    @property
+    def start(self) -> Source | None:
+        """What its weights begin from, if it says so."""
+        assert self.init_from is None or isinstance(self.init_from, Source)
+        return self.init_from
+
+    def _described_start(self) -> dict[str, Any]:
+        return {} if self.start is None else {"init_from": self.start.described()}
+
     @cached_property
     def _noise_multiplier(self) -> float:
         assert self.privacy is not None
@@ -298,8 +333,8 @@ class Study:
             return {"name": algorithms.name_of(kind), **plain(self.algorithm)}
         return opaque(self.algorithm)
 
-    def _described_model(self) -> dict[str, Any]:
-        model = self.model() if isinstance(self.model, type) and models.knows(self.model) else self.model
+    def _described_model(self, model: Any) -> dict[str, Any]:
+        model = model() if isinstance(model, type) and models.knows(model) else model
         if isinstance(model, Made):
             return {"name": model.name, **plain(model.options)}
         if models.knows(type(model)):
@@ -310,6 +345,15 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def check_model(algorithm: Any, model: Any) -> None:
+    """Refuse a network where none is trained, and the lack of one where one is."""
+    if getattr(algorithm, "needs_model", True):
+        if model is None:
+            raise InputError("this needs an algorithm, a federation and a model, or a study.")
+    elif model is not None:
+        raise InputError(f"{as_algorithm(algorithm).title} trains no network; leave out the model.")
 
 
 def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
@@ -334,7 +378,7 @@ def as_study(what: Study | Algorithm, federation: Federation | None, settings: M
         if federation is not None:
             raise InputError("a study has its own data; leave the federation out, or change the study's.")
         return replace(what, **settings) if settings else what
-    if federation is None or "model" not in settings:
+    if federation is None:
         raise InputError("this needs an algorithm, a federation and a model, or a study.")
     return Study(what, federation, **settings)
 

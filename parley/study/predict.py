@@ -48,7 +48,7 @@ def read_inputs(path: Path, info: DataInfo, target: str | None = None, precision
         raise InputError(f"'{shown(path)}' must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
     regular_file(path)
     if kind in TABLES:
-        table = read_table(path, to_predict(info.columns, math.prod(info.shape), target), precision)
+        table = read_table(path, to_predict(info.columns, math.prod(info.shape), target), precision, info.missing)
         x = as_inputs(table.x).reshape(-1, *info.shape)
     else:
         x = as_inputs(read_arrays(path, "x")[0])

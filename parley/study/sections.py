@@ -21,6 +21,7 @@ from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, options_of, settings_of, type_text
 from parley.core.registry import Registry
 from parley.learn.schedules import Schedule, schedules
+from parley.learn.weak import Learner, learners
 from parley.models.feature_model import FeatureSpec, feature_maps
 from parley.study.opaque import opaque
 from parley.theory.kernel.kernels import Kernel
@@ -32,6 +33,7 @@ NESTED: dict[Any, Registry[Any]] = {
     Algorithm: algorithms,
     ServerOptimizer: server_optimizers,
     Schedule: schedules,
+    Learner: learners,
     Kernel: kernels,
     FeatureSpec: feature_maps,
 }

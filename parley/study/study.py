@@ -24,7 +24,8 @@ from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
 from parley.study.description import SECTIONS, General, Study
 from parley.study.opaque import is_opaque
-from parley.study.sections import as_table, build, checked, choose
+from parley.study.sections import as_table, build, check, checked, choose
+from parley.study.warm_start import Source, WarmStart, as_source
 
 __all__ = ["SECTIONS", "General", "Study", "load_study", "study_from_dict"]
 
@@ -48,26 +49,32 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     for key in table:
         if key not in known:
             raise InputError(f"a study has no section or setting '{key}': {nearest(str(key), known)}")
-    for section, hint in (("data", "a data set's name or a folder"), ("model", "a name"), ("algorithm", "a name")):
+    for section, hint in (("data", "a data set's name or a folder"), ("algorithm", "a name")):
         if section not in table:
             raise InputError(f"the study has no section [{section}]; add one with {hint}.")
-        if is_opaque(table[section]):
+    for section in ("data", "model", "algorithm"):
+        if is_opaque(table.get(section)):
             raise InputError(f"the {section} was made in Python and cannot be rebuilt from its description.")
     place = Path(base or Path.cwd())
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
     code = _Code(place, general)
     made: dict[str, Any] = {
-        name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items() if name != "privacy"
+        name: build(cls, table.get(name, {}), name, f"[{name}]")
+        for name, cls in SECTIONS.items()
+        if name not in ("privacy", "init_from")
     }
     private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
     if "partition" in data:
         data["partition"] = code.named(data["partition"])
     runtime = made["runtime"]
+    method, named = choose(algorithms, code.named(table["algorithm"]), "algorithm"), table.get("model")
+    if named is None and method.needs_model:
+        raise InputError("the study has no section [model]; add one with a name.")
     return Study(
-        algorithm=choose(algorithms, code.named(table["algorithm"]), "algorithm"),
+        algorithm=method,
         data=data_from_table(data, place),
-        model=choose(models, code.named(table["model"]), "model"),
+        model=None if named is None else choose(models, code.named(named), "model"),
         rounds=general.rounds,
         cohort=made["cohort"],
         seed=general.seed,
@@ -88,7 +95,20 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         observers=tuple(map(code.name, general.listeners)),
         revision=general.revision,
         data_fingerprint=general.data_fingerprint,
+        init_from=_start(table["init_from"], code) if "init_from" in table else None,
     )
+
+
+def _start(given: Any, code: _Code) -> Source | None:
+    """`init_from`, a run or a file in one word, or the section of that name."""
+    if not isinstance(given, Mapping):
+        found = as_source(check(str, given, "init_from"))
+    elif is_opaque(given):
+        raise InputError("the weights of init_from were given in Python and cannot be rebuilt from their description.")
+    else:
+        table = {**given, "algorithm": code.named(given["algorithm"])} if "algorithm" in given else given
+        found = build(WarmStart, table, "init_from", "[init_from]")
+    return found.beside(code.base) if isinstance(found, WarmStart) else found
 
 
 class _Code:

@@ -27,7 +27,7 @@ _TOO_LARGE = 10**8
 
 def make_task(
     federation: Federation,
-    model: Model,
+    model: Model | None,
     seed: int,
     loss: str | Loss | None = None,
     buffers: BufferPolicy = "average",
@@ -36,6 +36,10 @@ def make_task(
 ) -> Task:
     """The task of a federation and a model, weights drawn from the seed; checked on one sample with `try_out`."""
     info = federation.info
+    default = "mse" if info.kind == "regression" else "cross-entropy"
+    chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
+    if model is None:
+        return Task(None, chosen, info, len(federation), buffers, public=federation.public)
     _check_size(model, info)
     try:
         module = build_module(model, info.shape, info.outputs, Key(seed).fold("model"), federation.public)
@@ -48,8 +52,6 @@ def make_task(
     check_policy(module, buffers)
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
-    default = "mse" if info.kind == "regression" else "cross-entropy"
-    chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
     task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
     if try_out:
         _try_out(task, federation)

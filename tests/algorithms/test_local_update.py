@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from parley.algorithms import algorithms
+from parley.algorithms.base.distilling import Distilling
 from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.protocol import Algorithm, Cohort, Replies
 from parley.algorithms.baselines import LocalOnly
@@ -90,9 +91,13 @@ def test_no_method_touches_the_module_s_own_buffers(normed: Task, name: str, pol
     task = Task(normed.module, normed.loss, normed.info, 2, policy)
     before = {n: b.clone() for n, b in task.module.named_buffers()}
     data = {"0": (client(0).x, client(0).y), "1": (client(1, 3.0).x, client(1, 3.0).y)}
-    run = train(
-        algorithms[name](), Federation.from_arrays(data), model=task.module, rounds=2, buffers=policy, runtime="inline"
-    )  # fmt: skip
+    federation = Federation.from_arrays(data, public=client(2).x)
+    settings = {"model": task.module, "rounds": 2, "buffers": policy, "runtime": "inline"}
+    if issubclass(algorithms[name], Distilling) and policy == "local":
+        with pytest.raises(InputError, match='set buffers = "average"'):
+            train(algorithms[name](), federation, **settings)
+        return
+    run = train(algorithms[name](), federation, **settings)
     run.predict(client(1).x, client=None if not run.algorithm.personal else "0")
     for module in (task.module, run.task.module):
         assert all(torch.equal(before[n], b) for n, b in module.named_buffers())

@@ -80,7 +80,8 @@ FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
 def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str):
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
     method = algorithms[name]() if name == "ema" else algorithms[name](lr=0.02)
-    runs = both(method, points, model=features() if name.startswith("feature-") else mlp(4))
+    model = features() if name.startswith("feature-") else mlp(4)
+    runs = both(method, points, model=model if method.needs_model else None)
     same(*runs)
     assert runs[1].note == "runtime wire"
     assert any(record.failures for record in runs[1].records)

@@ -49,7 +49,7 @@ RARE = 3
 def from_study(study: Study, **options: Any) -> Gains:
     """`gain` with the data, model, algorithm and settings of a study; `options` are `gain`'s."""
     return gain(
-        study.algorithm, study.federation(), model=study.model, rounds=study.rounds, cohort=study.sampling,
+        study.algorithm, study.federation(), model=study.network, rounds=study.rounds, cohort=study.sampling,
         seed=study.seed, loss=study.loss, buffers=study.buffers, faults=study.faults, runtime=study.runtime,
         workers=study.workers, **options,
     )  # fmt: skip

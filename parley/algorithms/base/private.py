@@ -53,6 +53,15 @@ class PrivateReplies(Replies):
         """The expected number of clients; how many answered is not told."""
         return self._release.expected
 
+    @property
+    def answered(self) -> None:
+        """Not told."""
+        return None
+
+    def sum(self, group: str) -> Tree:
+        """The noisy sum."""
+        return {name: value * self.count for name, value in self.average(group).items()}
+
     def average(self, group: str) -> Tree:
         prefix = group + "/"
         return {name[len(prefix) :]: value for name, value in self._noisy.items() if name.startswith(prefix)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
@@ -18,7 +18,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.registry import Registry
-from parley.core.tree import Tree, weighted_sum
+from parley.core.tree import Tree, plain_sum, weighted_sum
 from parley.data import Federation
 from parley.learn.stack import ContextStack, Data
 from parley.learn.task import Predictor, Task
@@ -136,6 +136,10 @@ class Replies(Mapping[Any, Message]):
 
     def average(self, group: str) -> Tree:
         """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order."""
+        return weighted_sum(self._trees(group), list(self.weights.values()))
+
+    def _trees(self, group: str) -> list[Tree]:
+        """The tree of every client that answered; they must have the same tensors."""
         trees = {client: self.messages[client].get(group) for client in self.weights}
         names = next(iter(trees.values())).keys() if trees else set()
         for client, tree in trees.items():
@@ -143,7 +147,17 @@ class Replies(Mapping[Any, Message]):
                 raise InputError(
                     f"client '{client}' sent other tensors in '{group}' than the first client that answered."
                 )
-        return weighted_sum(trees.values(), list(self.weights.values()))
+        return list(trees.values())
+
+    @property
+    def answered(self) -> int | None:
+        """How many clients of the cohort answered; None where that is not told."""
+        return len(self.weights)
+
+    def sum(self, group: str) -> Tree:
+        """sum_i reply_i[group] over the cohort's clients that answered, whatever their weights; of whole numbers
+        exactly."""
+        return plain_sum(self._trees(group))
 
     def reweighted(self, factors: Mapping[str, float]) -> Replies:
         """The same replies, each client's weight times its factor."""
@@ -172,6 +186,10 @@ class Algorithm:
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies whose rows are a set, so that channels may change their order."""
+    needs_model: ClassVar[bool] = True
+    """Trains a network, which a study must name; others refuse one."""
+    takes_missing: ClassVar[bool] = False
+    """Takes inputs that are missing (NaN)."""
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 
@@ -228,6 +246,10 @@ class Algorithm:
         if weights is None:
             raise UnsupportedError(f"{self.title} says neither how to predict (predictor) nor what its weights are.")
         return task.predictor(weights)
+
+    def module(self, task: Task, model: Message) -> nn.Module | None:
+        """The model as a module of its own, for methods that train no network; None if it cannot be one."""
+        return None
 
     def outputs(
         self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None

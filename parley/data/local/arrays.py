@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +20,7 @@ def arrays_in_memory(
     test: ClientData | tuple[Any, Any] | None,
     info: DataInfo | None,
     precision: Precision | None,
+    missing: bool = False,
 ) -> tuple[dict[str, ClientData], ClientData | None, DataInfo]:
     """Every client's samples, the test set's, and what they tell, all checked."""
     named = {str(id): value for id, value in clients.items()}
@@ -34,6 +36,7 @@ def arrays_in_memory(
     pools = [*data.values(), *([central] if central is not None else [])]
     if info is None:
         info = infer_info("arrays", form, max(largest(p.y) for p in pools), max(largest(p.x) for p in pools))
+    info = replace(info, missing=True) if missing else info
     check_info(form, info)
     for id, value in data.items():
         check_values(value, info, f"client '{shown(id)}'")

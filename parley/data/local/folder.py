@@ -50,6 +50,8 @@ class Reader:
     target: str | None
     """The target column; None for the last one of the first table."""
     precision: Precision | None
+    missing: bool = False
+    """Empty cells and NaN are missing values."""
     columns: tuple[str, ...] = ()
     """The input columns in the order of the first table; empty before that was read."""
 
@@ -57,7 +59,7 @@ class Reader:
         """One client's file."""
         regular_file(file)
         if file.suffix.lower() in TABLES:
-            table = read_table(file, to_train_on(self.target), self.precision or "float32")
+            table = read_table(file, to_train_on(self.target), self.precision or "float32", self.missing)
             table = table.ordered(self.columns) if self.columns else table
             assert table.labels is not None
             return Found(as_inputs(table.x, self.precision), table.labels, table)
@@ -98,11 +100,16 @@ class FolderSource(Source):
 
 
 def open_folder(
-    path: Path, target: str | None, kind: Task | None, precision: Precision | None, info: DataInfo | None
+    path: Path,
+    target: str | None,
+    kind: Task | None,
+    precision: Precision | None,
+    info: DataInfo | None,
+    missing: bool = False,
 ) -> tuple[FolderSource, tuple[str, ...], DataInfo]:
     """The folder's source, client ids (file stems, sorted) and what the files tell, after reading each once."""
     files, ids = client_files(path)
-    reader, token = Reader(target, precision), -1
+    reader, token = Reader(target, precision, missing), -1
     all_labels: list[Labels] = []
     shape, dtype = torch.Size(), torch.float32
     for file in files:
@@ -123,7 +130,7 @@ def open_folder(
                 f"'{shown(file)}' has inputs of shape {tuple(x.shape[1:])} and {x.dtype}, but '{shown(files[0])}' "
                 f"has {tuple(shape)} and {dtype}; all clients need the same."
             )
-        check_inputs(x, info, f"'{shown(file)}'")
+        check_inputs(x, info, f"'{shown(file)}'", missing)
         token = max(token, largest(x))
         all_labels.append(labels)
     if info is not None:
@@ -134,6 +141,7 @@ def open_folder(
     if info is None:
         info = infer_info(shown(path.resolve().name), form, max(map(largest, numbers)), token)
         info = replace(info, classes=how.classes, columns=reader.columns)
+    info = replace(info, missing=True) if missing else info
     check_info(form, info)
     for file, y in zip(files, numbers, strict=True):
         if y.shape[1:] != form.target_shape:

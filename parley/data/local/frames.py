@@ -19,24 +19,24 @@ TITLE = "the frame"
 
 
 def federation_of_frame(
-    frame: Any, client: str, target: str, test: Any, kind: Task | None, precision: Precision
+    frame: Any, client: str, target: str, test: Any, kind: Task | None, precision: Precision, missing: bool = False
 ) -> tuple[dict[str, ClientData], ClientData | None, DataInfo]:
     """Every client's samples in the order of first appearance, the test set, and what they tell."""
     if client == target:
         raise InputError(f"'{client}' cannot be both the client and the target column.")
     owners = _owners(frame, client)
     layout = to_train_on(target, (client,))
-    table = read_frame(frame, TITLE, layout, precision)
+    table = read_frame(frame, TITLE, layout, precision, missing)
     central = None
     if test is not None:
-        central = read_frame(test, "the test frame", layout, precision).ordered(table.names)
+        central = read_frame(test, "the test frame", layout, precision, missing).ordered(table.names)
     tables = [table, *([central] if central is not None else [])]
     found = [each.labels for each in tables if each.labels is not None]
     how = decide(found, kind)
     pools = [_pool(each.x, how.numbers(labels)) for each, labels in zip(tables, found, strict=True)]
     form = SampleForm.of(pools[0])
     info = infer_info("frame", form, max(largest(pool.y) for pool in pools))
-    info = DataInfo("frame", info.shape, info.outputs, info.kind, how.classes, columns=table.names)
+    info = DataInfo("frame", info.shape, info.outputs, info.kind, how.classes, columns=table.names, missing=missing)
     check_info(form, info)
     ids, first, number = np.unique(np.array(owners), return_index=True, return_inverse=True)
     rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])

@@ -31,7 +31,7 @@ class Table:
     names: tuple[str, ...]
     """Of the input columns."""
     x: NDArray[np.floating[Any]]
-    """[rows, columns], finite."""
+    """[rows, columns], finite, or NaN where a value may be missing."""
     last: str
     """The name of the last column of all."""
     target: str | None = None
@@ -84,12 +84,12 @@ def to_predict(names: Sequence[str], count: int, target: str | None = None) -> L
     return layout
 
 
-def read_table(file: Path, layout: Layout, precision: Precision = "float32") -> Table:
-    """A table in a file, by its ending."""
-    return (_read_csv if file.suffix.lower() == ".csv" else _read_parquet)(file, layout, precision)
+def read_table(file: Path, layout: Layout, precision: Precision = "float32", missing: bool = False) -> Table:
+    """A table in a file, by its ending; with `missing`, cells may be empty."""
+    return (_read_csv if file.suffix.lower() == ".csv" else _read_parquet)(file, layout, precision, missing)
 
 
-def _read_csv(file: Path, layout: Layout, precision: Precision) -> Table:
+def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -> Table:
     title = f"'{shown(file)}'"
     values, cells, lines = array("d"), [], array("q")
     with parsed(title, ".csv"), file.open(newline="", encoding="utf-8-sig") as stream:
@@ -106,19 +106,21 @@ def _read_csv(file: Path, layout: Layout, precision: Precision) -> Table:
             if target is not None:
                 cells.append(row[target])
             try:
+                if missing:
+                    row = [cell if cell.strip() else "nan" for cell in row]
                 values.extend([float(row[place]) for place in places])
             except ValueError:
                 raise InputError(_bad_cell(row, places, header, f"line {line}", title)) from None
     names = [header[place] for place in places]
     x = np.array(values, np.float64).reshape(len(lines), len(names))
-    numbers = finite(x, names, title, lambda row: f"line {lines[row]}", precision)
+    numbers = finite(x, names, title, lambda row: f"line {lines[row]}", precision, missing)
     if target is None:
         return Table(title, tuple(names), numbers, header[-1])
     labels = Labels(cells, _placer(title, "line", header[target], lines))
     return Table(title, tuple(names), numbers, header[-1], header[target], labels)
 
 
-def _read_parquet(file: Path, layout: Layout, precision: Precision) -> Table:
+def _read_parquet(file: Path, layout: Layout, precision: Precision, missing: bool) -> Table:
     title = f"'{shown(file)}'"
     try:
         from pyarrow import parquet
@@ -129,22 +131,24 @@ def _read_parquet(file: Path, layout: Layout, precision: Precision) -> Table:
         unpacked = sum(content.row_group(i).total_byte_size for i in range(content.num_row_groups))
         check_expansion(max(unpacked, 8 * content.num_rows * content.num_columns), file.stat().st_size, title)
         frame = opened.read()
-    return read_frame(frame, title, layout, precision)
+    return read_frame(frame, title, layout, precision, missing)
 
 
-def read_frame(frame: Any, title: str, layout: Layout, precision: Precision = "float32") -> Table:
+def read_frame(
+    frame: Any, title: str, layout: Layout, precision: Precision = "float32", missing: bool = False
+) -> Table:
     """Anything with named columns: a data frame, a table of pyarrow, a dictionary."""
     keys = columns_of(frame)
     header = check_names([str(key) for key in keys], title)
     places, target = layout(header, title)
     names = [header[place] for place in places]
-    columns = [_numeric(frame[keys[place]], header[place], title) for place in places]
+    columns = [_numeric(frame[keys[place]], header[place], title, missing) for place in places]
     labels = column_values(frame[keys[target]]) if target is not None else np.empty(0)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
         raise InputError(f"the columns of {title} differ in length.")
     x = np.stack(columns, axis=1) if columns else np.empty((rows, 0))
-    numbers = finite(x, names, title, lambda row: f"row {row}", precision)
+    numbers = finite(x, names, title, lambda row: f"row {row}", precision, missing)
     if target is None:
         return Table(title, tuple(names), numbers, header[-1])
     plain = labels if labels.dtype.kind in "iubf" else labels.tolist()
@@ -191,14 +195,20 @@ def check_names(names: list[str], title: str) -> list[str]:
 
 
 def finite(
-    x: NDArray[np.float64], names: Sequence[str], title: str, row: Callable[[int], str], precision: Precision
+    x: NDArray[np.float64],
+    names: Sequence[str],
+    title: str,
+    row: Callable[[int], str],
+    precision: Precision,
+    missing: bool = False,
 ) -> NDArray[Any]:
-    """The numbers in this precision, if there all of them are finite."""
+    """The numbers in this precision, if there all of them are finite; NaN may be `missing`."""
     float_type(precision)  # refuses others
     with np.errstate(over="ignore"):
         numbers = x.astype(precision)
-    if not np.isfinite(numbers).all():
-        i, j = np.argwhere(~np.isfinite(numbers))[0]
+    wrong = np.isinf(numbers) if missing else ~np.isfinite(numbers)
+    if wrong.any():
+        i, j = np.argwhere(wrong)[0]
         what = (
             f"'{x[i, j]}', which is {'no finite number' if not np.isfinite(x[i, j]) else f'too large for {precision}'}"
         )
@@ -215,10 +225,11 @@ def _placer(title: str, unit: str, column: str, numbers: Sequence[int]) -> Calla
     return lambda i: f"{unit} {numbers[i]}, column '{shown(column)}' of {title}"
 
 
-def _numeric(column: Any, name: str, title: str) -> NDArray[np.float64]:
+def _numeric(column: Any, name: str, title: str, empty: bool) -> NDArray[np.float64]:
     values = column_values(column)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
+    numbers = values.astype(object)
     for i, value in enumerate(values.tolist()):
         if isinstance(value, bool | int | float) or type(value).__name__ == "Decimal":
             continue
@@ -226,8 +237,11 @@ def _numeric(column: Any, name: str, title: str) -> NDArray[np.float64]:
         if isinstance(value, str) and value.strip():
             raise InputError(f"{where} holds '{shown(value, 40)}'; inputs must be numbers: encode texts beforehand.")
         missing = value is None or value != value or (isinstance(value, str) or "NA" in type(value).__name__)
+        if missing and empty:
+            numbers[i] = np.nan
+            continue
         raise InputError(f"{where} is empty." if missing else f"{where} holds a {type(value).__name__}, not a number.")
-    return values.astype(np.float64)
+    return numbers.astype(np.float64)
 
 
 def _bad_cell(row: Sequence[str], places: Sequence[int], header: Sequence[str], line: str, title: str) -> str:

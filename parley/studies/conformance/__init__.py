@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, nearest
+from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.channel_checks import check_channel, load_channel
+from parley.studies.conformance.distilled_cases import distilled, distilled_cohorts
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
@@ -24,6 +26,7 @@ from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
+from parley.studies.conformance.tree_cases import tree_cohorts, trees
 from parley.studies.harness import Check
 
 __all__ = [
@@ -46,7 +49,9 @@ __all__ = [
 
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial,
+    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
+    tree_cohorts, functional, functional_cohorts, distilled,
+    distilled_cohorts,
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ MOVES = "2 of 4 clients: never settles, each round is that of the two drawn"
 Runner = Callable[[Algorithm, Federation, Sampling | None, str, tuple[Listener, ...]], Run]
 
 
-class _Drawn(Listener):
+class Drawn(Listener):
     """The clients that trained in the last round."""
 
     def exchange(
@@ -124,7 +124,7 @@ def _moving() -> list[Case]:
 
 def _shared_round(runtime: str) -> float:
     """The clients drawn share their rows with everybody, so a federation of these two alone is another one."""
-    given, drawn = quadratic_problem(), _Drawn()
+    given, drawn = quadratic_problem(), Drawn()
     clients = joined(given, SHARING)
     found = weights_of(given.run(SHARING, 1, runtime, HALF, listeners=(drawn,)))
     chosen = [int(client) for client in drawn.ids]
@@ -160,7 +160,7 @@ def _drawn(name: str, run: Runner, read: Callable[[Run], Array], federation: Fed
     """A round with two clients drawn against the round of a federation that has only these two."""
 
     def measure(runtime: str) -> float:
-        drawn = _Drawn()
+        drawn = Drawn()
         sampled = run(method, federation, HALF, runtime, (drawn,))
         assert len(drawn.ids) == HALF.size
         other = run(method, _restricted(federation, drawn.ids), None, runtime, ())

@@ -8,6 +8,7 @@ from parley.algorithms.baselines import Centralised
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError, UnsupportedError
 from parley.studies.conformance import cases, conformance, table
+from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
@@ -15,6 +16,7 @@ from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
+from parley.studies.conformance.tree_cases import tree_cohorts, trees
 
 CASES = [
     *corrected(),
@@ -26,6 +28,10 @@ CASES = [
     *partial(),
     *personal(),
     *wrapped(),
+    *trees(),
+    *tree_cohorts(),
+    *functional(),
+    *functional_cohorts(),
 ]
 FAMILY = family()
 

@@ -9,9 +9,12 @@ from parley.algorithms import algorithms
 from parley.cli.main import main
 from parley.engine.settings import Sampling
 from parley.studies.conformance import TOLERANCE, cases, partial_cohorts, planned
+from parley.studies.conformance.boosting_cases import functional_cohorts
 from parley.studies.conformance.case import Case
+from parley.studies.conformance.distilled_cases import distilled_cohorts
 from parley.studies.conformance.partial_cohorts import MOVES, SETTLES
 from parley.studies.conformance.problem import quadratic_problem, weights_of
+from parley.studies.conformance.tree_cases import tree_cohorts
 from parley.studies.harness import Check
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
@@ -19,7 +22,8 @@ from parley.studies.paper001.quadratics import QuadraticSetting
 
 def test_every_method_has_a_line_about_partial_cohorts():
     known = {name for name in algorithms if algorithms[name].__module__.startswith("parley.")}
-    assert {case.method for case in partial_cohorts.partial()} == known
+    lines = [*partial_cohorts.partial(), *tree_cohorts(), *functional_cohorts(), *distilled_cohorts()]
+    assert {case.method for case in lines} == known
     assert {"scaffold", "feddyn", "fedals-scaffold"} <= {
         c.method for c in partial_cohorts.partial() if c.statement == SETTLES
     }

@@ -1,0 +1,106 @@
+"""How different a federation's clients are: omega_TV and omega_W1 of labels, inputs and both (paper 002).
+
+found = heterogeneity(federation)
+found.omega("inputs", "w1")            # its value and the two ends between which it lies
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from parley.core.errors import InputError
+from parley.core.key import Key
+from parley.data import ClientData, Federation
+from parley.theory import heterogeneity as distances
+from parley.theory.heterogeneity import Distance, Heterogeneity, Metric, Sample
+from parley.theory.theta import Array
+
+Part = Literal["labels", "inputs", "joint"]
+PARTS: tuple[Part, ...] = get_args(Part)
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+
+@dataclass(frozen=True, eq=False)
+class FederationHeterogeneity:
+    """Distances of clients from each other and from their mixture."""
+
+    clients: tuple[str, ...]
+    """Those that were measured."""
+    population: int
+    found: dict[tuple[Part, Metric], Heterogeneity]
+    label_cost: float
+    """How far two different labels are apart; numbers are scaled by it."""
+
+    def omega(self, part: Part, metric: Metric) -> Distance:
+        """The mean distance from the mixture."""
+        return self.found[part, metric].omega
+
+    def between(self, part: Part, metric: Metric) -> Array:
+        """[N, N]: distances between the measured clients."""
+        return self.found[part, metric].between
+
+    def farthest(self, part: Part, metric: Metric) -> str:
+        """The client that is farthest from the mixture."""
+        return self.clients[int(np.argmax([one.value for one in self.found[part, metric].to_mixture]))]
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "clients": list(self.clients), "population": self.population, "label_cost": self.label_cost,
+            "omega": [{"of": part, "metric": metric, **vars(one.omega)} for (part, metric), one in self.found.items()],
+        }  # fmt: skip
+
+
+def heterogeneity(
+    federation: Federation, *, clients: int = 20, samples: int = 200, limit: int = 500,
+    label_cost: float | None = None, pairs: bool = True, seed: int = 0,
+) -> FederationHeterogeneity:  # fmt: skip
+    """omega_TV and omega_W1 of labels, inputs and pairs of both.
+
+    Measured on at most `clients` evenly spaced clients and `samples` random samples of each; W1 is exact where no
+    support has more than `limit` points, else sampled, with the ends between which it lies. `label_cost`: the distance
+    of two different classes, or of numbers that differ by 1; by default the median distance between inputs, so that
+    both parts of a pair count.
+    """
+    if min(clients, samples, limit) < 2:
+        raise InputError("heterogeneity needs at least 2 clients, 2 samples of each, and a limit of at least 2.")
+    if len(federation) < 2:
+        raise InputError("heterogeneity is about clients that differ, but the federation has only one.")
+    key = Key(seed).fold("heterogeneity")
+    numbers = np.linspace(0, len(federation) - 1, min(clients, len(federation))).astype(int).tolist()
+    chosen = [federation.ids[number] for number in numbers]
+    drawn = [_drawn(federation.client(name), samples, key.fold("samples", name)) for name in chosen]
+    numeric = federation.info.kind == "regression"
+    cost = _median_distance(drawn, key) if label_cost is None else label_cost
+    found: dict[tuple[Part, Metric], Heterogeneity] = {}
+    for part in PARTS:
+        own = [
+            Sample(None if part == "labels" else x, None if part == "inputs" else y, None, numeric) for x, y in drawn
+        ]
+        for metric in METRICS:
+            scale = 1.0 if part == "labels" else cost
+            rng = key.fold(part, metric).numpy()
+            found[part, metric] = distances.heterogeneity(
+                own, metric, label_cost=scale, limit=limit, pairs=pairs, rng=rng
+            )
+    return FederationHeterogeneity(tuple(chosen), len(federation), found, cost)
+
+
+def _drawn(data: ClientData, most: int, key: Key) -> tuple[Array, Array]:
+    """At most so many of a client's samples: inputs [n, d] and first labels [n]."""
+    rows = np.arange(len(data))
+    if len(rows) > most:
+        rows = np.sort(key.numpy().choice(len(rows), most, replace=False))
+    x, y = (part.cpu().numpy().reshape(len(part), -1)[rows] for part in (data.x, data.y))
+    return x.astype(np.float64), y[:, 0]
+
+
+def _median_distance(drawn: list[tuple[Array, Array]], key: Key) -> float:
+    x = np.concatenate([inputs for inputs, _ in drawn])
+    rng = key.fold("scale").numpy()
+    a, b = (x[rng.integers(len(x), size=2000)] for _ in range(2))
+    found = np.linalg.norm(a - b, axis=1)
+    return float(np.median(found[found > 0])) if (found > 0).any() else 1.0

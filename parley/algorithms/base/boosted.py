@@ -1,0 +1,113 @@
+"""What methods that boost trees have in common: a sum of trees that grows, and what its outputs mean.
+
+The state has the trees of every round as `trees/<round>/...` and, where there is one, what is predicted before the
+first as `bins/first`, from the round `begun` on. Each round adds as many trees per output as it likes, those of the
+outputs in turn. Leaf values have so few digits that their sums are exact: what is evaluated round by round is what is
+evaluated from scratch.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from parley.algorithms.base.protocol import Algorithm
+from parley.core.errors import InputError
+from parley.core.message import Memory, Message, State
+from parley.core.tree import Tree
+from parley.learn.histograms import Objective
+from parley.learn.losses import losses
+from parley.learn.task import Predictor, Task
+from parley.learn.tree_module import TreeModule
+from parley.learn.trees import Trees, stacked
+
+
+class BoostedTrees(Algorithm):
+    """Trees for squares or cross-entropy. Of two classes the logit of the first is 0, so one tree serves both."""
+
+    needs_model: ClassVar[bool] = False
+    on_cpu: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = True
+
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        begun = int(state.scalars.get("begun", 0))
+        new = begun > 0 and (since is None or since < begun)
+        return Message.of(trees=trees_since(state, since), bins={"first": state["bins"]["first"]} if new else {})
+
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> None:
+        return None
+
+    def module(self, task: Task, model: Message) -> TreeModule:
+        many = outputs_of(task)
+        whole = joined(model.get("trees"))
+        if whole is None:
+            raise InputError("there are no trees yet; train a round first.")
+        return TreeModule(whole, first_of(model, many), task.info.shape, objective(task) == "logistic")
+
+    def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
+        return lambda x: self.outputs(task, model, memory, x)
+
+    def outputs(
+        self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None
+    ) -> Tensor:
+        many = outputs_of(task)
+        raw = first_of(model, many) + sum_of(model.get("trees"), x, many)
+        raw = raw if before is None else before[:, -many:] + raw
+        return torch.cat([torch.zeros_like(raw), raw], dim=1) if objective(task) == "logistic" else raw
+
+
+def objective(task: Task) -> Objective:
+    """What is minimised, from the task's data and loss."""
+    if task.info.kind == "text":
+        raise InputError("trees split on numbers, but the inputs are token ids; give measurements as floats.")
+    regression = task.info.kind == "regression"
+    if task.loss not in [losses[name] for name in (("mse", "half-squares") if regression else ("cross-entropy",))]:
+        raise InputError("boosted trees minimise squares (mse, half-squares) or cross-entropy; leave out the loss.")
+    return "squares" if regression else "logistic" if task.info.outputs == 2 else "softmax"
+
+
+def outputs_of(task: Task) -> int:
+    """How many sums of trees there are."""
+    return 1 if objective(task) == "logistic" else task.info.outputs
+
+
+def first_of(model: Message, outputs: int) -> Tensor:
+    """What is predicted before the first tree, [outputs]."""
+    return model.get("bins").get("first", torch.zeros(outputs, dtype=torch.float64))
+
+
+def trees_since(state: State, since: int | None) -> Tree:
+    """The trees of later rounds."""
+    return {n: v for n, v in state.get("trees").items() if since is None or int(n.partition("/")[0]) > since}
+
+
+def of_round(number: int, trees: Trees) -> Tree:
+    """A round's trees under the names they have in states and messages."""
+    return {f"{number:06}/{name}": value for name, value in trees.tensors().items()}
+
+
+def joined(trees: Tree) -> Trees | None:
+    """The trees of all rounds, in their order; None if there are none yet."""
+    rounds = sorted({name.partition("/")[0] for name in trees})
+    parts = ("features", "thresholds", "values", "missing")
+    found = [Trees.of({name: trees[f"{number}/{name}"] for name in parts}) for number in rounds]
+    return stacked(found) if found else None
+
+
+def ensembles(trees: Tree, outputs: int) -> list[Trees]:
+    """The trees of each output, in the order of rounds; empty if there are none yet."""
+    whole = joined(trees)
+    if whole is None:
+        return []
+    return [Trees.of({name: value[k::outputs] for name, value in whole.tensors().items()}) for k in range(outputs)]
+
+
+def sum_of(trees: Tree, x: Tensor, outputs: int) -> Tensor:
+    """The sum of the trees of each output, [n, outputs]."""
+    found = ensembles(trees, outputs)
+    if not found:
+        return torch.zeros(len(x), outputs, dtype=torch.float64)
+    return torch.cat([own.sum(x) for own in found], dim=1)

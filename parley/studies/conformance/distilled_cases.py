@@ -1,0 +1,127 @@
+"""Methods that distil on public inputs, where the student is exact: linear functions and inputs with X'X/n = 1.
+
+There one step of size 1 is least squares, for a client's weak learner and for the student alike. Client i has
+y = <c_i, x>, so FFGB-Distill's round is w <- w - eta ((1 + mu) w - sum_i p_i c_i).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from parley.advise.objective import flat
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.fedavg_distill import FedAvgDistill
+from parley.algorithms.ffgb_distill import FFGBDistill
+from parley.algorithms.local_update import FedAvg
+from parley.core.key import Key
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.sources import InMemory
+from parley.engine.listeners import Listener
+from parley.engine.settings import Sampling
+from parley.learn.weak import Network
+from parley.studies.conformance.case import Case
+from parley.studies.conformance.partial_cohorts import HALF, Drawn
+from parley.study.train import train
+from parley.theory.theta import Array
+
+SIZES, WIDTH, PUBLIC = (6, 9, 12, 15), 3, 20
+ETA, MU = 0.7, 0.3
+_STUDENT: dict[str, Any] = {"student_epochs": 1, "student_batch": None, "student_lr": 1.0, "student_optimizer": "sgd",
+            "student_clip": None, "student_loss": "mse"}  # fmt: skip
+BOOSTED = FFGBDistill(
+    lr=ETA, mu=MU, learner=Network(epochs=1, batch=None, lr=1.0, optimizer="sgd", clip=None), **_STUDENT
+)
+AVERAGED = FedAvg(lr=0.1, steps=3, batch=None)
+TAUGHT = FedAvgDistill(lr=0.1, steps=3, batch=None, **_STUDENT)
+
+
+def distilled() -> list[Case]:
+    """What an exact student leads to."""
+    shares = np.array(SIZES) / sum(SIZES)
+    return [
+        _settles("an exact student is gradient descent on functions", BOOSTED, _boosted(3, shares), 3),
+        _settles("settles at sum_i p_i c_i / (1 + mu)", BOOSTED, shares @ _optima() / (1 + MU), 60),
+        Case("fedavg-distill", "for linear models it is FedAvg", _taught),
+    ]
+
+
+def distilled_cohorts() -> list[Case]:
+    """Two of four clients a round."""
+    said = "2 of 4 clients: a round is that of the two drawn"
+    return [
+        Case("ffgb-distill", said, lambda runtime: _drawn(BOOSTED, runtime), stackable=False),
+        Case("fedavg-distill", said, lambda runtime: _drawn(TAUGHT, runtime)),
+    ]
+
+
+def _drawn(algorithm: FFGBDistill | FedAvgDistill, runtime: str) -> float:
+    """Weights p_k scaled to sum to one; FedAvg's client goes (1 - (1 - lr)^K) of the way to its optimum."""
+    drawn = Drawn()
+    found = weights(algorithm, 1, runtime, HALF, (drawn,))
+    chosen = [int(client) for client in drawn.ids]
+    assert len(chosen) == HALF.size
+    start, mean = np.full(WIDTH, 0.5), np.average(_optima()[chosen], axis=0, weights=np.array(SIZES)[chosen])
+    if isinstance(algorithm, FFGBDistill):
+        goal = start - ETA * ((1 + MU) * start - mean)
+    else:
+        goal = start + (1 - (1 - TAUGHT.lr) ** (TAUGHT.steps or 0)) * (mean - start)
+    return float(np.linalg.norm(found - goal))
+
+
+def _optima() -> Array:
+    return Key(0).fold("distilled").numpy().normal(size=(len(SIZES), WIDTH))
+
+
+def federation() -> Federation:
+    """Four clients that disagree, and public inputs."""
+    rng = Key(1).fold("distilled").numpy()
+
+    def orthogonal(rows: int) -> Array:
+        return np.asarray(np.linalg.qr(rng.normal(size=(rows, WIDTH)))[0] * np.sqrt(rows))
+
+    inputs = [orthogonal(size) for size in SIZES]
+    clients = tuple(
+        ClientData(torch.from_numpy(x), torch.from_numpy(x @ c)) for x, c in zip(inputs, _optima(), strict=True)
+    )
+    info = DataInfo("linear functions", (WIDTH,), 1, "regression")
+    names = tuple(map(str, range(len(SIZES))))
+    return Federation(info, names, InMemory(clients), public=torch.from_numpy(orthogonal(PUBLIC)))
+
+
+def weights(
+    algorithm: Algorithm,
+    rounds: int,
+    runtime: str,
+    cohort: Sampling | None = None,
+    listeners: tuple[Listener, ...] = (),
+) -> Array:  # fmt: skip
+    """The model after so many rounds from 1/2 everywhere."""
+    module = nn.Linear(WIDTH, 1, bias=False, dtype=torch.float64)
+    nn.init.constant_(module.weight, 0.5)
+    run = train(
+        algorithm, federation(), model=module, rounds=rounds, loss="half-squares", runtime=runtime, cohort=cohort,
+        listeners=listeners,
+    )  # fmt: skip
+    return flat(run.state["model"])
+
+
+def _boosted(rounds: int, shares: Array) -> Array:
+    w, mean = np.full(WIDTH, 0.5), shares @ _optima()
+    for _ in range(rounds):
+        w = w - ETA * ((1 + MU) * w - mean)
+    return w
+
+
+def _settles(statement: str, algorithm: Algorithm, goal: Array, rounds: int) -> Case:
+    def measure(runtime: str) -> float:
+        return float(np.linalg.norm(weights(algorithm, rounds, runtime) - goal))
+
+    return Case("ffgb-distill", statement, measure, stackable=False)
+
+
+def _taught(runtime: str) -> float:
+    return float(np.linalg.norm(weights(TAUGHT, 7, runtime) - weights(AVERAGED, 7, runtime)))
