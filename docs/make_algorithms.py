@@ -42,8 +42,9 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
 | `histogram-boosting` | the trees of pooled data ([trees.md](trees.md)) | histograms | its rows' bins and predictions |
+| `ffgb` | f* where inputs are alike ([boosting](boosting.md)) | new learners | f at its samples |
+| `histogram-boosting` | the trees of pooled data, bit for bit ([trees](trees.md)) | histograms | bins, predictions |
 | `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
-| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
