@@ -42,9 +42,9 @@ Select = Literal["clients", "validation", "server", "last"]
 @algorithm("ntk-fl")
 @dataclass(frozen=True)
 class NtkFL(Algorithm):
-    """NTK-FL (Yue et al., 2022; paper 003): clients send Jacobians, the server evolves the network by their kernel.
+    """NTK-FL (Yue et al., 2022; paper 003): training by the kernel of all clients' Jacobians. SENDS THE DATA.
 
-    SENDS THE DATA: from factored or dense Jacobians of a dense first layer the server reads the inputs; labels always.
+    From factored or dense Jacobians of a dense first layer the server reads the inputs; labels it is sent always.
     """
 
     exchangeable: ClassVar[tuple[str, ...]] = (*GROUPS, "samples")

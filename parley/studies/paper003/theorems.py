@@ -75,7 +75,9 @@ def _lemmas(x: Array, rng: np.random.Generator, draws: int, width: int) -> list[
     return [
         at_most("Lemma 1, one sample: share of draws beyond the bound", float(np.mean(flipped)), DELTA),
         at_most("Lemma 1, one neuron, one sample", float(np.mean([s[0] for s in single])), DELTA),
-        at_least("Lemma 1, one neuron, any of 12 samples: beyond delta", float(np.mean([s.any() for s in single])), 0.3),
+        at_least(
+            "Lemma 1, one neuron, any of 12 samples: beyond delta", float(np.mean([s.any() for s in single])), 0.3
+        ),
         at_most("Lemma 3: share of draws beyond the bound", float(np.mean(drifted)), DELTA),
         at_most("Lemma 4: share of draws beyond the bound", float(np.mean(apart)), DELTA),
         near("Lemma 4: the distance falls as the width's root, 64 times wider", gaps[0] / gaps[1], 8.0, relative=0.6),
@@ -110,7 +112,9 @@ def _first_theorem(net: TwoLayer, x: Array, y: Array, smallest: float) -> tuple[
     bound = (1 - lr * smallest / (2 * len(x))) ** times
     checks = [
         at_most("Theorem 1: NTK-FL's residual over the bound, worst time", float((ours / bound).max()), 1.0),
-        at_most("Theorem 1: descent's residual over the bound, worst time", float((np.array(theirs) / bound).max()), 1.0),
+        at_most(
+            "Theorem 1: descent's residual over the bound, worst time", float((np.array(theirs) / bound).max()), 1.0
+        ),
     ]
     curves = {"t": times.astype(np.float64), "NTK-FL": ours, "gradient descent": np.array(theirs), "Theorem 1": bound}
     return checks, curves
