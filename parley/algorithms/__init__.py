@@ -18,6 +18,7 @@ from parley.algorithms import (
     kernel_features,
     local_update,
     moon,
+    ntk_fl,
     scaffold,
     tree_baselines,
 )
@@ -27,4 +28,6 @@ __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
     "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "ffgb_distill",
     "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
+    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
+    "moon", "ntk_fl", "scaffold",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from parley.studies.conformance.distilled_cases import distilled, distilled_coho
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
@@ -52,6 +53,7 @@ _LISTS: tuple[Callable[[], list[Case]], ...] = (
     family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
     tree_cohorts, functional, functional_cohorts, distilled,
     distilled_cohorts,
+    family, corrected, normalised, parts, shared, equivalences, regression, tangent, personal, wrapped, partial,
 )  # fmt: skip
 
 
