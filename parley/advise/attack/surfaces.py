@@ -1,0 +1,77 @@
+"""Which attacks what was received is open to: each surface looks for its kind of reply and attacks it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parley.advise.attack.evidence import gradient_of
+from parley.advise.attack.intercept import Intercepted, Scene
+from parley.advise.attack.matching import Effort, Rebuilt, cosine, dlg
+from parley.advise.attack.prior import Prior
+from parley.algorithms.base.least_squares import SampleSpace, descend
+from parley.algorithms.kernel import OnPoints
+from parley.core.key import Key
+from parley.core.threads import one_thread
+from parley.models.feature_model import points_of
+
+
+def attacked(
+    scene: Scene, seen: Intercepted, samples: int, prior: Prior, effort: Effort, key: Key
+) -> dict[str, Rebuilt]:
+    """Every attack's best guess, by its name; empty where nothing that was received is of a known kind."""
+    found: dict[str, Rebuilt] = {}
+    for surface in (on_gradient, on_points):
+        found |= surface(scene, seen, samples, prior, effort, key)
+    return found
+
+
+def on_gradient(
+    scene: Scene, seen: Intercepted, samples: int, prior: Prior, effort: Effort, key: Key
+) -> dict[str, Rebuilt]:
+    """An update of the model's form: division where the first layer is dense, then the two searches."""
+    gradient = gradient_of(scene, seen, samples)
+    if gradient is None:
+        return {}
+    target = gradient.target(prior.span)
+    found = {}
+    exact = gradient.exact(prior.mean)
+    if exact is not None:
+        labels = target.labels if target.labels is not None else prior.labels(samples)
+        found["division"] = Rebuilt(exact, labels, 0.0)
+    return found | {"dlg": dlg(target, effort, key.fold("dlg")), "cosine": cosine(target, effort, key.fold("cosine"))}
+
+
+def on_points(
+    scene: Scene, seen: Intercepted, samples: int, prior: Prior, effort: Effort, key: Key
+) -> dict[str, Rebuilt]:
+    """Kernel methods send their inputs, and coefficients that are a known linear map of the residuals y - f.
+
+    c = A (y - f), where A follows from the points and the method's settings, and f is the server's own function.
+    """
+    heard, method = seen.reply("points"), scene.algorithm
+    if heard is None or not isinstance(method, OnPoints):
+        return {}
+    points = heard.received.tensor("points")
+    x = points.reshape(len(points), *scene.task.info.shape)
+    targets = torch.full((len(points), scene.task.info.outputs), float("nan"))
+    if (answer := seen.reply()) is not None:
+        targets = kernel_targets(method, points, _start(scene, x), answer.received.tensor("coefficients"))
+    return {"reading": Rebuilt(x.double(), targets, 0.0)}
+
+
+def kernel_targets(method: OnPoints, points: Tensor, f: Tensor, coefficients: Tensor) -> Tensor:
+    """y [n, outputs] from the points, the values of the function there and the coefficients that were sent."""
+    n = len(points)
+    with one_thread():
+        space = SampleSpace.of(method.kernel, points_of(points), np.eye(n), np.zeros((n, n)), method.batch)
+        descend(space, method.method, n)
+        residual = np.linalg.lstsq(space.coefficients, coefficients.numpy(), rcond=None)[0]
+    return f + torch.from_numpy(residual)
+
+
+def _start(scene: Scene, x: Tensor) -> Tensor:
+    """f at the points before the first round."""
+    start = scene.task.predictor(scene.task.initial(), scene.task.initial_buffers())
+    return start(x).detach().double().reshape(len(x), -1)
