@@ -66,7 +66,9 @@ def _pictures(column: np.ndarray, row: Row, attacks: list[str], first: bool) -> 
         picture = ((pictures[0].double() - low) / max(high - low, 1e-12)).clamp(0, 1)
         picture = picture[None] if picture.ndim == 2 else picture
         grey = len(picture) != 3
-        axes.imshow(picture[0] if grey else picture.permute(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=1)
+        axes.imshow(
+            (picture[0] if grey else picture.permute(1, 2, 0)).numpy(), cmap="gray" if grey else None, vmin=0, vmax=1
+        )
         if name != "original":
             axes.set_xlabel(f"{row.values('ssim', name)[0]:.2f}", color=FAINT, fontsize=8, labelpad=1)
 

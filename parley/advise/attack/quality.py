@@ -62,6 +62,11 @@ def _psnr(original: Array, rebuilt: Array, span: float) -> float:
     return float(_metrics().peak_signal_noise_ratio(original, rebuilt, data_range=span))
 
 
+def check_installed() -> None:
+    """Refuse, in a sentence, to go on without scikit-image."""
+    _metrics()
+
+
 def _metrics() -> Any:
     try:
         from skimage import metrics

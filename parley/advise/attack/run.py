@@ -14,7 +14,7 @@ from parley.advise.attack.intercept import Scene, drawn, intercept
 from parley.advise.attack.matching import Effort
 from parley.advise.attack.membership import membership
 from parley.advise.attack.prior import Prior
-from parley.advise.attack.quality import matching_order, quality
+from parley.advise.attack.quality import check_installed, matching_order, quality
 from parley.advise.attack.surfaces import attacked
 from parley.advise.attack.verbatim import disclosed
 from parley.channels import Channel
@@ -52,6 +52,7 @@ def attack(
     """
     if victims < 1 or not batches or min(batches) < 1 or after < 0:
         raise InputError("an attack needs at least one victim, with at least one sample, and no negative rounds.")
+    check_installed()
     scene = Scene.of(study)
     members: list[float] = []
     if after:
