@@ -16,6 +16,7 @@ from parley.advise.attack.membership import membership
 from parley.advise.attack.prior import Prior
 from parley.advise.attack.quality import check_installed, matching_order, quality
 from parley.advise.attack.surfaces import attacked
+from parley.advise.attack.trees import trees_said
 from parley.advise.attack.verbatim import disclosed
 from parley.channels import Channel
 from parley.core.errors import InputError
@@ -103,7 +104,9 @@ def _row(
             victim = drawn(scene.federation, samples, own.fold("samples", samples))
             seen = intercept(scene, victim, own, stages)
             decoy = drawn(scene.federation, samples, own.fold("decoy", samples))
-            said += [one.sentence() for one in disclosed(seen.exchanges, victim, decoy)] if number == 0 else []
+            if number == 0:
+                said += [one.sentence() for one in disclosed(seen.exchanges, victim, decoy)]
+                said += trees_said(seen.exchanges, victim, decoy, scene.task.loss, scene.task.info.outputs)
             found = attacked(scene, seen, samples, known, effort, own) | {BLIND: known.blind(samples)}
             for attack, rebuilt in found.items():
                 order = matching_order(victim.x, x := rebuilt.x.clamp(*known.span))

@@ -7,18 +7,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import parley as pl
 from parley.advise.attack.evidence import gradient_of, jacobian
 from parley.advise.attack.exact import divided, first_layer, from_gradient, from_jacobian, label_share, labels
-from parley.advise.attack.intercept import Scene, intercept
+from parley.advise.attack.intercept import Heard, Scene, intercept
 from parley.advise.attack.membership import auc
 from parley.advise.attack.quality import matching_order, quality
 from parley.advise.attack.surfaces import kernel_targets
+from parley.advise.attack.trees import alone_in_leaf, residuals, trees_said
 from parley.advise.attack.verbatim import disclosed
 from parley.core.key import Key
 from parley.data import ClientData, Federation
+from parley.learn.losses import half_squares
 from parley.study.description import Study
 
 SIDE = 5
@@ -145,6 +148,30 @@ def test_what_stands_there_as_it_is() -> None:
     assert {one.what for one in shared if one.asked == "shared"} == {"inputs", "labels"} or shared[0].what == "inputs"
     place = scene(pl.FedAvg(lr=0.1), 0)
     assert disclosed(intercept(place, victim, Key(0)).exchanges, victim, decoy) == []
+
+
+def test_trees_bracket_values_and_small_leaves_hold_targets() -> None:
+    draw = np.random.default_rng(0)
+    victim, decoy = (
+        ClientData(*map(torch.from_numpy, (draw.normal(size=(30, 3)), draw.normal(size=30)))) for _ in "ab"
+    )
+    for leaf, share in ((1, 1.0), (5, 0.0)):
+        fitted = DecisionTreeRegressor(min_samples_leaf=leaf, random_state=0).fit(victim.x, -victim.y).tree_
+        inner = fitted.children_left >= 0
+        message = pl.Message.of(
+            learners={
+                "features": torch.from_numpy(fitted.feature[inner]),
+                "thresholds": torch.from_numpy(fitted.threshold[inner]),
+                "values": torch.from_numpy(fitted.value[~inner, :, 0]),
+            }
+        )
+        heard = Heard("client", "victim", pl.Message(), message)
+        residual = residuals(victim.y, half_squares, 1)
+        torch.testing.assert_close(residual[:, 0], -victim.y)
+        assert alone_in_leaf(message["learners"]["values"], residual) == share
+        said = trees_said([heard], victim, decoy, half_squares, 1)
+        assert said[0].startswith("100% of the thresholds in 'learners/thresholds'")
+        assert len(said) == (2 if leaf == 1 else 1)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.lists(st.integers(0, 5), min_size=1, max_size=12))
