@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, jacrev
 
-from parley.advise.attack.exact import first_layer, from_gradient, labels
+from parley.advise.attack.exact import first_layer, from_gradient, from_jacobian, labels
 from parley.advise.attack.intercept import Intercepted, Scene
 from parley.advise.attack.matching import Target
 from parley.algorithms.base.local_sgd import LocalSGD
@@ -134,13 +134,15 @@ class Jacobian:
     """By parameter, [n, outputs, ...]; entries that were not sent are zero."""
     classes: Tensor
     """Labels as they were sent, [n]."""
-    sparse: bool = False
 
-    def target(self, sample: int, span: tuple[float, float]) -> Target:
-        """For a search for one sample's input; its label is known."""
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def target(self, sample: int, span: tuple[float, float], sent_only: bool = False) -> Target:
+        """For a search for one sample's input; its label is known. `sent_only`: zeros are not compared."""
         info = self.task.info
         received = flat({name: value[sample] for name, value in self.rows.items()})
-        kept = (received != 0).nonzero().squeeze(1) if self.sparse else None
+        kept = (received != 0).nonzero().squeeze(1) if sent_only else None
 
         def view(x: Tensor, targets: Tensor) -> Tensor:
             vector = flat(jacobian(self.task, self.parameters, self.buffers, x[0]))
@@ -150,6 +152,14 @@ class Jacobian:
             received if kept is None else received[kept], view, (1, *info.shape), info.outputs, info.outputs,
             self.classes[sample : sample + 1], span,
         )  # fmt: skip
+
+    def exact(self, fill: Tensor) -> Tensor | None:
+        """Inputs by division, [n, ...]; None where the first layer is not a dense one with a bias."""
+        layer = first_layer(self.task)
+        if layer is None:
+            return None
+        found = from_jacobian(self.rows[layer[0]], self.rows[layer[1]], fill.flatten())
+        return found.reshape(len(self), *self.task.info.shape)
 
 
 def jacobian(task: Task, parameters: Tree, buffers: Tree, x: Tensor) -> Tree:
@@ -183,8 +193,3 @@ def double(tree: Tree) -> Tree:
 def flat(tree: Tree) -> Tensor:
     """All entries as one vector, in the order of the tree."""
     return torch.cat([value.flatten() for value in tree.values()])
-
-
-def without_labels(target: Target) -> Target:
-    """The same where nothing is known of the labels."""
-    return replace(target, labels=None)

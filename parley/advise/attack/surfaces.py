@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.advise.attack.evidence import gradient_of
+from parley.advise.attack.evidence import Jacobian, gradient_of
 from parley.advise.attack.intercept import Intercepted, Scene
 from parley.advise.attack.matching import Effort, Rebuilt, cosine, dlg
 from parley.advise.attack.prior import Prior
@@ -41,6 +41,27 @@ def on_gradient(
         labels = target.labels if target.labels is not None else prior.labels(samples)
         found["division"] = Rebuilt(exact, labels, 0.0)
     return found | {"dlg": dlg(target, effort, key.fold("dlg")), "cosine": cosine(target, effort, key.fold("cosine"))}
+
+
+def on_rows(evidence: Jacobian, prior: Prior, effort: Effort, key: Key) -> dict[str, Rebuilt]:
+    """Sample-wise Jacobians, each attacked by itself: labels come with them.
+
+    Deep leakage as published takes the zeros of a sparse Jacobian for its values; "sent only" compares what was sent.
+    """
+    found: dict[str, Rebuilt] = {}
+    exact = evidence.exact(prior.mean)
+    if exact is not None:
+        found["division"] = Rebuilt(exact, evidence.classes, 0.0)
+    sparse = any(bool((value == 0).all((0, 1)).any()) for value in evidence.rows.values())
+    for name, sent_only in (("dlg", False), ("dlg, sent only", True)) if sparse else (("dlg", False),):
+        each = [
+            dlg(evidence.target(sample, prior.span, sent_only), effort, key.fold(name, sample))
+            for sample in range(len(evidence))
+        ]
+        found[name] = Rebuilt(
+            torch.cat([one.x for one in each]), evidence.classes, sum(one.loss for one in each) / len(each)
+        )
+    return found
 
 
 def on_points(
