@@ -16,15 +16,16 @@ the first public key that they saw of a client and accept no other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Contexts, Party, Replies, Reply
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Party, Question, Replies, Reply, ask
 from parley.core.context import Context
 from parley.core.errors import InputError, QuorumError, WireError
 from parley.core.form import Form
@@ -38,6 +39,8 @@ KEY_SERVER = Party("key server")
 SHUFFLER = Party("shuffler")
 NUMBER, TAG = 16, 16
 """Bytes in front of every row: a random number, and the tag."""
+_STOPPED = "The run stopped at its last checkpoint."
+_log = logging.getLogger("parley")
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,49 @@ class Shared:
         return derived(self.checks, "rows", number)
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """What the server has after the shuffler."""
+
+    rows: Tensor
+    """[n, bytes], nobody's."""
+    clients: tuple[str, ...]
+    """Those whose rows are among them."""
+    metrics: dict[str, float]
+
+
 class Parties(Algorithm):
     """The functions with which clients and parties answer; a method adds what its rows are."""
+
+    def gathered(
+        self, cohort: Cohort, number: int, message: Message, width: int
+    ) -> Generator[Question, Replies, Gathered]:
+        """`found = yield from self.gathered(...)`: the cohort is asked `client` with this message, for rows of `width`.
+
+        Whoever has no memory yet is given the secret first; in round 1 that is everybody who has enrolled.
+        """
+        everybody = cohort.everyone if number == 1 and cohort.everyone else cohort.ids
+        new = [client for client in everybody if cohort.since.get(client) is None]
+        keys = {}
+        if new:
+            replies = yield ask("enrol", dict.fromkeys(new, Message()))
+            keys = {client: reply.tensor("key") for client, reply in replies.items()}
+        dealt = (yield ask("deal", {KEY_SERVER: Message.of(keys=keys)}))[KEY_SERVER]
+        if boxes := dealt.get("boxes"):
+            yield ask("keep", {client: Message.of(box=box) for client, box in boxes.items()})
+        begun = (yield ask("begin", {SHUFFLER: Message()}))[SHUFFLER]
+        without = [client for client in keys if client not in boxes]
+        message = message.replace(shuffler=begun.tensor("key"))
+        replies = yield ask("client", {client: message for client in cohort.ids if client not in without})
+        forwarded = (yield ask("shuffle", {SHUFFLER: boxes_for_shuffler(replies, width)}))[SHUFFLER]
+        refused = refused_clients(forwarded) | dict.fromkeys(without, "the key server knows it by another public key.")
+        for client, why in refused.items():
+            _log.warning("round %d went on without client '%s': %s", number, client, why)
+        counts = {client: int(reply.number("rows")) for client, reply in replies.items() if client not in refused}
+        if not counts:
+            raise QuorumError(f"round {number}: the shuffler refused every client. {_STOPPED}")
+        rows = checked_rows(forwarded, counts, dealt.tensor("check"), number)
+        return Gathered(rows, tuple(counts), {"refused": len(refused)} if refused else {})
 
     def enrol(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client's public key."""
@@ -87,6 +131,12 @@ class Parties(Algorithm):
             Message.of(boxes={client: _tensor(box) for client, box in boxes.items()}, check=_tensor(check)),
             Memory.of(keys=known),
         )
+
+    def keep(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """A client opens what the key server dealt to it, and keeps it."""
+        assert isinstance(context, Context)
+        shared = opened_secret(message.tensor("box"), context)
+        return Reply(Message(), memory.replace(shared=_tensor(shared.whole)))
 
     def begin(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The shuffler: its public key of this round."""
@@ -114,6 +164,13 @@ class Parties(Algorithm):
 def own_key(context: Context) -> KeyPair:
     """A client's lasting key."""
     return KeyPair.of(context.secrets.lasting.bytes("private key", KEY))
+
+
+def kept_secret(memory: Memory) -> Shared:
+    """What this client was dealt in its first round."""
+    if "shared" not in memory.tensors:
+        raise InputError("has not been given the key server's secret.")
+    return Shared.of(_bytes(memory.tensor("shared")))
 
 
 def opened_secret(box: Tensor, context: Context) -> Shared:
@@ -160,24 +217,23 @@ def checked_rows(reply: Message, counts: Mapping[str, int], check: Tensor, numbe
     """
     rows, expected = reply.tensor("rows"), sum(counts.values())
     stop = f"round {number}: the shuffler cannot be trusted:"
-    end = "The run stopped at its last checkpoint."
     if len(rows) != expected:
-        raise QuorumError(f"{stop} clients sent {expected} rows and it forwarded {len(rows)}. {end}")
+        raise QuorumError(f"{stop} clients sent {expected} rows and it forwarded {len(rows)}. {_STOPPED}")
     content, key = rows.contiguous().numpy(), _bytes(check)
     numbers = {content[i, :NUMBER].tobytes() for i in range(len(content))}
     if len(numbers) != len(content):
-        raise QuorumError(f"{stop} {len(content) - len(numbers)} rows came more than once. {end}")
+        raise QuorumError(f"{stop} {len(content) - len(numbers)} rows came more than once. {_STOPPED}")
     for i in range(len(content)):
         whole = content[i].tobytes()
         if _tagged(whole[NUMBER + TAG :], whole[:NUMBER], key) != whole:
-            raise QuorumError(f"{stop} a row is none that a client made in this round. {end}")
+            raise QuorumError(f"{stop} a row is none that a client made in this round. {_STOPPED}")
     return rows[:, NUMBER + TAG :]
 
 
 def packed(tree: Tree) -> Tensor:
     """Rows of bytes [n, width] from tensors with one row a sample."""
-    parts = [value.contiguous().flatten(1).numpy().view(np.uint8) for value in tree.values()]
-    return torch.from_numpy(np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1))
+    parts = [value.contiguous().view(len(value), prod(value.shape[1:])).view(torch.uint8) for value in tree.values()]
+    return torch.cat(parts, 1)
 
 
 def unpacked(rows: Tensor, form: Form) -> Tree:
@@ -185,7 +241,7 @@ def unpacked(rows: Tensor, form: Form) -> Tree:
     found: Tree = {}
     place = 0
     for name, (dtype, shape) in sizes(form).items():
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        count = prod(shape) * dtype.itemsize
         own = rows[:, place : place + count].contiguous()
         found[name] = own.view(dtype).reshape(len(rows), *shape)
         place += count
@@ -196,7 +252,7 @@ def unpacked(rows: Tensor, form: Form) -> Tree:
 
 def width_of(form: Form) -> int:
     """Bytes of a row of this form."""
-    return sum(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for dtype, shape in sizes(form).values())
+    return sum(prod(shape) * dtype.itemsize for dtype, shape in sizes(form).values())
 
 
 def sizes(form: Form) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
