@@ -238,15 +238,15 @@ def packed(tree: Tree) -> Tensor:
 
 def unpacked(rows: Tensor, form: Form) -> Tree:
     """The tensors again, [n, ...]; `form`: their dtypes and the shapes of one row, in the order of `packed`."""
+    if rows.shape[1] != (width := width_of(form)):
+        raise WireError(f"rows of {rows.shape[1]} bytes where {width} were expected.")
     found: Tree = {}
     place = 0
     for name, (dtype, shape) in sizes(form).items():
         count = prod(shape) * dtype.itemsize
-        own = rows[:, place : place + count].contiguous()
-        found[name] = own.view(dtype).reshape(len(rows), *shape)
+        own = rows[:, place : place + count].reshape(-1).clone()  # memory of its own, aligned for any dtype
+        found[name] = own.view(dtype).view(len(rows), *shape)
         place += count
-    if place != rows.shape[1]:
-        raise WireError(f"rows of {rows.shape[1]} bytes where {place} were expected.")
     return found
 
 
