@@ -16,6 +16,7 @@ from parley import (
     study as study,
     theory as theory,
 )
+from parley.advise.attack import attack as attack, Findings as Findings
 from parley.advise.gain import gain as gain, Gains as Gains
 from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
 from parley.algorithms.base.protocol import (
