@@ -44,6 +44,7 @@ from parley.algorithms.baselines import (
     Lookahead as Lookahead,
     MinibatchSGD as MinibatchSGD,
 )
+from parley.algorithms.cp_ntk_fl import CpNtkFL as CpNtkFL
 from parley.algorithms.datashare import DataShare as DataShare
 from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
 from parley.algorithms.feddyn import FedDyn as FedDyn

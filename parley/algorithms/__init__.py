@@ -2,6 +2,7 @@
 
 from parley.algorithms import (
     baselines,
+    cp_ntk_fl,
     datashare,
     ditto,
     ema,
@@ -20,7 +21,7 @@ from parley.algorithms import (
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
-    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "ntk_fl", "scaffold",
+    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
+    "datashare", "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features",
+    "local_update", "moon", "ntk_fl", "scaffold",
 ]  # fmt: skip

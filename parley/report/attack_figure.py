@@ -31,12 +31,13 @@ def attack_figure(findings: Findings) -> Figure:
     drawn = [name for name in findings.attacks if name != BLIND]
     tall = (len(drawn) + 1) if findings.pictures else 0
     figure = new_figure(max(6.5, 0.95 * len(rows) + 1.6), 3.4 + 0.95 * tall, 0.04, 0.04)
-    upper, lower = figure.subfigures(2, 1, height_ratios=(tall, 3.2)) if tall else (None, figure.subfigures(1, 1))
-    if upper is not None:
-        grid = upper.subplots(tall, len(rows), squeeze=False)
+    heights = (tall, 3.2) if tall else (3.2,)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    if tall:
+        grid = parts[0].subplots(tall, len(rows), squeeze=False)
         for column, row in zip(grid.T, rows, strict=True):
             _pictures(column, row, drawn, first=row is rows[0])
-    _scores(lower.subplots(), findings, rows)
+    _scores(parts[-1].subplots(), findings, rows)
     headline(figure, f"What a curious server rebuilds: {findings.method}, {findings.study}", 12.5)
     trained = f"after {findings.rounds} rounds" if findings.rounds else "before training"
     footnote(

@@ -60,7 +60,7 @@ def toy() -> Parties:
             return State.of(x=torch.zeros(0))
 
         def round(self, task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
-            found = yield from self.gathered(cohort, number, Message(), width_of(FORM))
+            found = yield from self.shuffled_rows(cohort, number, Message(), width_of(FORM))
             return State.of(**unpacked(found.rows, FORM)), found.metrics
 
         def client(self, task, message: Message, memory: Memory, data, context: Context) -> Reply:

@@ -93,12 +93,12 @@ def _dlg_once(target: Target, effort: Effort, key: Key, scale: Tensor, number: i
     def closure() -> Tensor:
         search.zero_grad()
         loss = (target.view(x, _targets(target, free)) - target.received).square().sum() / scale
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if not best or float(loss.detach()) < best[0].loss:
             best[:] = [Rebuilt(x.detach().clone(), _told(target, free.detach()), float(loss.detach()))]
         return loss
 
-    search.step(closure)  # type: ignore[no-untyped-call]
+    search.step(closure)
     return best[0] if best else Rebuilt(x.detach(), _told(target, free.detach()), float("inf"))
 
 
@@ -137,7 +137,7 @@ def _cosine_once(target: Target, effort: Effort, key: Key) -> Rebuilt:
         seen = target.view(x, targets)
         match = 1 - torch.nn.functional.cosine_similarity(seen, target.received, dim=0, eps=1e-30)
         loss = match + effort.tv * total_variation(x)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if float(loss.detach()) < best.loss:
             told = target.labels if target.labels is not None else _told(target, free.detach())
             best = Rebuilt(x.detach().clone(), told, float(loss.detach()))

@@ -68,7 +68,8 @@ def residuals(y: Tensor, loss: Loss, outputs: int) -> Tensor:
     """The gradient of each sample's loss where the model is zero, [n, outputs]: what the first tree is fitted to."""
     f = torch.zeros(len(y), outputs, dtype=torch.float64, requires_grad=True)
     total = loss(f, y.double() if y.is_floating_point() else y).sum()
-    return torch.autograd.grad(total, f)[0]
+    slope: Tensor = torch.autograd.grad(total, f)[0]
+    return slope
 
 
 def _found(heard: Heard) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:

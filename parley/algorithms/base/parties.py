@@ -73,15 +73,17 @@ class Gathered:
     clients: tuple[str, ...]
     """Those whose rows are among them."""
     metrics: dict[str, float]
+    dealt: Message
+    """The key server's reply."""
 
 
 class Parties(Algorithm):
     """The functions with which clients and parties answer; a method adds what its rows are."""
 
-    def gathered(
+    def shuffled_rows(
         self, cohort: Cohort, number: int, message: Message, width: int
     ) -> Generator[Question, Replies, Gathered]:
-        """`found = yield from self.gathered(...)`: the cohort is asked `client` with this message, for rows of `width`.
+        """`found = yield from self.shuffled_rows(...)`: the cohort is asked `client`, for rows of `width` bytes.
 
         Whoever has no memory yet is given the secret first; in round 1 that is everybody who has enrolled.
         """
@@ -106,7 +108,7 @@ class Parties(Algorithm):
         if not counts:
             raise QuorumError(f"round {number}: the shuffler refused every client. {_STOPPED}")
         rows = checked_rows(forwarded, counts, dealt.tensor("check"), number)
-        return Gathered(rows, tuple(counts), {"refused": len(refused)} if refused else {})
+        return Gathered(rows, tuple(counts), {"refused": len(refused)} if refused else {}, dealt)
 
     def enrol(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client's public key."""
@@ -115,8 +117,7 @@ class Parties(Algorithm):
 
     def deal(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The key server: the secret, sealed to each public key of the message, and the round's check key."""
-        lasting = context.secrets.lasting
-        shared = Shared(lasting.bytes("projection seed", KEY), lasting.bytes("row checks", KEY))
+        shared = _drawn(context)
         keys = message.get("keys")
         known = _first_keys(memory, keys)
         boxes = {
@@ -159,6 +160,11 @@ class Parties(Algorithm):
         together = torch.cat(rows) if rows else _empty(int(message.number("width")))
         order = context.secrets.key("order").numpy().permutation(len(together))
         return Reply(Message.of(rows=together[torch.from_numpy(order)], **refused), Memory.of(keys=known))
+
+
+def seed_of(context: Context) -> Tensor:
+    """The seed, as the key server has it."""
+    return _tensor(_drawn(context).seed)
 
 
 def own_key(context: Context) -> KeyPair:
@@ -278,6 +284,12 @@ def _matrix(data: bytes, width: int) -> Tensor:
 
 def _empty(width: int) -> Tensor:
     return torch.zeros(0, width, dtype=torch.uint8)
+
+
+def _drawn(context: Context) -> Shared:
+    """What the key server draws for the whole run."""
+    lasting = context.secrets.lasting
+    return Shared(lasting.bytes("projection seed", KEY), lasting.bytes("row checks", KEY))
 
 
 def _first_keys(memory: Memory, keys: Tree) -> Tree:
