@@ -60,9 +60,10 @@ class CpNtkFL(Parties, NtkFL):
     exchangeable: ClassVar[tuple[str, ...]] = ()
 
     projection: int = 100
-    """Numbers that an input is projected to (d_1'); 0 leaves inputs as they are."""
+    """Numbers that an input is projected to (d_1'), at most as many as it has; 0 leaves inputs as they are."""
     upload: Upload = "top-k"
-    """Form of a row's Jacobian: 'top-k' (its largest entries), or 'dense' and 'factored', which show projected inputs."""
+    """Form of a row's Jacobian: 'top-k' (its largest entries), 'dense' or 'factored'; the last two show projected
+    inputs."""
     reveal: bool = False
     """Tell the server the projection, so that it can evaluate on the central test set. It is no secret then."""
 
@@ -139,7 +140,8 @@ class CpNtkFL(Parties, NtkFL):
 
     def project(self, task: Task, x: Tensor, seed: bytes) -> Tensor:
         """Z = X P, [n, d_1']."""
-        return x.flatten(1) @ projection_matrix(seed, prod(task.info.shape), self.projection).to(x)
+        inputs = prod(task.info.shape)
+        return x.flatten(1) @ projection_matrix(seed, inputs, min(self.projection, inputs)).to(x)
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form:
         match asked:
@@ -202,8 +204,7 @@ def projected_task(task: Task, width: int) -> Task:
     if first is None or task.traits.dense is None:
         raise InputError("CP-NTK-FL projects inputs of chains of dense layers; set projection = 0 for other networks.")
     inputs = first.in_features
-    if width > inputs:
-        raise InputError(f"projection must be at most the {inputs} numbers that an input has, not {width}.")
+    width = min(width, inputs)
     with torch.no_grad():
         first.weight = nn.Parameter(first.weight[:, :width] * (inputs / width) ** 0.5)
     first.in_features = width

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.advise.attack.evidence import Jacobian, gradient_of
+from parley.advise.attack.evidence import Jacobian, double, gradient_of
 from parley.advise.attack.intercept import Intercepted, Scene
 from parley.advise.attack.matching import Effort, Rebuilt, cosine, dlg
 from parley.advise.attack.prior import Prior
 from parley.algorithms.base.least_squares import SampleSpace, descend
+from parley.algorithms.base.uploads import received
 from parley.algorithms.kernel import OnPoints
+from parley.algorithms.ntk_fl import NtkFL
 from parley.core.key import Key
 from parley.core.threads import one_thread
 from parley.models.feature_model import points_of
@@ -22,7 +24,7 @@ def attacked(
 ) -> dict[str, Rebuilt]:
     """Every attack's best guess, by its name; empty where nothing that was received is of a known kind."""
     found: dict[str, Rebuilt] = {}
-    for surface in (on_gradient, on_points):
+    for surface in (on_gradient, on_jacobian, on_points):
         found |= surface(scene, seen, samples, prior, effort, key)
     return found
 
@@ -62,6 +64,24 @@ def on_rows(evidence: Jacobian, prior: Prior, effort: Effort, key: Key) -> dict[
             torch.cat([one.x for one in each]), evidence.classes, sum(one.loss for one in each) / len(each)
         )
     return found
+
+
+def on_jacobian(
+    scene: Scene, seen: Intercepted, samples: int, prior: Prior, effort: Effort, key: Key
+) -> dict[str, Rebuilt]:
+    """What NTK-FL sends, in whichever form: written out, then attacked row by row."""
+    heard, method = seen.reply(), scene.algorithm
+    if heard is None or not isinstance(method, NtkFL) or "samples" not in heard.received:
+        return {}
+    own = heard.received["samples"]
+    if own["labels"].is_floating_point():
+        return {}
+    rows = double(received(heard.received, scene.task).rows())
+    evidence = Jacobian(
+        scene.task, double(heard.sent["model"]), double(heard.sent.get("buffers")),
+        {name: rows[name] for name in heard.sent["model"]}, own["labels"],
+    )  # fmt: skip
+    return on_rows(evidence, prior, effort, key)
 
 
 def on_points(

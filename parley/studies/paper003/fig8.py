@@ -1,8 +1,8 @@
 """Figure 8: deep leakage from Jacobians that were sparsified, SSIM against the share of entries left out.
 
-Victims send the Jacobian of one sample of theirs, its largest entries only, as the paper's Appendix B has it. Beside
-deep leakage as published, which takes entries that were not sent for zeros, stand an attacker that compares only what
-was sent, and division by the bias's entries, which needs no search at all.
+Victims send what NTK-FL sends with `upload = "top-k"`: of every row of the Jacobian of one sample of theirs the largest
+entries. Beside deep leakage as published, which takes entries that were not sent for zeros, stand an attacker that
+compares only what was sent, and division by the bias's entries, which needs no search at all.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.advise.attack.evidence import Jacobian, double, flat, jacobian
 from parley.advise.attack.findings import BLIND, Findings, Row, Score
-from parley.advise.attack.intercept import Scene, drawn
+from parley.advise.attack.intercept import Scene, drawn, intercept
 from parley.advise.attack.matching import Effort
 from parley.advise.attack.prior import Prior
 from parley.advise.attack.quality import quality
-from parley.advise.attack.surfaces import on_rows
-from parley.algorithms.local_update import FedSGD
-from parley.channels.top_k import largest
+from parley.advise.attack.surfaces import attacked
+from parley.algorithms.ntk_fl import NtkFL
 from parley.core.key import Key
-from parley.core.tree import Tree
-from parley.data import IID, digits, fashion_mnist
+from parley.data import IID, Federation, digits, fashion_mnist
 from parley.models import mlp
 from parley.report.attack_figure import attack_figure
 from parley.report.seed_means import SeedMean
@@ -58,17 +55,19 @@ def fig8(scale: Scale, context: StudyContext) -> StudyResult:
     """Figure 8: what deep leakage rebuilds from sparsified Jacobians; SSIM rises as sparsity falls."""
     size = _SIZES[scale]
     data = digits() if size.data == "digits" else fashion_mnist()
-    scene = Scene.of(Study(FedSGD(), data.split(IID(), clients=20, seed=0), mlp(100)))
-    rows = [_row(scene, size, sparsity) for sparsity in context.track(size.sparsity, "attacking")]
+    federation = data.split(IID(), clients=20, seed=0)
+    rows = [_row(federation, size, sparsity) for sparsity in context.track(size.sparsity, "attacking")]
     findings = Findings(f"sparsified Jacobians, {size.data}", "NTK-FL", tuple(rows), True, 0, 0)
-    checks = [*_exact(scene, size, rows), *claims(_claims(rows), scale)]
+    checks = [*_exact(federation, size, rows), *claims(_claims(rows), scale)]
     return context.result(checks, {"reconstructions": attack_figure(findings)}, {"scores": findings.records()})
 
 
-def _row(scene: Scene, size: _Size, sparsity: float) -> Row:
-    prior, scores = Prior.of(scene.federation), dict[str, list[Score]]()
+def _row(federation: Federation, size: _Size, sparsity: float) -> Row:
+    scene = Scene.of(
+        Study(NtkFL(upload="top-k", density=1 - sparsity, times=(100,), select="last"), federation, mlp(100))
+    )
+    prior, scores = Prior.of(federation), dict[str, list[Score]]()
     first: dict[str, Tensor] = {}
-    weights = double(scene.task.initial())
     originals = None
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -76,9 +75,8 @@ def _row(scene: Scene, size: _Size, sparsity: float) -> Row:
         for number in range(size.victims):
             key = Key(0).fold("fig8", number)
             victim = drawn(scene.federation, 1, key)
-            rows = sparsified(jacobian(scene.task, weights, {}, victim.x[0].double()), sparsity)
-            evidence = Jacobian(scene.task, weights, {}, {name: value[None] for name, value in rows.items()}, victim.y)
-            found = on_rows(evidence, prior, size.effort, key) | {BLIND: prior.blind(1)}
+            seen = intercept(scene, victim, key)
+            found = attacked(scene, seen, 1, prior, size.effort, key) | {BLIND: prior.blind(1)}
             for attack, rebuilt in found.items():
                 x = rebuilt.x.clamp(*prior.span)
                 measured = quality(victim.x, x, prior.width)
@@ -90,19 +88,10 @@ def _row(scene: Scene, size: _Size, sparsity: float) -> Row:
     return Row(_name(sparsity), 1, {name: tuple(own) for name, own in scores.items()}, originals, first)
 
 
-def sparsified(rows: Tree, sparsity: float) -> Tree:
-    """The largest entries of all together; the others are zero."""
-    vector = flat(rows)
-    kept = largest(vector, max(1, round((1 - sparsity) * len(vector))))
-    left = torch.zeros_like(vector).index_put_((kept,), vector[kept])
-    parts = left.split([value.numel() for value in rows.values()])
-    return {name: part.view_as(value) for (name, value), part in zip(rows.items(), parts, strict=True)}
-
-
-def _exact(scene: Scene, size: _Size, rows: list[Row]) -> list[Check]:
+def _exact(federation: Federation, size: _Size, rows: list[Row]) -> list[Check]:
     """True whatever is trained: a dense Jacobian is the input, and the study can be repeated."""
     whole = next(row for row in rows if row.defence == _name(0.0))
-    again = _row(scene, _Size(size.data, 1, (), size.effort), size.sparsity[0])
+    again = _row(federation, _Size(size.data, 1, (), size.effort), size.sparsity[0])
     return [
         at_least("division without sparsity: worst PSNR (dB)", min(whole.values("psnr", "division")), 99.9),
         holds(
