@@ -86,7 +86,7 @@ def _scores(axes: Axes, findings: Findings, rows: tuple[Row, ...]) -> None:
         blind = SeedMean.of(row.values(findings.measure, BLIND))
         axes.plot([place - 0.3, place + 0.3], [blind.value] * 2, color=FAINT, linewidth=1.6, linestyle=(0, (2, 1)))
     unit = "SSIM" if findings.measure == "ssim" else "PSNR (dB)"
-    panel(axes, "The best attack on each victim: mean with its 95% interval; dashed, one who received nothing", "")
+    panel(axes, "Best attack on each victim, mean with 95% interval; dashed: a blind guess", "")
     y_label(axes, unit)
     clean(axes)
     axes.set_xticks(places, [defence_name(row).replace(", ", "\n").replace(") ", ")\n") for row in rows], fontsize=8)

@@ -39,7 +39,7 @@ class _Size:
 
 
 _SIZES: dict[Scale, _Size] = {
-    "smoke": _Size("digits", 2, (0.99, 0.9, 0.0), Effort(restarts=1, dlg_steps=25)),
+    "smoke": _Size("digits", 2, (0.99, 0.9, 0.0), Effort(restarts=1, dlg_steps=12)),
     "cpu": _Size("fashion-mnist", 10, (0.999, 0.99, 0.95, 0.9, 0.8, 0.5, 0.0), Effort(restarts=2, dlg_steps=80)),
 }
 
