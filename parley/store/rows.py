@@ -111,6 +111,51 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
     return list(points.items())
 
 
+def read_curves(db: sqlite3.Connection, number: int) -> dict[str, list[tuple[int, float]]]:
+    """(round, value) of every metric of run `number`, without the clients' values; a ValueError if one is damaged."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in db.execute(
+        "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? "
+        "ORDER BY metric, round", (number,),
+    ):  # fmt: skip
+        if metric_checksum(*row[:-1]) != row[-1]:
+            verify(False, f"a metric of round {row[1]}")
+        curves.setdefault(row[0], []).append((row[1], _number(row[2])))
+    listed: dict[str, int] = {}
+    for names, _ in _rounds(db, number).values():
+        for name in names:
+            listed[name] = listed.get(name, 0) + 1
+    verify(listed == {name: len(points) for name, points in curves.items()}, "the list of metrics")
+    return curves
+
+
+def read_clients(db: sqlite3.Connection, number: int, metric: str) -> tuple[int, dict[str, float]] | None:
+    """The last round in which the metric was measured client by client, and the clients' values."""
+    row = db.execute(
+        "SELECT round, n, packed, clients FROM metrics WHERE run = ? AND metric = ? AND n > 0 "
+        "ORDER BY round DESC LIMIT 1", (number, metric),
+    ).fetchone()  # fmt: skip
+    if row is None:
+        return None
+    round, n, total, packed = row
+    clients = _unpack(packed)
+    verify(zlib.crc32(packed or b"") == total and len(clients) == n, f"a metric of round {round}")
+    return round, clients
+
+
+def read_failures(db: sqlite3.Connection, number: int) -> list[tuple[int, str, str]]:
+    """(round, client, reason) of everybody who was missing."""
+    found = db.execute(
+        "SELECT round, client, reason FROM failures WHERE run = ? ORDER BY round, position", (number,)
+    ).fetchall()
+    lost: dict[int, list[tuple[str, str]]] = {}
+    for round, client, reason in found:
+        lost.setdefault(round, []).append((client, reason))
+    for round, (_, total) in _rounds(db, number).items():
+        verify(checksum(*lost.get(round, [])) == total, f"the list of failures of round {round}")
+    return found
+
+
 def read_names(db: sqlite3.Connection, number: int) -> list[str]:
     """The metrics of run `number`, in alphabetical order; a ValueError if a round is damaged."""
     return sorted(set().union(*(names for names, _ in _rounds(db, number).values())))
