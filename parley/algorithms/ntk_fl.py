@@ -213,7 +213,7 @@ class NtkFL(Algorithm):
         module, training = task.network, task.network.training
         module.eval()
         try:
-            return linearised(module, {**message["model"], **message.get("buffers")}, x)
+            return linearised(module, {**task.fixed, **message["model"], **message.get("buffers")}, x)
         finally:
             module.train(training)
 

@@ -183,7 +183,8 @@ def _coefficients(dynamics: Dynamics, grid: Sequence[int], rate: float, bound: f
         found[:, 0] /= 2
         # What the coefficients beyond a degree can add, beside the largest value.
         tails = np.cumsum(np.abs(found[:, ::-1]), 1)[:, ::-1] / np.abs(values).max(1, keepdims=True)
-        needed = int((tails > min(tolerance, 1e-4) * 1e-2).any(0).sum())
+        least = 4 * count * np.finfo(np.float64).eps  # what rounding alone leaves
+        needed = int((tails > max(min(tolerance, 1e-4) * 1e-2, least)).any(0).sum())
         if needed <= count // 2 or count >= 2**17:
             return found[:, : max(needed, 1)]
         count *= 2

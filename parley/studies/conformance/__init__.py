@@ -19,6 +19,7 @@ from parley.studies.conformance.channel_checks import check_channel, load_channe
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
@@ -46,7 +47,7 @@ __all__ = [
 
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial,
+    family, corrected, normalised, parts, shared, equivalences, regression, tangent, personal, wrapped, partial,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
@@ -23,6 +24,7 @@ CASES = [
     *shared(),
     *equivalences(),
     *regression(),
+    *tangent(),
     *partial(),
     *personal(),
     *wrapped(),
