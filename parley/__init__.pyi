@@ -16,6 +16,7 @@ from parley import (
     study as study,
     theory as theory,
 )
+from parley.advise.attack import attack as attack, Findings as Findings
 from parley.advise.gain import gain as gain, Gains as Gains
 from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
 from parley.algorithms.base.protocol import (
@@ -43,6 +44,7 @@ from parley.algorithms.baselines import (
     Lookahead as Lookahead,
     MinibatchSGD as MinibatchSGD,
 )
+from parley.algorithms.cp_ntk_fl import CpNtkFL as CpNtkFL
 from parley.algorithms.datashare import DataShare as DataShare
 from parley.algorithms.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
 from parley.algorithms.fedavg_distill import FedAvgDistill as FedAvgDistill

@@ -2,6 +2,7 @@
 
 from parley.algorithms import (
     baselines,
+    cp_ntk_fl,
     datashare,
     ditto,
     ema,
@@ -30,4 +31,7 @@ __all__ = [
     "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
     "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
     "moon", "ntk_fl", "scaffold",
+    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
+    "datashare", "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features",
+    "local_update", "moon", "ntk_fl", "scaffold",
 ]  # fmt: skip

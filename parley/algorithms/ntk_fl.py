@@ -37,6 +37,8 @@ from parley.learn.stack import Data
 from parley.learn.task import Task
 
 Select = Literal["clients", "validation", "server", "last"]
+Samples = tuple[Jacobian, Tensor, Tensor]
+"""The Jacobian, outputs [n, outputs] and labels of all samples of a round."""
 
 
 @algorithm("ntk-fl")
@@ -114,13 +116,19 @@ class NtkFL(Algorithm):
         replies = yield dict.fromkeys(cohort.ids, message)
         if not replies:
             return state
-        jac, f, y = self.gathered(task, replies)
+        return (yield from self.evolved(task, state, cohort, list(replies), self.gathered(task, replies), key))
+
+    def evolved(
+        self, task: Task, state: State, cohort: Cohort, answered: list[str], samples: Samples, key: Key
+    ) -> Exchange:
+        """The second half of a round: the candidates, and the best of them."""
+        jac, f, y = samples
         candidates = self.candidates(task, state["model"], jac, f, y)
         losses = torch.zeros(len(self.times), dtype=torch.float64)
         if self.select == "server":
             losses += self._judged(task, candidates, state.get("buffers"), self._inputs(task, jac), y)
         elif self.select != "last":
-            judges = self._judges(cohort, list(replies), key)
+            judges = self._judges(cohort, answered, key)
             asked = Message.of(candidates=candidates, buffers=state.get("buffers"), whole=self.select == "validation")
             judged = yield ask("losses", dict.fromkeys(judges, asked))
             losses = torch.stack([reply.tensor("losses") for reply in judged.values()] or [losses]).sum(0)
@@ -128,7 +136,7 @@ class NtkFL(Algorithm):
         chosen = {name: values[best].clone() for name, values in candidates.items()}
         return state.replace(model=chosen), {"t": float(self.times[best])}
 
-    def gathered(self, task: Task, replies: Replies) -> tuple[Jacobian, Tensor, Tensor]:
+    def gathered(self, task: Task, replies: Replies) -> Samples:
         """The Jacobian, outputs and labels of all samples of the round."""
         jac = Jacobian.cat([received(reply, task) for reply in replies.values()])
         f, y = (torch.cat([reply["samples"][n] for reply in replies.values()]) for n in ("outputs", "labels"))

@@ -94,7 +94,7 @@ def gain(
 
     if figure is not None and figure.suffix not in _FORMATS:
         raise InputError(f"{figure} cannot be written: a figure's name ends in {', '.join(_FORMATS)}.")
-    with _progress() as tell:
+    with progress() as tell:
         found = from_study(
             load_study(study, settings or []), folds=folds, repeats=repeats, clients=clients, level=level,
             measure=measure, seeds=seeds, local_rounds=local_rounds, local_rates=local_rate or None, kernel=kernel,
@@ -135,7 +135,7 @@ def _row(one: ClientGain) -> tuple[object, ...]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
+def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error that goes away, or a line now and then where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

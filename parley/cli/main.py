@@ -15,7 +15,21 @@ from typing import Annotated, Any
 import click
 import typer
 
-from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, report, run, runs, studies, trained
+from parley.cli import (
+    attack,
+    bench,
+    catalogue,
+    compare,
+    conformance,
+    data,
+    gain,
+    pareto,
+    report,
+    run,
+    runs,
+    studies,
+    trained,
+)
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
 from parley.core.text import printable
@@ -58,6 +72,7 @@ app.add_typer(data.app, name="data")
 app.command("list")(catalogue.show)
 app.command("pareto")(pareto.pareto)
 app.command("gain")(gain.gain)
+app.command("attack")(attack.attack)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)

@@ -25,6 +25,11 @@ class Secrets:
         """The secrets at a place below."""
         return Secrets(self.root, self.place + place, self.owner)
 
+    @property
+    def lasting(self) -> Secrets:
+        """Those that are the same in every round and exchange of the run, for a private key."""
+        return Secrets(self.root, (), self.owner)
+
     def bytes(self, label: str, count: int) -> bytes:
         """So many bytes for one purpose, such as a private key."""
         own = self.root if self.owner is None else own_root(self.root, self.owner)

@@ -79,7 +79,8 @@ FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str):
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
-    method = algorithms[name]() if name == "ema" else algorithms[name](lr=0.02)
+    targets = {"loss": "mse"} if name.endswith("ntk-fl") else {}
+    method = algorithms[name]() if name == "ema" else algorithms[name](lr=0.02, **targets)
     model = features() if name.startswith("feature-") else mlp(4)
     runs = both(method, points, model=model if method.needs_model else None)
     same(*runs)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
 
+from parley.algorithms.cp_ntk_fl import CpNtkFL
 from parley.algorithms.ntk_fl import NtkFL
 from parley.data import ClientData, Federation
 from parley.data.sources import InMemory
@@ -47,7 +48,12 @@ def tangent() -> list[Case]:
     def full(runtime: str) -> float:
         return _apart(after(DESCENT, runtime, ROUNDS), after(replace(DESCENT, kernel="full"), runtime, ROUNDS))
 
+    def sealed(runtime: str) -> float:
+        same = {f.name: getattr(DESCENT, f.name) for f in fields(DESCENT)} | {"upload": "dense", "projection": 0}
+        return _apart(after(DESCENT, runtime, ROUNDS), after(CpNtkFL(**same), runtime, ROUNDS))
+
     return [
+        Case("cp-ntk-fl", "without projection and sparsification it is NTK-FL", sealed, stackable=False),
         Case("ntk-fl", f"linear model: a round of t = {STEPS} is so many steps of pooled descent", steps, stackable=False),
         Case("ntk-fl", "linear model: settles at the pooled least squares", limit, stackable=False),
         Case("ntk-fl", "is the same whoever has which samples", pooled, stackable=False),

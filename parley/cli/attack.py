@@ -1,0 +1,91 @@
+"""`parley attack`: what an honest but curious server can rebuild from what clients send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import console, print_table, save_figure, writing
+
+if TYPE_CHECKING:
+    from parley.advise.attack import Findings
+
+OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
+OptionalInt = Optional[int]  # noqa: UP045
+
+
+def attack(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    settings: Set = None,
+    victims: Annotated[int, typer.Option("--victims", help="Random clients that are attacked, one at a time.")] = 5,
+    batch: Annotated[
+        Optional[list[int]],  # noqa: UP045
+        typer.Option("--batch", help="Samples a victim has in the round (repeatable); 1, 4 and 16."),
+    ] = None,
+    defence: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--defence",
+            help='Channels to try after the study\'s own (repeatable), such as "top-k(0.1)" or "clip(1.0) noise(0.1)"; '
+            'several kinds by default, "none" tries nothing but the study.',
+        ),
+    ] = None,
+    after: Annotated[
+        int, typer.Option("--after", help="Train so many rounds first; needed to say anything about membership.")
+    ] = 0,
+    restarts: Annotated[int, typer.Option("--restarts", help="Random starts of each search.")] = 2,
+    seed: Annotated[
+        OptionalInt, typer.Option("--seed", help="Chooses victims and starts of searches; the study's.")
+    ] = None,
+    figure: Annotated[
+        OptionalPath,
+        typer.Option("--figure", help="Draw originals beside reconstructions (.png, .svg or .pdf).", metavar="FILE"),
+    ] = None,
+    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write every score as CSV.", metavar="FILE")] = None,
+    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+) -> None:
+    """Attack what the clients of STUDY send, as its server could.
+
+    One round is played with one victim at a time, through the study's channels, and the server's view of it is all that
+    the attacks get: division of a dense first layer's gradients, deep leakage from gradients (L-BFGS), and cosine
+    matching with total variation. The table says how alike reconstructions and originals are, beside what one guesses
+    who received nothing.
+    """
+    from parley.advise.attack import Effort
+    from parley.advise.attack import attack as attacks
+    from parley.cli.gain import progress
+    from parley.core.errors import InputError
+    from parley.core.files import write_atomically
+    from parley.study.study import load_study
+
+    if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"{figure} cannot be written: a figure's name ends in .png, .svg or .pdf.")
+    with progress() as tell:
+        found = attacks(
+            load_study(study, settings or []), victims=victims, batches=batch or (1, 4, 16), after=after,
+            defences=None if defence is None else [text for text in defence if text != "none"],
+            effort=Effort(restarts=restarts), seed=seed, tell=tell,
+        )  # fmt: skip
+    show(found)
+    for path, text in ((csv, found.csv), (json, found.json)):
+        if path is not None:
+            with writing(path):
+                write_atomically(path, text().encode())
+    if figure is not None:
+        from parley.report.attack_figure import attack_figure
+
+        save_figure(attack_figure(found), figure)
+
+
+def show(found: Findings) -> None:
+    """The table, then what replies hold as it is, membership and notes."""
+    from parley.report.attack_table import attack_table, sentences
+
+    columns, rows = attack_table(found)
+    print_table(columns, rows, right=columns[1:])
+    screen = console()
+    for text in sentences(found):
+        screen.print(text, markup=False)
