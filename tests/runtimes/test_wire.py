@@ -79,7 +79,7 @@ FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str):
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
-    method = algorithms[name]() if name == "ema" else algorithms[name](lr=0.02)
+    method = algorithms[name](**({"lr": 0.02} if hasattr(algorithms[name], "lr") else {}))
     runs = both(method, points, model=features() if name.startswith("feature-") else mlp(4))
     same(*runs)
     assert runs[1].note == "runtime wire"
