@@ -119,6 +119,7 @@ from parley.study.difference import Difference as Difference, difference as diff
 from parley.study.load import export_run as export_run, load_run as load_run
 from parley.study.study import load_study as load_study, Study as Study
 from parley.study.train import train as train
+from parley.study.warm_start import WarmStart as WarmStart
 
 __version__: str
 from parley.algorithms.base.local_sgd import Local as Local

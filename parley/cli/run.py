@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -45,25 +47,36 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
     runtime: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Who executes the clients: inline, stacked, pool or auto.", metavar="NAME"),
+        typer.Option(help="Who executes the clients: inline, stacked, pool, wire or auto.", metavar="NAME"),
     ] = None,
     rounds: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(help="Rounds to train, in place of the study's.", metavar="N"),
+    ] = None,
+    init_from: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Start from the weights of a stored run, or of a .safetensors file.", metavar="RUN"),
     ] = None,
 ) -> None:
     """Train what STUDY says and keep the run in the store."""
     from parley.store.runs import RunStore
     from parley.study.study import load_study
     from parley.study.train import train
+    from parley.study.warm_start import WarmStart, is_file, pinned
 
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     overrides += [f"runtime.name={runtime}"] if runtime is not None else []
+    if init_from is not None:
+        source = str(Path(init_from).resolve()) if is_file(init_from) else init_from
+        overrides.append(f"init_from={json.dumps(source)}")
     chosen = [f"seed={seed}" for seed in seeds_of(seeds)] if seeds is not None else []
     loaded = [load_study(study, [*overrides, seed]) for seed in chosen] or [load_study(study, overrides)]
     loaded[0].federation()
     infos: list[RunInfo] = []
     with RunStore(store) as runs:
+        start = pinned(loaded[0].start, runs, resume)  # once for all seeds: each run would be the last one for the next
+        if start is not loaded[0].start:
+            loaded = [replace(one, init_from=start) for one in loaded]
         try:
             for one in loaded:
                 done = _finished(runs, one) if resume and chosen else None
@@ -81,6 +94,8 @@ def run(
             words = ["parley", "run", str(study), *[part for text in settings or [] for part in ("--set", text)]]
             words += ["--seeds", seeds] if seeds is not None else []
             words += ["--rounds", str(rounds)] if rounds is not None else []
+            if isinstance(start, WarmStart) and start.algorithm is None:
+                words += ["--init-from", str(start.file or start.run)]
             words += ["--store", str(store)] if store is not None else []
             raise Interrupted(f"interrupted; go on with: {shlex.join([*words, '--resume'])}") from None
     if infos:
@@ -113,19 +128,20 @@ def show_group(infos: list[RunInfo]) -> None:
     from statistics import mean, stdev
 
     summaries = [info.summary for info in infos]
-    names = [name for name in summaries[0] if name.endswith(("accuracy", "loss")) and "best" not in name]
+    names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
     rows: list[list[object]] = [
-        [info.config.get("seed"), info.id, info.status, info.rounds, *[_value(name, own.get(name)) for name in names]]
+        [info.config.get("seed"), info.id, info.status, info.rounds, *(metric_value(n, own.get(n)) for n in names)]
         for info, own in zip(infos, summaries, strict=True)
     ]
     if len(infos) > 1:
         both = {name: [own[name] for own in summaries if name in own] for name in names}
-        rows.append(["mean", None, None, None, *[_value(name, mean(values)) for name, values in both.items()]])
-        rows.append(["std", None, None, None, *[_value(name, stdev(values)) for name, values in both.items()]])
+        rows.append(["mean", None, None, None, *[metric_value(name, mean(values)) for name, values in both.items()]])
+        rows.append(["std", None, None, None, *[metric_value(name, stdev(values)) for name, values in both.items()]])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
 
 
-def _value(name: str, value: float | None) -> str | None:
+def metric_value(name: str, value: float | None) -> str | None:
+    """A metric as it is shown: accuracies in percent."""
     return percent(value) if name.endswith("accuracy") else None if value is None else f"{value:.4g}"
 
 
@@ -134,7 +150,7 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     rows: list[tuple[str, object]] = [("run", run), ("status", status), ("rounds", summary.get("rounds"))]
     for name, value in summary.items():
         if name.removeprefix("best ").startswith(("central/", "clients/")):
-            rows.append((name, _value(name, value)))
+            rows.append((name, metric_value(name, value)))
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))

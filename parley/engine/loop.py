@@ -46,6 +46,8 @@ class Loop:
     keeper: Keeper | None = None
     listeners: Sequence[Listener] = ()
     privacy: PrivacyPlan | None = None
+    spent: Mapping[str, Metric] = field(default_factory=dict)
+    """What the first weights have cost (a warm start by another method), for the record of round 0."""
     incarnation: int = field(default_factory=lambda: secrets.randbits(31))
     """Tells this start of the run from others, for recipients that remember what they were asked."""
     _settled: bool = True
@@ -70,8 +72,9 @@ class Loop:
         gc.freeze()  # what exists by now stays; to search through it in every collection would cost a third of a round
         stopping = self._stopping
         try:
-            if not run.records and self.evaluator.due(0, last=False):
-                metrics = self._evaluate(0, run.state, {}) | self._charged(0)
+            due = self.evaluator.due(0, last=False)
+            if not run.records and (due or self.spent):
+                metrics = (self._evaluate(0, run.state, {}) if due else {}) | self._charged(0) | dict(self.spent)
                 self._finish(RoundRecord(0, metrics, tuple(self.evaluator.failures)), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None

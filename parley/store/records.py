@@ -19,7 +19,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """Round 0 is the evaluation before training.
+    """Round 0 is the evaluation before training; of a warm start by another method it has that one's traffic.
 
     Metric names: `central/accuracy`, `central/loss`, `clients/accuracy`, `clients/loss` (means over clients, values per
     client inside), `train/loss`, `up/bytes`, `down/bytes` (totals, per client inside), `up/raw/bytes` (up without

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from parley.algorithms import Algorithm, algorithms
 from parley.channels import Chain, Channel
@@ -28,6 +29,7 @@ from parley.core.plugins import digest_of
 from parley.data import Federation
 from parley.engine.observers import listeners
 from parley.engine.privacy import Privacy, privacy_plan
+from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.losses import Loss, losses
 from parley.models import BufferPolicy, ModelSpec, build_module, models
@@ -38,7 +40,10 @@ from parley.study.difference import essential
 from parley.study.fingerprint import fingerprint_of
 from parley.study.opaque import MARK, called, opaque
 from parley.study.sections import Made, located, plain
+from parley.study.warm_start import Source, WarmStart, as_source
 
+InitFrom = WarmStart | Run | str | Path | Mapping[str, Tensor]
+"""What a run may begin from: see `warm_start`."""
 Model = nn.Module | ModelSpec | Callable[[], nn.Module]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -120,9 +125,11 @@ SECTIONS: dict[str, type] = {
     "runtime": RuntimeSection,
     "store": StoreSection,
     "logging": Logging,
+    "init_from": WarmStart,
 }
 """The sections with fixed settings; those of data, model and algorithm depend on their names. All have defaults, but
-only a study that has `[privacy]` is private."""
+only a study that has `[privacy]` is private, and only one that has `init_from` begins from other weights than its
+seed's."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +166,12 @@ class Study:
     revision: str = ""
     """What else must be the same for a run to go on, such as the revision of your own code."""
     data_fingerprint: str | None = None
+    init_from: InitFrom | Source | None = None
+    """What the weights begin from in place of random ones: a stored run's id, a Run, a .safetensors file, weights by
+    name, or a WarmStart, such as one round of another method: WarmStart(algorithm=FedAvg(), rounds=1)."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "init_from", as_source(self.init_from))
         for name, default in (("cohort", Sampling), ("faults", Faults), ("evaluation", Evaluation)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default())
@@ -179,6 +190,10 @@ class Study:
                 raise InputError(f"{name} must be a {cls.__name__}, not a {type(getattr(self, name)).__name__}.")
         if self.privacy is not None:
             object.__setattr__(self, "cohort", _private_cohort(self.privacy, self.sampling))
+            if isinstance(self.start, WarmStart) and self.start.algorithm is not None:
+                raise InputError(
+                    "[privacy] does not cover rounds of another method; start from a stored run or a file of weights."
+                )
         if not isinstance(self.data, Federation | DataSection):
             raise InputError(f"a study needs a Federation, not a {type(self.data).__name__}.")
         if self.rounds < 1:
@@ -249,7 +264,7 @@ class Study:
             "runtime": {"name": self.runtime, "workers": self.workers, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
-        } | self._described_privacy()  # fmt: skip
+        } | self._described_privacy() | self._described_start()  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
@@ -274,6 +289,15 @@ class Study:
         if self.privacy is None:
             return {}
         return {"privacy": plain(replace(self.privacy, noise_multiplier=self._noise_multiplier))}
+
+    @property
+    def start(self) -> Source | None:
+        """What its weights begin from, if it says so."""
+        assert self.init_from is None or isinstance(self.init_from, Source)
+        return self.init_from
+
+    def _described_start(self) -> dict[str, Any]:
+        return {} if self.start is None else {"init_from": self.start.described()}
 
     @cached_property
     def _noise_multiplier(self) -> float:

@@ -13,9 +13,11 @@ from parley.study.opaque import MARK
 
 FREE = (
     "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
-    "evaluate.target", "evaluate.patience", "evaluate.min_delta",
+    "evaluate.target", "evaluate.patience", "evaluate.min_delta", "init_from.store", "init_from.digest",
 )  # fmt: skip
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
+_OPTIONAL = ("privacy", "init_from")
+"""Sections without which a study is another one."""
 _MISSING = object()
 
 
@@ -60,7 +62,11 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
         )
     before, after = essential(stored), essential(now)
     # What an older version did not know yet cannot be compared.
-    found = [one for one in difference(before, after) if _known(before, one.setting) or one.setting.endswith(".name")]
+    found = [
+        one
+        for one in difference(before, after)
+        if _known(before, one.setting) or one.setting.endswith(".name") or one.setting in _OPTIONAL
+    ]
     if found:
         first = found[0]
         what = (

@@ -18,6 +18,7 @@ from parley.data.federation import NumberedIds
 from parley.data.sources import Source
 from parley.engine.run import Run
 from parley.learn.metrics import scorers
+from parley.learn.task import Task
 from parley.models.export import FORMATS, Format, export_module
 from parley.models.spec import PublicSpec
 from parley.store.checkpoints import Checkpoints, expected_memories
@@ -25,6 +26,7 @@ from parley.store.memories import MEMORY, Memories
 from parley.store.runs import RunInfo, RunStore
 from parley.study.description import Study
 from parley.study.difference import check_resumable
+from parley.study.initial import Initial, with_weights
 from parley.study.opaque import MARK, is_opaque
 from parley.study.study import study_from_dict
 from parley.study.task import make_task, pool, prepared
@@ -67,6 +69,7 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     task = make_task(federation, described.model, described.seed, described.loss, described.buffers, try_out=here)
     number, manifest = found
     folder = store.folder(info.id)
+    task = _with_initial(task, info, folder)
     states = Checkpoints(folder).load(manifest)
     if not here and any(value.dtype == torch.float64 for value in states["last"].get("model").values()):
         task.network.double()  # as it was built for the data
@@ -78,9 +81,16 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     )  # fmt: skip
 
 
+def _with_initial(task: Task, info: RunInfo, folder: Path) -> Task:
+    """With the weights that a warm start began from, for what a method leaves as it was."""
+    described = info.config.get("init_from")
+    initial = Initial.kept(folder, info.id, described.get("digest")) if described else None
+    return task if initial is None else with_weights(task, initial.weights)
+
+
 def _rebuilt(info: RunInfo) -> Study:
     """The study of a run from its description alone."""
-    config = dict(info.config)
+    config = {key: value for key, value in info.config.items() if key != "init_from"}  # the run has the weights
     if not config:
         raise InputError(f"run '{info.id}' was stored without a description, so it cannot be rebuilt.")
     for part in ("algorithm", "model", "loss"):

@@ -24,7 +24,8 @@ from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
 from parley.study.description import SECTIONS, General, Study
 from parley.study.opaque import is_opaque
-from parley.study.sections import as_table, build, checked, choose
+from parley.study.sections import as_table, build, check, checked, choose
+from parley.study.warm_start import Source, WarmStart, as_source
 
 __all__ = ["SECTIONS", "General", "Study", "load_study", "study_from_dict"]
 
@@ -57,7 +58,9 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
     code = _Code(place, general)
     made: dict[str, Any] = {
-        name: build(cls, table.get(name, {}), name, f"[{name}]") for name, cls in SECTIONS.items() if name != "privacy"
+        name: build(cls, table.get(name, {}), name, f"[{name}]")
+        for name, cls in SECTIONS.items()
+        if name not in ("privacy", "init_from")
     }
     private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
@@ -87,7 +90,20 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         observers=tuple(map(code.name, general.listeners)),
         revision=general.revision,
         data_fingerprint=general.data_fingerprint,
+        init_from=_start(table["init_from"], code) if "init_from" in table else None,
     )
+
+
+def _start(given: Any, code: _Code) -> Source | None:
+    """`init_from`, a run or a file in one word, or the section of that name."""
+    if not isinstance(given, Mapping):
+        found = as_source(check(str, given, "init_from"))
+    elif is_opaque(given):
+        raise InputError("the weights of init_from were given in Python and cannot be rebuilt from their description.")
+    else:
+        table = {**given, "algorithm": code.named(given["algorithm"])} if "algorithm" in given else given
+        found = build(WarmStart, table, "init_from", "[init_from]")
+    return found.beside(code.base) if isinstance(found, WarmStart) else found
 
 
 class _Code:

@@ -30,6 +30,7 @@ from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.devices import resolve
 from parley.learn.losses import Loss
 from parley.learn.metrics import scorers
+from parley.learn.task import Task
 from parley.models.buffers import BufferPolicy
 from parley.runtimes import Job, open_runtime
 from parley.runtimes.auto import available_cores
@@ -37,9 +38,11 @@ from parley.store.memories import Memories
 from parley.store.runs import RunStore
 from parley.store.secret import keep_secret, secret_root
 from parley.study.channel_names import stages
-from parley.study.description import Logging, Model, Study, as_study
+from parley.study.description import InitFrom, Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, difference, essential
+from parley.study.initial import Initial, from_file, from_rounds, from_run, started
 from parley.study.task import make_task, pool, prepared
+from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
 
 __all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
 
@@ -79,6 +82,7 @@ def train(
     name: str = "",
     revision: str = "",
     logging: Logging = ...,
+    init_from: InitFrom | None = None,
     store: RunStore | str | Path | None = None,
     resume: bool | str | None = None,
     listeners: Sequence[Listener] = (),
@@ -110,9 +114,11 @@ def train(
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
+        if (start := pinned(study.start, kept, bool(resume))) is not study.start:
+            study = replace(study, init_from=start)
         config = study.stored() if kept is not None else {}
         found = _found(kept, study, resume, config) if kept is not None and resume else None
-        plan = _plan(study, heard, secret_root(kept, found, secret))
+        plan = _plan(study, heard, secret_root(kept, found, secret), _Origin(study, kept, found))
         opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
         stack.callback(opened.close)
         run = plan.run
@@ -124,6 +130,10 @@ def train(
             stack.callback(kept.release, run.id)
             keeper = Keeper(kept, run.id, study.checkpoint)
             keep_secret(kept.folder(run.id), plan.job.secrets)
+            if plan.initial is not None:
+                plan.initial.keep(kept.folder(run.id))
+                config["init_from"]["digest"] = plan.initial.digest
+                kept.describe(run.id, config)
             opened.folder = kept.folder(run.id) / "nodes"
         memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
         failing = stack.enter_context(ExitStack())
@@ -136,6 +146,8 @@ def train(
         for listener in plan.listeners:
             listener.start(run, study.rounds)
             listener.note(why or run.note)
+            if plan.initial is not None and not run.records:
+                listener.note(f"starting from the weights of {plan.initial.source}")
             for text in _about_privacy(plan, study.rounds):
                 listener.note(text)
         drawn = key.fold("sampling") if private is None else private.sampling_key
@@ -153,6 +165,7 @@ def train(
             keeper,
             plan.listeners,
             private,
+            plan.initial.costs if plan.initial is not None else {},
         ).go()
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
@@ -172,9 +185,57 @@ class _Plan:
     privacy: PrivacyPlan | None
     seen: int
     """Samples that local steps see in the whole run, to choose a runtime by."""
+    initial: Initial | None
+    """What the weights begin from, if not from the seed."""
 
 
-def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
+@dataclass(frozen=True)
+class _Origin:
+    """Where a run's first weights are from: the run itself where it goes on, else what its study names."""
+
+    study: Study
+    store: RunStore | None
+    resumed: str | None
+
+    def initial(self, task: Task) -> Initial | None:
+        """None where they follow from the seed."""
+        start = self.study.start
+        if start is None:
+            return None
+        return self._kept(start) or self._fresh(start, task)
+
+    def _kept(self, start: Source) -> Initial | None:
+        if self.store is None or self.resumed is None:
+            return None
+        digest = self.store.info(self.resumed).config.get("init_from", {}).get("digest")
+        kept = Initial.kept(self.store.folder(self.resumed), self.resumed, digest)
+        if kept is None and self.store.checkpoint(self.resumed) is not None:
+            raise InputError(f"the initial weights of run '{self.resumed}' are missing, so it cannot go on.")
+        file = Path(start.file) if isinstance(start, WarmStart) and start.file is not None else None
+        if kept is not None and file is not None and file.is_file() and from_file(file).digest != kept.digest:
+            raise InputError(
+                f"run '{self.resumed}' was started from other weights than {file} has now; put the file back, or "
+                "start a new run."
+            )
+        return kept
+
+    def _fresh(self, start: Source, task: Task) -> Initial:
+        if isinstance(start, GivenWeights):
+            return Initial(start.weights, f"run '{start.run}'" if start.run else "weights given in Python")
+        if start.file is not None:
+            return from_file(Path(start.file))
+        if start.run is not None:
+            with source_store(start, self.store) as store:
+                return from_run(store, start.run, start.best, task)
+        assert start.algorithm is not None
+        first = replace(
+            self.study, algorithm=start.algorithm, rounds=start.rounds, init_from=None, data=self.study.federation(),
+            evaluation=Evaluation(central=False, clients="none"), observers=(), logging=Logging(),
+        )  # fmt: skip
+        return from_rounds(train(first), start.rounds)
+
+
+def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Plan:
     algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
     private = None
@@ -190,8 +251,12 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
+    key = Key(study.seed).fold("init")
+    initial = origin.initial(task)
+    if initial is not None:
+        task = started(task, initial, algorithm, federation, key)
     there = task.on(_device(algorithm, study.device))
-    first = algorithm.init(task, Key(study.seed).fold("init"))
+    first = algorithm.init(task, key)
     run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
@@ -202,7 +267,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes) -> _Plan:
         check_private(job, private, run.state)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
-    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen)
+    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial)
 
 
 def _stages(study: Study) -> tuple[Channel, ...]:
@@ -226,6 +291,8 @@ def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
     if plan.privacy is None:
         return []
     said = [plan.privacy.sentence(rounds)]
+    if plan.initial is not None:
+        said.append(f"epsilon does not cover {plan.initial.source}, whose weights this run starts from.")
     if plan.evaluator.owners:
         said.append("clients/... are measured on clients' own samples without noise; epsilon does not cover them.")
     return said

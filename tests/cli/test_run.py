@@ -154,3 +154,26 @@ def test_help_and_lists_load_nothing_heavy():
         )
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]", words
+
+
+def test_starting_from_a_run_or_a_file(parley, place: Path):
+    first = parley("run", "study.toml", "-q")[1].strip()
+    assert parley("export", first, "out")[0] == 0
+    code, out, err = parley("run", "study.toml", "--set", "rounds=1", "--init-from", "last", "--seeds", "0-1")
+    assert code == 0, err
+    with RunStore() as store:
+        runs = store.runs()
+        assert [info.config["init_from"]["run"] for info in runs[1:]] == [first, first]
+        assert {info.config["init_from"]["digest"] for info in runs[1:]} != {None}
+        begin = store.series(runs[1].id, "train/loss")[1]
+    code, out, err = parley("run", "study.toml", "--rounds", "1", "--init-from", "out/model.safetensors", "-q")
+    assert code == 0, err
+    with RunStore() as store:
+        filed = store.info(out.strip())
+        assert filed.config["init_from"]["file"] == str(place / "out" / "model.safetensors")
+        assert store.series(filed.id, "train/loss")[1].tolist() == begin.tolist()
+    assert "there is no run 'nobody'" in sentence(parley("run", "study.toml", "--init-from", "nobody"))
+    assert "which is not there" in sentence(parley("run", "study.toml", "--init-from", "no.safetensors"))
+    wrong = sentence(parley("run", "study.toml", "--init-from", first, "--set", 'model.name="mlp"'))
+    assert "has weights of another model" in wrong
+    assert "'last' may be another run" in sentence(parley("run", "study.toml", "--init-from", "last", "--resume"))
