@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge as Pooled
 from torch import nn
 
+from parley.algorithms.local_update import FedAvg
 from parley.algorithms.ridge import Ridge
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError, UnsupportedError
@@ -21,6 +22,7 @@ from parley.models import features, linear, mlp
 from parley.models.feature_model import RandomFourierFeatures
 from parley.store.runs import RunStore
 from parley.study.train import train
+from parley.study.warm_start import WarmStart
 
 QUIET = Evaluation(every=1000)
 
@@ -159,6 +161,20 @@ def test_resumed_and_pooled_workers_give_the_same(tmp_path):
     assert whole.state.scalars == again.state.scalars
     for name, value in whole.state.tensors.items():
         assert torch.equal(value, again.state.tensors[name])
+
+
+def test_fine_tuning_begins_with_the_solution(digits):
+    """Of a linear model and of a network's head; what the round of sums cost is counted in round 0."""
+    for model in (linear(), mlp(30)):
+        alone = train(Ridge(1.0, scale=8.0), digits, model=model, rounds=1, runtime="inline")
+        first = WarmStart(algorithm=Ridge(1.0, scale=8.0))
+        tuned = train(FedAvg(lr=0.05, steps=5), digits, model=model, rounds=3, init_from=first, runtime="inline")
+        begin, end = tuned.records[0].metrics, tuned.records[-1].metrics
+        assert begin["central/loss"].value == alone.records[-1].metrics["central/loss"].value
+        assert begin["up/bytes"].value == alone.records[-1].metrics["up/bytes"].value
+        assert end["central/loss"].value < begin["central/loss"].value
+        again = train(FedAvg(lr=0.05, steps=5), digits, model=model, rounds=1, init_from=alone, runtime="inline")
+        assert again.records[0].metrics["central/loss"].value == begin["central/loss"].value
 
 
 class Curved(nn.Module):
