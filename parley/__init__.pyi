@@ -132,6 +132,7 @@ from parley.algorithms.fedbabu import FedBABU as FedBABU
 from parley.algorithms.fedrep import FedRep as FedRep
 from parley.algorithms.moon import MOON as MOON
 from parley.algorithms.ridge import Ridge as Ridge
+from parley.algorithms.tct import TCT as TCT
 from parley.channels.clip import clip as clip
 from parley.channels.ef21 import ef21 as ef21
 from parley.channels.projection import projection as projection

@@ -16,11 +16,12 @@ from parley.algorithms import (
     moon,
     ridge,
     scaffold,
+    tct,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
     "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "ridge", "scaffold",
+    "moon", "ridge", "scaffold", "tct",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
+from parley.studies.conformance.tangent_cases import tangent
 from parley.studies.harness import Check
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
 
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial,
+    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, tangent, partial,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
+from parley.studies.conformance.tangent_cases import tangent
 
 CASES = [
     *corrected(),
@@ -26,6 +27,7 @@ CASES = [
     *partial(),
     *personal(),
     *wrapped(),
+    *tangent(),
 ]
 FAMILY = family()
 

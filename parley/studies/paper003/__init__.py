@@ -1,0 +1,1 @@
+"""Paper 003: NTK-FL and CP-NTK-FL."""
