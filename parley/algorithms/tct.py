@@ -1,4 +1,4 @@
-"""TCT: train, convexify, train (Yu et al., NeurIPS 2022, Algorithm 1): SCAFFOLD on a trained network's tangent features.
+"""TCT: train, convexify, train (Yu et al., NeurIPS 2022): SCAFFOLD on the tangent features of a trained network.
 
     rounds 1 ... R     FedAvg trains the network: w
     after round R      phi(x) = d g(w; x) / d w, where g is the network with one random output in place of its last

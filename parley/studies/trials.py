@@ -65,6 +65,8 @@ class Arm:
     """Beginnings of the names of further metrics a trial keeps, round by round."""
     channels: Chain = field(default_factory=Chain)
     """What happens to replies on the way."""
+    target: float | None = None
+    """The run ends once it is this accurate."""
 
     def having(self, **settings: Any) -> Arm:
         """The arm with other settings of its algorithm."""
@@ -130,7 +132,8 @@ class _Job:
             "name": arm.name, "seed": self.seed, "rounds": arm.rounds, "algorithm": _settings(arm.algorithm),
             "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
             "channels": {"up": [described(one) for one in arm.channels.stages]},
-            "evaluate": {"every": arm.every}, "observe": [kind.__name__ for kind in arm.listeners],
+            "evaluate": {"every": arm.every, "target": arm.target},
+            "observe": [kind.__name__ for kind in arm.listeners],
         }  # fmt: skip
 
     def fingerprint(self) -> str:
@@ -210,7 +213,7 @@ def _perform(job: _Job) -> Trial:
             run = train(
                 arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
                 cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
-                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every),
+                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every, target=arm.target),
                 listeners=[kind() for kind in arm.listeners], channels=arm.channels, store=store, name=arm.name,
                 revision=fingerprint, resume=_begun(store, fingerprint),
             )  # fmt: skip
@@ -234,6 +237,7 @@ def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:
     names = {name: None for record in records for name in record.metrics if name.startswith(arm.metrics)}
     accuracy, loss, *further = (_series(records, name) for name in ("central/accuracy", "central/loss", *names))
     loss = np.where(loss < _DIVERGED, loss, np.nan)
+    rounds = rounds[: len(accuracy)]  # what reached its target has ended
     return Trial(arm, job.seed, rounds, accuracy, loss, dict(zip(names, further, strict=True)), run)
 
 

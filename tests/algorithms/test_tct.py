@@ -21,9 +21,7 @@ from parley.store.runs import RunStore
 from parley.study.train import train
 
 QUIET = Evaluation(every=1000)
-SMALL = TCT(
-    first=FedAvg(lr=0.1, steps=2), rounds=2, second=Scaffold(lr=0.5, steps=5, batch=None), features=40
-)
+SMALL = TCT(first=FedAvg(lr=0.1, steps=2), rounds=2, second=Scaffold(lr=0.5, steps=5, batch=None), features=40)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +89,6 @@ def test_bad_input(digits):
     for first in (LocalOnly(), Centralised()):
         with pytest.raises(InputError, match="does not train one network"):
             TCT(first=first)
+    net = nn.Sequential(nn.Unflatten(1, (1, 64)), nn.Conv1d(1, 10, 64), nn.Flatten())
     with pytest.raises(InputError, match="no dense layer at its end"):
-        net = nn.Sequential(nn.Unflatten(1, (1, 64)), nn.Conv1d(1, 10, 64), nn.Flatten())
         train(TCT(), digits, model=net, rounds=1)

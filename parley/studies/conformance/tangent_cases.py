@@ -75,7 +75,7 @@ def _squares(runtime: str, rounds: int, cohort: Sampling | None = None) -> float
 
 def _logistic(runtime: str) -> float:
     """Probabilities: the logits themselves are free up to a constant."""
-    run, phi, y = _run("task", runtime, 400)
+    run, phi, y = _run("task", runtime, 180)
 
     def probabilities(V: Array) -> Array:
         z = phi @ V.reshape(phi.shape[1], -1)
