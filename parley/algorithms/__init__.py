@@ -14,6 +14,7 @@ from parley.algorithms import (
     kernel_features,
     local_update,
     moon,
+    ntk_fl,
     ridge,
     scaffold,
     tct,
@@ -23,5 +24,5 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
     "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "ridge", "scaffold", "tct",
+    "moon", "ntk_fl", "ridge", "scaffold", "tct",
 ]  # fmt: skip

@@ -39,6 +39,10 @@ class DataShare(FedAvg):
     share: float = 0.1
     """Samples in the global set, as a share of all."""
 
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return ("inputs", "labels")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share < 1:

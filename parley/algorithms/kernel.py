@@ -59,6 +59,10 @@ class OnPoints(LeastSquares):
     kernel: Kernel = field(default_factory=RBF)
     """k(x, z): rbf, laplace, linear, polynomial, sobolev, arc-cosine or two-layer-ntk."""
 
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return ("inputs", "labels")
+
     def init(self, task: Task, key: Key) -> State:
         self.check(task)
         return State()

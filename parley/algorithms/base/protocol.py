@@ -176,6 +176,11 @@ class Algorithm:
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 
     @property
+    def discloses(self) -> tuple[str, ...]:
+        """What of a client's samples the server can read off its replies: "inputs", "labels" (it SENDS THE DATA)."""
+        return ()
+
+    @property
     def personal(self) -> bool:
         """Each client has a model of its own (in its memory); there is no server model to evaluate."""
         return False

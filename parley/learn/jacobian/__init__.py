@@ -11,7 +11,8 @@ evaluation mode where that makes a difference.
 """
 
 from parley.learn.jacobian.blocks import Outer, Rows
-from parley.learn.jacobian.compute import jacobian, jvp, kernel, vjp
+from parley.learn.jacobian.compute import jacobian, jvp, kernel, linearised, vjp
 from parley.learn.jacobian.factors import BUDGET, Jacobian
+from parley.learn.jacobian.sparse import Sparse
 
-__all__ = ["BUDGET", "Jacobian", "Outer", "Rows", "jacobian", "jvp", "kernel", "vjp"]
+__all__ = ["BUDGET", "Jacobian", "Outer", "Rows", "Sparse", "jacobian", "jvp", "kernel", "linearised", "vjp"]

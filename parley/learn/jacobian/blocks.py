@@ -131,23 +131,21 @@ class Rows:
         return (self.values.flatten(0, 1) @ other.values.flatten(0, 1).T).view(n, outputs, m, outputs)
 
     def vjp(self, r: Tensor) -> Tree:
-        return self._split(r.flatten(1) @ self.values.flatten(0, 1))
+        return split(r.flatten(1) @ self.values.flatten(0, 1), self.forms)
 
     def jvp(self, tree: Mapping[str, Tensor]) -> Tensor:
         return self.values @ torch.cat([tree[name].reshape(-1) for name in self.forms])
 
     def rows(self) -> Tree:
-        return self._split(self.values)
-
-    def _split(self, values: Tensor) -> Tree:
-        parts = values.split([prod(shape) for shape in self.forms.values()], -1)
-        return {
-            name: part.reshape(*part.shape[:-1], *shape)
-            for (name, shape), part in zip(self.forms.items(), parts, strict=True)
-        }
+        return split(self.values, self.forms)
 
 
-Block = Outer | Rows
+def split(values: Tensor, forms: Mapping[str, tuple[int, ...]]) -> Tree:
+    """[..., entries] by parameters, each in its shape."""
+    parts = values.split([prod(shape) for shape in forms.values()], -1)
+    return {
+        name: part.reshape(*part.shape[:-1], *shape) for (name, shape), part in zip(forms.items(), parts, strict=True)
+    }
 
 
 def _by_position(delta: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from parley.core.errors import InputError
 from parley.core.tree import Tree
-from parley.learn.jacobian.blocks import Block, Rows
+from parley.learn.jacobian.blocks import Outer, Rows
 from parley.learn.jacobian.factors import BUDGET, Jacobian
 from parley.learn.jacobian.trace import block_of, check_mode, rest_of, run, sensitivities, trainable
 
@@ -113,7 +113,7 @@ def _parts(
         raise InputError("the network has no trainable weights to take a Jacobian with respect to.")
     for rows in _chunks(module, weights, x, budget, chosen):
         outputs, seen = run(module, weights, x[rows], chosen)
-        blocks: list[Block] = []
+        blocks: list[Outer | Rows] = []
         for layer, delta in zip(seen, sensitivities(outputs, seen), strict=True):
             blocks.append(block_of(layer, delta, weights))
         covered = {name for layer in seen for name in layer.names}

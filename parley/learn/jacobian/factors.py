@@ -11,8 +11,10 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.tree import Tree
-from parley.learn.jacobian.blocks import Block, Outer, Rows
+from parley.learn.jacobian.blocks import Outer, Rows
+from parley.learn.jacobian.sparse import Sparse
 
+Block = Outer | Rows | Sparse
 BUDGET = 2**29
 """Bytes that intermediate results may take unless one says otherwise."""
 
@@ -115,7 +117,11 @@ class Jacobian:
             (b.a.shape[1] ** 2 * (2 + (2 * self.outputs**2 if full else 1)) if isinstance(b, Outer) else 2)
             for b in self.blocks
         ) + (2 * self.outputs**2 if full else 2)
-        side = max(1, isqrt(budget // (entry * pairs)))
+        side = isqrt(budget // (entry * pairs))
+        for b in self.blocks:
+            if isinstance(b, Sparse):  # both sides of a tile are written out
+                side = min(side, budget // (2 * entry * self.outputs * b.entries))
+        side = max(1, side)
         side = min(side, max(1, -(-len(self) // 4)), 2**10) if there is self else side
         for start in range(0, len(self), side):
             for begin in range(0, len(there), side):

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from parley.core.errors import InputError
 from parley.core.tree import Tree
-from parley.learn.jacobian.blocks import Block, Outer, Rows
+from parley.learn.jacobian.blocks import Outer, Rows
 from parley.models.structure import traits
 
 _SAMPLES = 16
@@ -132,7 +132,7 @@ def sensitivities(outputs: Tensor, seen: list[Seen]) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def block_of(layer: Seen, delta: Tensor, weights: Mapping[str, Tensor]) -> Block:
+def block_of(layer: Seen, delta: Tensor, weights: Mapping[str, Tensor]) -> Outer | Rows:
     """A layer's part of the Jacobian."""
     part, n, many = layer.part, len(layer.a), delta.shape[1]
     if type(part) is nn.Linear and len(layer.names) == len(list(part.parameters())):
@@ -144,7 +144,7 @@ def block_of(layer: Seen, delta: Tensor, weights: Mapping[str, Tensor]) -> Block
     return Rows.of(_by_layer(layer, delta, weights))
 
 
-def _smaller(layer: Seen, a: Tensor, delta: Tensor) -> Block:
+def _smaller(layer: Seen, a: Tensor, delta: Tensor) -> Outer | Rows:
     """As factors, unless their Gram matrices over all pairs of positions cost more than those of the rows."""
     positions, width = a.shape[1:]
     outputs, out = delta.shape[1], delta.shape[3]

@@ -15,7 +15,8 @@ from torch import Tensor
 from parley.core.key import Key
 from parley.data import ClientData, Dataset, Dirichlet, Federation, cifar10, digits, fashion_mnist, mnist, mnist_writers
 from parley.data.sources import Pooled
-from parley.models import mlp
+from parley.models import features, linear, mlp
+from parley.models.feature_model import RandomFourierFeatures
 from parley.studies.harness import Scale
 from parley.studies.paper004.image_problem import small_network
 from parley.studies.training_problem import TrainingProblem, between, halved, official_test
@@ -31,12 +32,14 @@ _NAMES: dict[Images, str] = {
 
 
 def clients(
-    scale: Scale, images: Images = "fashion", alpha: float = 0.1, projected: int = 0, shared: bool = False
-) -> TrainingProblem:
+    scale: Scale, images: Images = "fashion", alpha: float = 0.1, projected: int = 0, shared: bool = False,
+    on: Literal["network", "inputs", "fourier"] = "network",
+) -> TrainingProblem:  # fmt: skip
     """The paper's clients.
 
     `projected`: inputs become their products with so many random Gaussian vectors, as CP-NTK-FL's are. `shared`: the
-    rows of a global set join every client's own, which is what DataShare trains on.
+    rows of a global set join every client's own, which is what DataShare trains on. `on`: what is linear in its
+    weights, for the one-shot methods, which ask all clients at once.
     """
     small = scale == "smoke"
     data = _standardised(digits() if small else _data(images))
@@ -52,10 +55,12 @@ def clients(
     test = official_test(data)
     first = 60 if small else 2000
     cohort, name = (4, "scikit-learn's digits") if small else (COHORT, _NAMES[images])
+    if on != "network":
+        cohort = len(federation)
     how = "" if images == "writers" else f", Dir({alpha:g})"
     width = f", projected to {projected}" if projected else ""
     return TrainingProblem(
-        federation, _model(images, small), between(test, 0, first), between(test, first, None), cohort,
+        federation, _model(images, small, on), between(test, 0, first), between(test, first, None), cohort,
         SAMPLES, f"{name}{how}{width}; {len(federation)} clients, {cohort} a round",
     )  # fmt: skip
 
@@ -66,7 +71,11 @@ def _data(images: Images) -> Dataset:
     return {"fashion": fashion_mnist, "mnist": mnist, "writers": mnist_writers}[images]()
 
 
-def _model(images: Images, small: bool) -> Model:
+def _model(images: Images, small: bool, on: str) -> Model:
+    if on == "inputs":
+        return linear()
+    if on == "fourier":
+        return features(RandomFourierFeatures(40 if small else 1000, lengthscale=8.0 if small else 28.0))
     if images != "cifar":
         return mlp(20 if small else 100)
     return small_network(1, 10, (4, 8), False) if small else small_network(3, 10, (16, 32, 32), False)
@@ -80,10 +89,10 @@ def _standardised(data: Dataset) -> Dataset:
 
 
 def _projected(data: Dataset, width: int) -> Dataset:
-    """x P / sqrt(d_1) with standard Gaussian P, so that its entries keep the size that pixels had."""
+    """x P / sqrt(d') with standard Gaussian P: samples keep their lengths on average, hence the kernel its size."""
     test = official_test(data)
     d = data.x[0].numel()
-    P = torch.from_numpy(Key(0).fold("projection").numpy().standard_normal((d, width)) / d**0.5).float()
+    P = torch.from_numpy(Key(0).fold("projection").numpy().standard_normal((d, width)) / width**0.5).float()
 
     def project(x: Tensor) -> Tensor:
         return x.flatten(1) @ P
