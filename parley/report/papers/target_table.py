@@ -47,11 +47,15 @@ def target_table(title: str, rows: Sequence[TargetRow]) -> Figure:
     for number, row in enumerate(rows, 1):
         colour = INK if row.reached == row.seeds else FAINT
         cells = (
-            row.name, f"{row.reached} of {row.seeds}", f"{row.rounds.value:.0f}", f"{row.up.value:,.0f}",
-            f"{row.down.value:,.0f}", f"{row.seconds.value:,.0f}", f"{row.best.value:.1%}",
+            row.name, f"{row.reached} of {row.seeds}", f"{row.rounds.value:.0f}", _short(row.up.value),
+            _short(row.down.value), _short(row.seconds.value), f"{row.best.value:.1%}",
         )  # fmt: skip
         for place, cell in zip(_PLACES, cells, strict=True):
             axes.text(place, number, cell, color=colour, fontsize=11, ha="right" if place else "left", va="center")
         axes.axhline(number - 0.5, color=FAINT, linewidth=0.5, alpha=0.5)
     headline(figure, title)
     return figure
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

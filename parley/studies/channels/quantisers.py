@@ -35,7 +35,7 @@ QUANTISERS: dict[str, Channel] = {
 }  # fmt: skip
 DEVIATIONS = 4.5
 """Standard errors that the mean over seeds may be off in any round."""
-_SIZES: dict[Scale, tuple[int, int]] = {"smoke": (16, 4), "cpu": (400, 30)}
+_SIZES: dict[Scale, tuple[int, int]] = {"smoke": (16, 4), "cpu": (100, 20)}
 """Seeds and rounds."""
 
 
@@ -97,7 +97,7 @@ def _maps(given: QuadraticProblem) -> Array:
     return np.stack([eye - np.linalg.matrix_power(eye - LR * A, STEPS) for A in given.clients.A])
 
 
-@study("channels/quantisers", scales={"smoke": "16 seeds, 4 rounds", "cpu": "400 seeds, 30 rounds"})
+@study("channels/quantisers", scales={"smoke": "16 seeds, 4 rounds", "cpu": "100 seeds, 20 rounds"})
 def quantisers(scale: Scale, context: StudyContext) -> StudyResult:
     """QSGD, FedCOM and FedPAQ follow FedAvg on average; their variance stays below its bound all along the run."""
     (seeds, rounds), given = _SIZES[scale], quadratic_problem()

@@ -24,7 +24,8 @@ from parley.data import ClientData
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.report.seed_means import SeedMean
-from parley.studies.harness import Scale, StudyContext
+from parley.report.training_curves import ArmCurve
+from parley.studies.harness import Check, Scale, StudyContext, holds
 from parley.studies.paper003.setting import SAMPLES, Images, clients
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained, tuned
@@ -127,6 +128,19 @@ def tuned_trials(arms: Sequence[Arm], context: StudyContext, settings: Mapping[s
     """All seeds of every arm; those named in `settings` with their setting."""
     ready = [set_to(one, settings[one.name]) if one.name in settings else one for one in arms]
     return trained(ready, SIZES[context.scale].seeds, context)
+
+
+def curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
+    """For a figure; a method has the same colour in all of them."""
+    known = ("NTK-FL", "FedAvg", "DataShare", "centralised", "FedNova")
+    places = {name: known.index(name) if name in known else len(known) + i for i, name in enumerate(trials)}
+    return [ArmCurve(name, runs, places[name]) for name, runs in trials.items()]
+
+
+def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
+    """No arm diverged."""
+    diverged = [name for name, runs in trials.items() if any(trial.diverged for trial in runs)]
+    return holds("every arm trains", not diverged, ", ".join(diverged) or "all", "all")
 
 
 def at_round(trial: Trial, number: int) -> float:

@@ -20,9 +20,9 @@ from parley.channels.base import Chain
 from parley.channels.quantise import fedcom, qsgd
 from parley.report.papers.target_table import TargetRow, target_table
 from parley.report.seed_means import SeedMean
-from parley.report.training_curves import ArmCurve, training_curves
+from parley.report.training_curves import training_curves
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_most, claims, near, study
-from parley.studies.paper003.arms import COSTS, SIZES, Setting, arm, chosen, ntk_fl, numbers, set_to
+from parley.studies.paper003.arms import COSTS, SIZES, Setting, arm, chosen, curves, ntk_fl, numbers, set_to
 from parley.studies.paper003.setting import COHORT, SAMPLES, clients
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained
@@ -68,11 +68,10 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
         _bytes_per_round(trials, scale, name, bits) for name, bits in (("FedAvg", 32), ("QSGD", 4), ("FedCOM", 8))
     ]
     checks += claims(_ours(rows), scale)
-    curves = [ArmCurve(name, runs, place) for place, (name, runs) in enumerate(trials.items())]
     about = arms[0].problem().about
     figures = {
         "table": target_table(f"Until {size.target:.0%}: {about}", list(rows.values())),
-        "curves": training_curves({f"Until {size.target:.0%}": curves}, "accuracy", about),
+        "curves": training_curves({f"Until {size.target:.0%}": curves(trials)}, "accuracy", about),
     }
     return context.result(
         checks, figures, numbers(trials, settings) | {"rows": {n: r.plain() for n, r in rows.items()}}
