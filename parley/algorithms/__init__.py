@@ -20,8 +20,10 @@ from parley.algorithms import (
     local_update,
     moon,
     ntk_fl,
+    ridge,
     scaffold,
     tree_baselines,
+    tct,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
@@ -34,4 +36,5 @@ __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
     "datashare", "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features",
     "local_update", "moon", "ntk_fl", "scaffold",
+    "moon", "ntk_fl", "ridge", "scaffold", "tct",
 ]  # fmt: skip

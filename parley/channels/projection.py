@@ -16,57 +16,26 @@ import torch
 from torch import Tensor
 
 from parley.channels.base import channel
-from parley.channels.random_k import drawn_places
-from parley.channels.vector import Layout, VectorChannel, check_share, share_of
-from parley.core.form import Form
+from parley.channels.random_k import DrawnEntries
 from parley.core.key import Key
-from parley.core.tree import Tree
 
 
 @channel("projection")
 @dataclass(frozen=True)
-class Projection(VectorChannel):
+class Projection(DrawnEntries):
     """Sends the update's coordinates along random directions, scaled up so that they are right on average."""
 
     passes: ClassVar[tuple[str, ...]] = ("projection/values",)
-    isometric: ClassVar[bool] = True
 
-    share: float
-    """Numbers sent, as a share of all compressible entries, in (0, 1]."""
-    error_feedback: bool = False
-    """Send them as they are and add what was not sent to the client's next message, in place of scaling them up."""
+    def width(self, entries: int) -> int:
+        return 1 << (entries - 1).bit_length()
 
-    def __post_init__(self) -> None:
-        check_share(self.share, "projection")
+    def turned(self, vector: Tensor, key: Key) -> Tensor:
+        filling = (0, self.width(len(vector)) - len(vector))
+        return hadamard(torch.nn.functional.pad(vector * _signs(len(vector), key, vector), filling))
 
-    @property
-    def unbiased(self) -> bool:
-        return not self.error_feedback
-
-    @property
-    def feedback(self) -> bool:
-        return self.error_feedback
-
-    def variance(self, entries: int) -> float | None:
-        return _filled(entries) / share_of(self.share, entries) - 1 if self.unbiased else None
-
-    def contraction(self, entries: int) -> float | None:
-        return share_of(self.share, entries) / _filled(entries) if self.error_feedback else None
-
-    def compress(self, vector: Tensor, layout: Layout, key: Key) -> Tree:
-        filled, count = _filled(len(vector)), share_of(self.share, len(vector))
-        turned = hadamard(torch.nn.functional.pad(vector * _signs(len(vector), key, vector), (0, filled - len(vector))))
-        values = turned[drawn_places(filled, count, key)]
-        return {"values": values * (filled / count) if self.unbiased else values}
-
-    def restore(self, parts: Tree, layout: Layout, key: Key) -> Tensor:
-        filled, values = _filled(layout.entries), parts["values"]
-        places = drawn_places(filled, len(values), key)
-        turned = torch.zeros(filled, dtype=layout.dtype).index_put_((places,), values)
-        return hadamard(turned)[: layout.entries] * _signs(layout.entries, key, values)
-
-    def sizes(self, layout: Layout) -> Form:
-        return Form(values=(layout.dtype, (share_of(self.share, layout.entries),)))
+    def turned_back(self, vector: Tensor, entries: int, key: Key) -> Tensor:
+        return hadamard(vector)[:entries] * _signs(entries, key, vector)
 
 
 def projection(share: float, error_feedback: bool = False) -> Projection:
@@ -83,10 +52,6 @@ def hadamard(vector: Tensor) -> Tensor:
         pairs = torch.stack((columns[:, 0] + columns[:, 1], columns[:, 0] - columns[:, 1]), 1)
         half *= 2
     return pairs.reshape(-1) * scale
-
-
-def _filled(entries: int) -> int:
-    return 1 << (entries - 1).bit_length()
 
 
 def _signs(entries: int, key: Key, like: Tensor) -> Tensor:

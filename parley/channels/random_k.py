@@ -13,28 +13,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.channels.base import channel
+from parley.channels.base import channel, title
 from parley.channels.vector import Layout, VectorChannel, check_share, share_of
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.tree import Tree
 
 
-@channel("random-k")
 @dataclass(frozen=True)
-class RandomK(VectorChannel):
-    """Sends entries drawn at random, scaled up so that they are right on average; their places need not travel."""
+class DrawnEntries(VectorChannel):
+    """Entries drawn at random, of the vector itself or of it in another basis."""
 
-    passes: ClassVar[tuple[str, ...]] = ("random-k/values",)
     isometric: ClassVar[bool] = True
 
     share: float
-    """Entries sent, as a share of all compressible ones, in (0, 1]."""
+    """Numbers sent, as a share of all compressible entries, in (0, 1]."""
     error_feedback: bool = False
     """Send them as they are and add what was not sent to the client's next message, in place of scaling them up."""
 
     def __post_init__(self) -> None:
-        check_share(self.share, "random-k")
+        check_share(self.share, title(self))
 
     @property
     def unbiased(self) -> bool:
@@ -45,24 +43,43 @@ class RandomK(VectorChannel):
         return self.error_feedback
 
     def variance(self, entries: int) -> float | None:
-        return entries / share_of(self.share, entries) - 1 if self.unbiased else None
+        return self.width(entries) / share_of(self.share, entries) - 1 if self.unbiased else None
 
     def contraction(self, entries: int) -> float | None:
-        return share_of(self.share, entries) / entries if self.error_feedback else None
+        return share_of(self.share, entries) / self.width(entries) if self.error_feedback else None
+
+    def width(self, entries: int) -> int:
+        """How many there are to draw from."""
+        return entries
+
+    def turned(self, vector: Tensor, key: Key) -> Tensor:
+        """The vector in the basis whose entries are drawn, [width]."""
+        return vector
+
+    def turned_back(self, vector: Tensor, entries: int, key: Key) -> Tensor:
+        """The inverse of that, [entries]."""
+        return vector
 
     def compress(self, vector: Tensor, layout: Layout, key: Key) -> Tree:
-        values = vector[self._places(len(vector), key)]
-        return {"values": values * (len(vector) / len(values)) if self.unbiased else values}
+        width, count = self.width(len(vector)), share_of(self.share, len(vector))
+        values = self.turned(vector, key)[_places(width, count, key)]
+        return {"values": values * (width / count) if self.unbiased else values}
 
     def restore(self, parts: Tree, layout: Layout, key: Key) -> Tensor:
-        places = self._places(layout.entries, key)
-        return torch.zeros(layout.entries, dtype=layout.dtype).index_put_((places,), parts["values"])
+        width, values = self.width(layout.entries), parts["values"]
+        drawn = torch.zeros(width, dtype=layout.dtype).index_put_((_places(width, len(values), key),), values)
+        return self.turned_back(drawn, layout.entries, key)
 
     def sizes(self, layout: Layout) -> Form:
         return Form(values=(layout.dtype, (share_of(self.share, layout.entries),)))
 
-    def _places(self, entries: int, key: Key) -> Tensor:
-        return drawn_places(entries, share_of(self.share, entries), key)
+
+@channel("random-k")
+@dataclass(frozen=True)
+class RandomK(DrawnEntries):
+    """Sends entries drawn at random, scaled up so that they are right on average; their places need not travel."""
+
+    passes: ClassVar[tuple[str, ...]] = ("random-k/values",)
 
 
 def random_k(share: float, error_feedback: bool = False) -> RandomK:
@@ -70,7 +87,7 @@ def random_k(share: float, error_feedback: bool = False) -> RandomK:
     return RandomK(share, error_feedback)
 
 
-def drawn_places(entries: int, count: int, key: Key) -> Tensor:
+def _places(entries: int, count: int, key: Key) -> Tensor:
     """So many different places, each as likely as any other, in order."""
     drawn = key.fold("places").numpy().choice(entries, count, replace=False, shuffle=False)
     return torch.from_numpy(np.sort(drawn))

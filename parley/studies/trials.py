@@ -246,6 +246,7 @@ def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:
     names = {name: None for record in records for name in record.metrics if name.startswith(arm.metrics)}
     accuracy, loss, *further = (_series(records, name) for name in ("central/accuracy", "central/loss", *names))
     loss = np.where(loss < _DIVERGED, loss, np.nan)
+    rounds = rounds[: len(accuracy)]  # what reached its target has ended
     return Trial(arm, job.seed, rounds, accuracy, loss, dict(zip(names, further, strict=True)), run)
 
 

@@ -79,8 +79,9 @@ FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str):
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
-    targets = {"loss": "mse"} if name.endswith("ntk-fl") else {}
-    method = algorithms[name]() if name == "ema" else algorithms[name](lr=0.02, **targets)
+    settings = {"loss": "mse"} if name.endswith("ntk-fl") else {}
+    settings |= {"lr": 0.02} if hasattr(algorithms[name], "lr") else {}
+    method = algorithms[name](**settings)
     model = features() if name.startswith("feature-") else mlp(4)
     runs = both(method, points, model=model if method.needs_model else None)
     same(*runs)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+import torch
 
+from parley.channels.packing import pack
+from parley.channels.quantise import QSGD
 from parley.report.compare import Comparison, to_csv
 from parley.report.comparison_table import caption
 from parley.store.runs import RunStore
 from parley.studies import run_study
+from parley.studies.channels import quantisers
 from parley.studies.channels.tradeoff import CHANNELS
 
 
@@ -31,3 +37,35 @@ def test_tradeoff(monkeypatch: pytest.MonkeyPatch, tmp_path):
     assert packed.up == pytest.approx(sent["FedAvg, qsgd(4)"])
     assert "without channels" in caption(comparison)
     assert "up_megabytes_without_channels" in to_csv(comparison)
+
+
+def test_quantisers(tmp_path):
+    result = run_study("channels/quantisers", "smoke", tmp_path)
+    assert result.passed
+    assert len(result.checks) == 1 + 3 * len(quantisers.QUANTISERS)
+    for found in result.data.values():
+        assert found["variance"].shape == found["bound"].shape == (5,)
+
+
+@dataclass(frozen=True)
+class RoundsDown(QSGD):
+    """Rounds towards smaller levels, which is biased."""
+
+    def compress(self, vector, layout, key):
+        norms = torch.stack([piece.abs().max() for piece in vector.split(layout.sizes)])
+        scaled = [piece / norm * self.levels for piece, norm in zip(vector.split(layout.sizes), norms, strict=True)]
+        return {"codes": pack((torch.cat(scaled).floor() + self.levels).to(torch.uint8), self.bits), "norms": norms}
+
+
+class Overstated(QSGD):
+    """States a hundredth of its variance."""
+
+    def variance(self, entries):
+        return super().variance(entries) / 100
+
+
+@pytest.mark.parametrize(("planted", "named"), [(RoundsDown, "its mean off"), (Overstated, "its variance over")])
+def test_planted_quantisers_are_noticed(monkeypatch: pytest.MonkeyPatch, planted, named):
+    monkeypatch.setattr(quantisers, "QUANTISERS", {"planted": planted(3)})
+    failed = [check.name for check in run_study("channels/quantisers", "smoke").checks if check.passed is False]
+    assert any(named in name for name in failed)

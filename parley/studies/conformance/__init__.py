@@ -28,6 +28,7 @@ from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
+from parley.studies.conformance.tangent_cases import tangent
 from parley.studies.harness import Check
 
 __all__ = [
@@ -54,6 +55,7 @@ _LISTS: tuple[Callable[[], list[Case]], ...] = (
     tree_cohorts, functional, functional_cohorts, distilled,
     distilled_cohorts,
     family, corrected, normalised, parts, shared, equivalences, regression, tangent, personal, wrapped, partial,
+    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, tangent, partial,
 )  # fmt: skip
 
 

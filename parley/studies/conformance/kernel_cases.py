@@ -11,6 +11,7 @@ from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
+from parley.algorithms.ridge import Ridge
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
@@ -96,6 +97,7 @@ def regression() -> list[Case]:
         _same("feature-fedavg", "is FedAvg with full gradients", given, feature_avg, FedAvg(ETA, 3, batch=None)),
         _same("kernel-fedavg", "with k = <phi, phi> is feature-fedavg", given, kernel_avg, feature_avg),
         _same("kernel-fedprox", "with k = <phi, phi> is feature-fedprox", given, kernel_prox, feature_prox),
+        pooled_ridge("is pooled ridge after one round", 1),
     ]
 
 
@@ -137,6 +139,18 @@ def _same(name: str, statement: str, given: Points, one: Algorithm, other: Algor
         return _apart(*(given.learned(given.run(algorithm, ROUNDS, runtime)) for algorithm in (one, other)))
 
     return Case(name, statement, measure, stackable=False)
+
+
+def pooled_ridge(statement: str, rounds: int, cohort: Sampling | None = None, penalty: float = 0.3) -> Case:
+    """f at all samples against the normal equations of all of them."""
+
+    def measure(runtime: str) -> float:
+        given = Points.drawn()
+        phi = np.concatenate([given.phi(x) for x in given.x])
+        theta = np.linalg.solve(phi.T @ phi + penalty * np.eye(phi.shape[1]), phi.T @ np.concatenate(given.y))
+        return _apart(given.learned(given.run(Ridge(penalty), rounds, runtime, cohort)), phi @ theta)
+
+    return Case("ridge", statement, measure, stackable=False)
 
 
 def _apart(a: Array, b: Array) -> float:

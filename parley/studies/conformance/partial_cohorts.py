@@ -35,9 +35,10 @@ from parley.engine.run import Run
 from parley.engine.settings import Sampling
 from parley.studies.conformance.case import TOLERANCE, Case, settles
 from parley.studies.conformance.fixed_points import SHARING, joined, local_optima
-from parley.studies.conformance.kernel_cases import ETA, Points
+from parley.studies.conformance.kernel_cases import ETA, Points, pooled_ridge
 from parley.studies.conformance.problem import quadratic_problem, weights_of
 from parley.studies.conformance.reference import heavy_ball
+from parley.studies.conformance.tangent_cases import tangent_half
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory import kernel as theory
@@ -80,6 +81,8 @@ def _settling() -> list[Case]:
             "local-only", "every client settles at its own optimum, 2 of 4 clients by default sampling",
             lambda runtime: local_optima(runtime, HALF),
         ),
+        pooled_ridge("2 of 4 clients: is pooled ridge once everybody was drawn", 12, HALF),
+        tangent_half(HALF),
     ]  # fmt: skip
 
 

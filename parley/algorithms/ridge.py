@@ -1,0 +1,145 @@
+"""One-shot federated ridge regression on features: AFL (He et al., CVPR 2025) and Fed3R (Fani et al., ICML 2024).
+
+    client   send G_i = Phi_i'Phi_i and B_i = Phi_i'Y_i, once
+    server   G <- G + sum_i G_i,  B <- B + sum_i B_i;   W' = (G + penalty I)^-1 B
+
+which is the minimiser of sum_ij ||y_ij - W phi(x_ij)||^2 + penalty ||W||^2 over the samples of all clients that have
+answered, exactly, however they are dealt to clients: one round with everybody is the end of it. A client that was
+absent adds its sums when a later cohort has it; nobody is asked twice. phi(x) is what the network's last dense layer
+receives, the network being as it begins: the inputs of a linear model, the map of the model "features", the
+penultimate layer of a network (pre-trained, or random). Classes are one-hot targets. A bias joins as a feature 1 that
+is not penalised. Everything is float64.
+
+The sums SHOW A CLIENT'S DATA where it has few samples: B_i holds the sum of phi(x) over each class, which of a class
+with a single sample is phi(x) itself, and of a linear model x itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, pinvh
+from torch import Tensor
+from torch.nn import functional as F
+
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm
+from parley.core.errors import InputError
+from parley.core.form import Form
+from parley.core.key import Key
+from parley.core.message import Memory, Message, State
+from parley.core.threads import one_thread
+from parley.core.tree import Tree, weighted_sum, zeros_like
+from parley.learn.last_layer import features, last_layer
+from parley.learn.stack import Data
+from parley.learn.task import Task
+from parley.theory.kernel.points import check_finite
+from parley.theory.theta import Array
+
+
+@algorithm("ridge")
+@dataclass(frozen=True)
+class Ridge(Algorithm):
+    """One-shot ridge regression (AFL, Fed3R): the exact pooled solution for a network's last layer, in one round.
+
+    The rest of the network stays as it begins. More rounds only add clients that were not asked or did not answer.
+    """
+
+    on_cpu: ClassVar[bool] = True
+
+    penalty: float = 1.0
+    """Of ||W||^2 beside the sum of all squared errors (lambda); 0 gives the smallest of the least squares solutions."""
+    scale: float = 1.0
+    """The network gets so many times W: outputs near 0 and 1 are too close together for cross-entropy to go on from."""
+
+    def __post_init__(self) -> None:
+        if self.penalty < 0 or self.scale <= 0:
+            raise InputError(f"ridge: penalty must be at least 0, not {self.penalty}, and scale above 0.")
+
+    def init(self, task: Task, key: Key) -> State:
+        if not task.info.vocabulary:  # a model that does not fit is refused before anybody is asked
+            features(task, torch.from_numpy(key.numpy().standard_normal((2, *task.info.shape))))
+        head = last_layer(task.network)
+        own = {name: value for name, value in task.initial().items() if name in (head.weight, head.bias)}
+        return State.of(model=own, sums=zeros_like(_empty(task)), joined="[]")
+
+    # --- the server ---
+
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+        joined = json.loads(str(state.scalars["joined"]))
+        new = [client for client in cohort.ids if client not in set(joined)]
+        if new:
+            replies = yield dict.fromkeys(new, Message())
+            trees = [state["sums"], *(reply["sums"] for reply in replies.values())]
+            sums = weighted_sum(trees, [1.0] * len(trees))
+            joined = sorted([*joined, *replies])
+            state = State.of(model=self._head(task, sums), sums=sums, joined=json.dumps(joined))
+        return state, {"joined": len(joined), "missing": task.population - len(joined)}
+
+    def _head(self, task: Task, sums: Tree) -> Tree:
+        """The last layer with the solution for these sums."""
+        head = last_layer(task.network)
+        W = torch.from_numpy(self.scale * self.solution(task, sums))
+        form = task.form
+        parts = {head.weight: W[: head.inputs].T}
+        if head.bias is not None:
+            parts[head.bias] = W[head.inputs]
+        return {name: value.to(form[name][0]).contiguous() for name, value in parts.items()}  # type: ignore[index]
+
+    def solution(self, task: Task, sums: Tree) -> Array:
+        """W', [d, outputs]; the last row is the bias, where there is one."""
+        d = len(sums["cross"])
+        G = np.zeros((d, d))
+        G[np.triu_indices(d)] = sums["gram"].numpy()
+        G += np.triu(G, 1).T
+        penalised = np.arange(d) < last_layer(task.network).inputs
+        G[np.diag_indices(d)] += self.penalty * penalised
+        with one_thread():
+            if self.penalty == 0:
+                return np.asarray(pinvh(G) @ sums["cross"].numpy())
+            try:
+                return np.asarray(cho_solve(cho_factor(G), sums["cross"].numpy()))
+            except LinAlgError:
+                raise InputError(
+                    f"ridge: the penalty {self.penalty:g} is too small for these features; raise it."
+                ) from None
+
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+        return Form.of(sums=Form.like(_empty(task)))
+
+    # --- the client ---
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        phi, y = features(task, data.x), targets(task, data.y)
+        check_finite(phi.numpy(), "its features")
+        if last_layer(task.network).bias is not None:
+            phi = torch.cat([phi, phi.new_ones(len(phi), 1)], 1)
+        upper = torch.triu_indices(phi.shape[1], phi.shape[1])
+        gram = (phi.T @ phi)[upper[0], upper[1]]
+        return Reply(Message.of(sums={"gram": gram, "cross": phi.T @ y}))
+
+    # --- the network ---
+
+    def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
+        return {**task.initial(), **task.initial_buffers(), **model["model"]}
+
+
+def targets(task: Task, y: Tensor) -> Tensor:
+    """[n, outputs] in float64: values, or one-hot classes."""
+    if task.info.kind == "regression":
+        values = y.double().reshape(len(y), task.info.outputs)
+        check_finite(values.numpy(), "its targets")
+        return values
+    if y.ndim != 1:
+        raise InputError("ridge needs one class or value a sample, not one at every position.")
+    return F.one_hot(y, task.info.outputs).double()
+
+
+def _empty(task: Task) -> Tree:
+    """Sums over no samples: the upper triangle of G, row by row, and B."""
+    head = last_layer(task.network)
+    d = head.inputs + (head.bias is not None)
+    return {"gram": torch.empty(d * (d + 1) // 2).double(), "cross": torch.empty(d, task.info.outputs).double()}

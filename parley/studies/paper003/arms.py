@@ -1,0 +1,161 @@
+"""Paper 003's methods on its clients, with Appendix A's grid of rates for all that have one.
+
+FedAvg and DataShare take full local batches of 200; every one gets the best of the same rates and numbers of steps, by
+a whole run with a seed and on samples that no result uses. All clients have as many samples and take as many steps
+where labels are skewed, so FedNova is FedAvg there, to the last bit, and is not trained again. NTK-FL has the paper's
+eta = .01 and is not tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from parley.algorithms.base.protocol import Algorithm, Contexts, Reply
+from parley.algorithms.baselines import Centralised
+from parley.algorithms.fednova import FedNova
+from parley.algorithms.local_update import FedAvg
+from parley.algorithms.ntk_fl import NtkFL
+from parley.core.message import Memory, Message
+from parley.data import ClientData
+from parley.learn.stack import Data
+from parley.learn.task import Task
+from parley.report.seed_means import SeedMean
+from parley.report.training_curves import ArmCurve
+from parley.studies.harness import Check, Scale, StudyContext, holds
+from parley.studies.paper003.setting import SAMPLES, Images, clients
+from parley.studies.training_problem import Recipe
+from parley.studies.trials import Arm, Trial, trained, tuned
+
+Method = Literal["FedAvg", "FedNova", "DataShare", "centralised", "NTK-FL"]
+Setting = tuple[float, int]
+"""A rate and a number of local steps."""
+COSTS = ("up/", "down/", "seconds")
+"""What trials keep besides accuracy and loss."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained at a scale."""
+
+    rounds: int
+    every: int
+    seeds: tuple[int, ...]
+    rates: tuple[float, ...]
+    steps: tuple[int, ...]
+    alphas: tuple[float, ...]
+    beta: float
+    """The share of its samples that a client of NTK-FL uses in a round, where the full sample would take hours."""
+    times: tuple[int, ...]
+    """NTK-FL's candidates of t."""
+
+
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+"""Appendix A."""
+SIZES: dict[Scale, Size] = {
+    "smoke": Size(3, 1, (0,), (0.01, 0.1), (5,), (0.1, 0.5), 0.5, (100, 200)),
+    "cpu": Size(30, 2, (0, 1, 2), RATES, (10, 30), (0.1, 0.3, 0.5), 0.3, (500, 1000, 2000)),
+    "paper": Size(50, 1, (0, 1, 2), RATES, (1, 3, 5, 7, 9, 10, 20, 30, 40, 50), (0.1, 0.2, 0.3, 0.4, 0.5), 1.0,
+                  tuple(range(100, 2001, 100))),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SubsampledFedAvg(FedAvg):
+    """FedAvg whose clients train on a share of their samples, drawn afresh in every round, as CP-NTK-FL's do."""
+
+    beta: float = 1.0
+    """The share."""
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        rows = context.key.fold("subsample").numpy().permutation(len(data))[: max(1, round(self.beta * len(data)))]
+        return super().client(task, message, memory, ClientData(data.x[rows], data.y[rows]), context)
+
+
+def arm(
+    method: Method, scale: Scale, images: Images = "fashion", alpha: float = 0.1, *, projected: int = 0,
+    beta: float | None = None, name: str | None = None, rounds: int | None = None, target: float | None = None,
+    every: int | None = None,
+) -> Arm:  # fmt: skip
+    """A method on the paper's clients, without its rate; `beta`: the share of its samples that a client uses."""
+    size = SIZES[scale]
+    problem = Recipe(clients, (scale, images, alpha, projected, method == "DataShare"))
+    algorithm: Algorithm
+    common: dict[str, Any] = {"steps": size.steps[0], "batch": SAMPLES}
+    runtime = "stacked" if images != "cifar" else "inline"
+    if method == "NTK-FL":
+        algorithm, runtime = ntk_fl(scale, 1.0 if beta is None else beta), "inline"
+    elif method == "FedAvg" and beta is not None:
+        algorithm, runtime = SubsampledFedAvg(beta=beta, **common), "inline"
+    else:
+        if images == "writers" and method in ("FedAvg", "FedNova"):
+            # Writers have unequal numbers of samples: passes in small batches, so that steps are unequal too.
+            common = {"epochs": _passes(size.steps[0]), "batch": 20}
+        algorithm = {"FedNova": FedNova, "centralised": Centralised}.get(method, FedAvg)(**common)
+    return Arm(
+        name or method, problem, algorithm, rounds or size.rounds, every or size.every, runtime=runtime,
+        metrics=COSTS, target=target,
+    )  # fmt: skip
+
+
+def ntk_fl(scale: Scale, beta: float, **more: Any) -> NtkFL:
+    """NTK-FL with cross-entropy and the paper's eta; few candidates of t, since every one travels to the clients."""
+    return NtkFL(lr=0.01, share=beta, times=SIZES[scale].times, **more)
+
+
+def set_to(arm: Arm, setting: Setting) -> Arm:
+    """The arm with this rate and number of local steps, or a pass for ten of them."""
+    lr, steps = setting
+    passes = getattr(arm.algorithm, "epochs", None) is not None
+    return arm.having(lr=lr, epochs=_passes(steps)) if passes else arm.having(lr=lr, steps=steps)
+
+
+def _passes(steps: int) -> int:
+    return max(1, steps // 10)
+
+
+def chosen(arms: Sequence[Arm], context: StudyContext, steps: Sequence[int] | None = None) -> dict[str, Setting]:
+    """The rate and the steps with which each arm ends best."""
+    size = SIZES[context.scale]
+    grid = [(rate, count) for rate in size.rates for count in (steps or size.steps)]
+    return tuned(arms, grid, set_to, lambda trial: trial.last(0.2), context).best
+
+
+def tuned_trials(arms: Sequence[Arm], context: StudyContext, settings: Mapping[str, Setting]) -> dict[str, list[Trial]]:
+    """All seeds of every arm; those named in `settings` with their setting."""
+    ready = [set_to(one, settings[one.name]) if one.name in settings else one for one in arms]
+    return trained(ready, SIZES[context.scale].seeds, context)
+
+
+def curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
+    """For a figure; a method has the same colour in all of them."""
+    known = ("NTK-FL", "FedAvg", "DataShare", "centralised", "FedNova")
+    places = {name: known.index(name) if name in known else len(known) + i for i, name in enumerate(trials)}
+    return [ArmCurve(name, runs, places[name]) for name, runs in trials.items()]
+
+
+def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
+    """No arm diverged."""
+    diverged = [name for name, runs in trials.items() if any(trial.diverged for trial in runs)]
+    return holds("every arm trains", not diverged, ", ".join(diverged) or "all", "all")
+
+
+def at_round(trial: Trial, number: int) -> float:
+    """Accuracy at the last evaluation up to this round; 0 after divergence."""
+    found = np.flatnonzero(trial.rounds <= number)
+    return float(np.nan_to_num(trial.accuracy[found[-1]]))
+
+
+def mean_at(trials: Sequence[Trial], number: int) -> SeedMean:
+    return SeedMean.of([at_round(trial, number) for trial in trials])
+
+
+def numbers(trials: Mapping[str, Sequence[Trial]], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """For a study's data."""
+    return {
+        "settings": {name: {"lr": lr, "steps": steps} for name, (lr, steps) in settings.items()},
+        "trials": [trial.plain() for runs in trials.values() for trial in runs],
+    }

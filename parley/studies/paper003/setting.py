@@ -1,0 +1,114 @@
+"""Paper 003's federations (Section 6, Appendix A): 300 clients, 20 a round, an MLP of 100 units, standardised pixels.
+
+Every client draws q ~ Dir(alpha) over the classes and about 200 samples by q, as the paper's code does; MNIST by
+writer stands in for FEMNIST. Settings are chosen on the first 2,000 test samples, results are of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from parley.core.key import Key
+from parley.data import ClientData, Dataset, Dirichlet, Federation, cifar10, digits, fashion_mnist, mnist, mnist_writers
+from parley.data.sources import Pooled
+from parley.models import features, linear, mlp
+from parley.models.feature_model import RandomFourierFeatures
+from parley.studies.harness import Scale
+from parley.studies.paper004.image_problem import small_network
+from parley.studies.training_problem import TrainingProblem, between, halved, official_test
+from parley.study.train import Model
+
+Images = Literal["fashion", "mnist", "writers", "cifar"]
+CLIENTS, COHORT, SAMPLES = 300, 20, 200
+GLOBAL = 0.1
+"""DataShare's global set, as a share of all samples."""
+_NAMES: dict[Images, str] = {
+    "fashion": "Fashion-MNIST", "mnist": "MNIST", "writers": "MNIST by writer", "cifar": "CIFAR-10 at 16x16",
+}  # fmt: skip
+
+
+def clients(
+    scale: Scale, images: Images = "fashion", alpha: float = 0.1, projected: int = 0, shared: bool = False,
+    on: Literal["network", "inputs", "fourier"] = "network",
+) -> TrainingProblem:  # fmt: skip
+    """The paper's clients.
+
+    `projected`: inputs become their products with so many random Gaussian vectors, as CP-NTK-FL's are. `shared`: the
+    rows of a global set join every client's own, which is what DataShare trains on. `on`: what is linear in its
+    weights, for the one-shot methods, which ask all clients at once.
+    """
+    small = scale == "smoke"
+    data = _standardised(digits() if small else _data(images))
+    if projected:
+        data = _projected(data, projected)
+    if images == "writers" and not small:
+        federation = data.split("natural", seed=0)
+    else:
+        count, samples = (12, 40) if small else (CLIENTS, SAMPLES)
+        federation = data.split(Dirichlet(alpha, samples=samples, overlap=True), count, seed=0)
+    if shared:
+        federation = _with_global_set(federation)
+    test = official_test(data)
+    first = 60 if small else 2000
+    cohort, name = (4, "scikit-learn's digits") if small else (COHORT, _NAMES[images])
+    if on != "network":
+        cohort = len(federation)
+    how = "" if images == "writers" else f", Dir({alpha:g})"
+    width = f", projected to {projected}" if projected else ""
+    return TrainingProblem(
+        federation, _model(images, small, on), between(test, 0, first), between(test, first, None), cohort,
+        SAMPLES, f"{name}{how}{width}; {len(federation)} clients, {cohort} a round",
+    )  # fmt: skip
+
+
+def _data(images: Images) -> Dataset:
+    if images == "cifar":
+        return halved(cifar10())
+    return {"fashion": fashion_mnist, "mnist": mnist, "writers": mnist_writers}[images]()
+
+
+def _model(images: Images, small: bool, on: str) -> Model:
+    if on == "inputs":
+        return linear()
+    if on == "fourier":
+        return features(RandomFourierFeatures(40 if small else 1000, lengthscale=8.0 if small else 28.0))
+    if images != "cifar":
+        return mlp(20 if small else 100)
+    return small_network(1, 10, (4, 8), False) if small else small_network(3, 10, (16, 32, 32), False)
+
+
+def _standardised(data: Dataset) -> Dataset:
+    """All pixels of the training samples with mean 0 and variance 1."""
+    mean, spread = data.x.mean(), data.x.std()
+    test = official_test(data)
+    return replace(data, x=(data.x - mean) / spread, test=ClientData((test.x - mean) / spread, test.y))
+
+
+def _projected(data: Dataset, width: int) -> Dataset:
+    """x P / sqrt(d') with standard Gaussian P: samples keep their lengths on average, hence the kernel its size."""
+    test = official_test(data)
+    d = data.x[0].numel()
+    P = torch.from_numpy(Key(0).fold("projection").numpy().standard_normal((d, width)) / width**0.5).float()
+
+    def project(x: Tensor) -> Tensor:
+        return x.flatten(1) @ P
+
+    info = replace(data.info, shape=(width,))
+    return replace(data, info=info, x=project(data.x), test=ClientData(project(test.x), test.y))
+
+
+def _with_global_set(federation: Federation) -> Federation:
+    """The rows of a global set, drawn from those of all clients, join every client's (Zhao et al., 2018)."""
+    source = federation.source
+    assert isinstance(source, Pooled)
+    held = source.index.unique().numpy()
+    chosen = Key(0).fold("global set").numpy().choice(held, round(GLOBAL * len(source.index)), replace=False)
+    common = torch.from_numpy(chosen)
+    rows = [torch.cat([own, common]) for own in source.index.tensor_split(source.offsets[1:-1])]
+    edges = torch.tensor([0, *(len(own) for own in rows)]).cumsum(0)
+    joined = replace(source, index=torch.cat(rows), offsets=edges)
+    return Federation(federation.info, federation.ids, joined, test=federation.test)
