@@ -44,7 +44,16 @@ class EMA(Algorithm):
             raise InputError(f"decay must lie in [0, 1), not {self.decay}.")
         if self.of.incremental:
             raise InputError(f"the model of {self.of.title} grows, so its models cannot be averaged.")
-        for name in ("pooled", "scheme", "compressible", "exchangeable", "on_cpu", "needs_model", "takes_missing"):
+        for name in (
+            "pooled",
+            "scheme",
+            "compressible",
+            "exchangeable",
+            "on_cpu",
+            "needs_model",
+            "takes_missing",
+            "steady",
+        ):
             object.__setattr__(self, name, getattr(self.of, name))
 
     @property

@@ -210,9 +210,9 @@ class HistogramBoosting(BoostedTrees):
             parts: dict[str, Any] = {}
             sides = {"x": prod(task.info.shape), "y": task.info.outputs}
             for name, cells in message.get("cells").items():
-                parts[name] = (torch.int64, (sides[name], cells.shape[-1] + 2))
+                parts[name] = (whole, (sides[name], cells.shape[-1] + 2))
             if "unit" in message.scalars:
-                parts |= {"targets": (torch.int64, (task.info.outputs,)), "rows": (torch.int64, ())}
+                parts |= {"targets": (whole, (task.info.outputs,)), "rows": (whole, ())}
             return Form.of(counts=parts)
         width = int(message.number("width")), int(message.number("bins_each")) + 1, 3 - (objective(task) == "squares")
         return Form.of(sums={"histograms": (whole, (len(message.tensor("nodes")), *width))})
@@ -230,7 +230,8 @@ class HistogramBoosting(BoostedTrees):
             else:
                 found["targets"] = np.bincount(data.y.numpy(), minlength=task.info.outputs)
             found["rows"] = np.array(len(data))
-        return Reply(Message.of(counts={n: torch.from_numpy(np.asarray(v, np.int64)) for n, v in found.items()}))
+        kind = np.float64 if self.real else np.int64
+        return Reply(Message.of(counts={name: torch.from_numpy(np.asarray(own, kind)) for name, own in found.items()}))
 
     def sketch(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Quantile sketches of all columns, in which some values stand as they are."""

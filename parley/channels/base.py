@@ -166,6 +166,11 @@ class Channels:
             if not getattr(algorithm, stage.touches):
                 lacks = _LACKS[stage.touches]
                 raise InputError(f"{algorithm.title} cannot be run with the channel {title(stage)}: {lacks}")
+            if (stage.feedback or stage.mirrored) and not getattr(algorithm, "steady", True):
+                raise InputError(
+                    f"{algorithm.title} cannot be run with the channel {title(stage)}: its replies differ in what they "
+                    "stand for, so what was not sent of one cannot be added to the next (error feedback)."
+                )
         return cls(chain, tuple(algorithm.compressible), tuple(algorithm.exchangeable))
 
     @property

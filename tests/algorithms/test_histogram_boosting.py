@@ -368,6 +368,9 @@ def test_histograms_with_channels():
     with pytest.raises(InputError, match="HistogramBoosting cannot be run with the channel qsgd"):
         trained(SMALL, data, channels=pl.qsgd(8))
     real = replace(SMALL, real=True)
+    for channel in (pl.top_k(0.1), pl.sign()):
+        with pytest.raises(InputError, match=r"what was not sent of one cannot be added to the next"):
+            trained(real, data, channels=channel)
     plain, quantised = (trained(real, data, 20, channels=up) for up in ((), pl.qsgd(8)))
     assert quantised.last("up/bytes") < 0.3 * plain.last("up/bytes")
     scores = [(run.predict(x).argmax(1).numpy() == y).mean() for run in (trained(SMALL, data, 20), plain, quantised)]

@@ -29,6 +29,7 @@ class BoostedTrees(Algorithm):
 
     needs_model: ClassVar[bool] = False
     on_cpu: ClassVar[bool] = True
+    steady: ClassVar[bool] = False
     incremental: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
 

@@ -182,6 +182,9 @@ class Algorithm:
     """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
     compressible: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies that channels may compress."""
+    steady: ClassVar[bool] = True
+    """A function's replies stand for the same thing every time, so that what a channel did not send of one can be added
+    to the next (error feedback)."""
     on_cpu: ClassVar[bool] = False
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()
