@@ -45,7 +45,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
     runtime: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Who executes the clients: inline, stacked, pool or auto.", metavar="NAME"),
+        typer.Option(help="Who executes the clients: inline, stacked, pool, wire, ray or auto.", metavar="NAME"),
     ] = None,
     rounds: Annotated[
         Optional[int],  # noqa: UP045
@@ -113,19 +113,20 @@ def show_group(infos: list[RunInfo]) -> None:
     from statistics import mean, stdev
 
     summaries = [info.summary for info in infos]
-    names = [name for name in summaries[0] if name.endswith(("accuracy", "loss")) and "best" not in name]
+    names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
     rows: list[list[object]] = [
-        [info.config.get("seed"), info.id, info.status, info.rounds, *[_value(name, own.get(name)) for name in names]]
+        [info.config.get("seed"), info.id, info.status, info.rounds, *(metric_value(n, own.get(n)) for n in names)]
         for info, own in zip(infos, summaries, strict=True)
     ]
     if len(infos) > 1:
         both = {name: [own[name] for own in summaries if name in own] for name in names}
-        rows.append(["mean", None, None, None, *[_value(name, mean(values)) for name, values in both.items()]])
-        rows.append(["std", None, None, None, *[_value(name, stdev(values)) for name, values in both.items()]])
+        rows.append(["mean", None, None, None, *[metric_value(name, mean(values)) for name, values in both.items()]])
+        rows.append(["std", None, None, None, *[metric_value(name, stdev(values)) for name, values in both.items()]])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
 
 
-def _value(name: str, value: float | None) -> str | None:
+def metric_value(name: str, value: float | None) -> str | None:
+    """A metric as it is shown: accuracies in percent."""
     return percent(value) if name.endswith("accuracy") else None if value is None else f"{value:.4g}"
 
 
@@ -134,7 +135,7 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     rows: list[tuple[str, object]] = [("run", run), ("status", status), ("rounds", summary.get("rounds"))]
     for name, value in summary.items():
         if name.removeprefix("best ").startswith(("central/", "clients/")):
-            rows.append((name, _value(name, value)))
+            rows.append((name, metric_value(name, value)))
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.cli.options import Store
-from parley.cli.run import show_run
-from parley.cli.screen import megabytes, percent, plain_value, print_table, seconds
+from parley.cli.run import metric_value, show_run
+from parley.cli.screen import megabytes, plain_value, print_table, seconds
 
 if TYPE_CHECKING:
     from parley.store.runs import RunInfo
@@ -28,15 +28,17 @@ def list_runs(context: typer.Context, store: Store = None) -> None:
 
     with RunStore(store, create=False) as runs:
         infos = runs.runs()
-    columns = ["run", "status", "rounds", "accuracy", "MB up", "seconds", "begun"]
+    columns = ["run", "status", "rounds", "result", "MB up", "seconds", "begun"]
     print_table(columns, [_row(info) for info in infos], right=columns[2:6])
 
 
 def _row(info: RunInfo) -> list[object]:
     summary = info.summary
-    accuracy = summary.get("central/accuracy", summary.get("clients/accuracy"))
+    judged = [name for name in summary if name.startswith(("central/", "clients/"))]
+    name = next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
+    result = f"{name.rpartition('/')[2]} {metric_value(name, summary[name])}" if name else None
     return [
-        info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", percent(accuracy),
+        info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
         megabytes(summary.get("up/bytes")), seconds(summary.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
     ]  # fmt: skip
 

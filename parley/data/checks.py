@@ -17,7 +17,7 @@ _INPUTS = (torch.float32, torch.float64, torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SampleForm:
     """What all clients of a federation have in common."""
 
     shape: torch.Size
@@ -34,11 +34,11 @@ class Form:
         )  # fmt: skip
 
     @classmethod
-    def of(cls, data: ClientData) -> Form:
+    def of(cls, data: ClientData) -> SampleForm:
         return cls(data.x.shape[1:], data.x.dtype, data.y.shape[1:], data.y.dtype)
 
 
-def check_form(data: ClientData, form: Form, who: str) -> ClientData:
+def check_form(data: ClientData, form: SampleForm, who: str) -> ClientData:
     """The data, if they have the federation's form."""
     x, y = data.x, data.y
     if x.shape[1:] != form.shape or x.dtype != form.dtype:
@@ -53,7 +53,7 @@ def check_form(data: ClientData, form: Form, who: str) -> ClientData:
     )
 
 
-def check_info(form: Form, info: DataInfo) -> None:
+def check_info(form: SampleForm, info: DataInfo) -> None:
     """Whether a form is what a data set says about itself."""
     if tuple(form.shape) != tuple(info.shape):
         raise InputError(
@@ -119,7 +119,7 @@ def all_finite(x: Tensor) -> bool:
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
-def infer_info(name: str, form: Form, largest_label: int, largest_token: int = -1) -> DataInfo:
+def infer_info(name: str, form: SampleForm, largest_label: int, largest_token: int = -1) -> DataInfo:
     """What can be told from the form and the largest label and token of all clients."""
     shape = tuple(form.shape)
     if form.target_dtype.is_floating_point:

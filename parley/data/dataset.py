@@ -13,7 +13,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data.checks import Form, check_form, check_info, check_values
+from parley.data.checks import SampleForm, check_form, check_info, check_values
 from parley.data.client import ClientData, DataInfo
 from parley.data.federation import Federation, NumberedIds, check_fraction
 from parley.data.partition.base import Partition, Partitioner, partitioners
@@ -43,7 +43,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         whole = ClientData(self.x, self.y)  # checks the lengths
-        check_info(form := Form.of(whole), self.info)
+        check_info(form := SampleForm.of(whole), self.info)
         check_values(whole, self.info, f"'{self.info.name}'")
         if self.test is not None:
             check_values(check_form(self.test, form, "the test set"), self.info, f"the test set of '{self.info.name}'")

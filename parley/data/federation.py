@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from parley.core.errors import InputError, nearest
 from parley.core.inputs import shown
 from parley.core.key import Key
-from parley.data.checks import Form, check_form, check_info, check_inputs, check_values, infer_info
+from parley.data.checks import SampleForm, check_form, check_info, check_inputs, check_values, infer_info
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs
 from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
@@ -57,7 +57,7 @@ class Federation:
         self.test = test
         self.public = public
         self._numbers: dict[str, int] | None = None
-        self._form: Form | None = None
+        self._form: SampleForm | None = None
         self._seen: set[int] = set()
         """Which clients made on demand have been looked at."""
         self._digests: dict[int, bytes] = {}
@@ -76,7 +76,7 @@ class Federation:
         return len(self.ids)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         """Shape and dtype of every client's samples, told from the first client if need be."""
         if self._form is None:
             form = self.source.form()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.data.checks import Form
+from parley.data.checks import SampleForm
 from parley.data.client import ClientData
 from parley.data.scaling import Scaling
 
@@ -43,9 +43,9 @@ class Source(ABC):
         """Samples of several clients."""
         return np.fromiter(map(self.size, numbers), np.int64, len(numbers))
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         """What all clients have in common; by default told from the first."""
-        return Form.of(self.load(0))
+        return SampleForm.of(self.load(0))
 
     @property
     def recipe(self) -> str | None:
@@ -82,8 +82,8 @@ class Pooled(Source):
         rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
         return ClientData(self.x[rows], self.y[rows])
 
-    def form(self) -> Form:
-        return Form(self.x.shape[1:], self.x.dtype, self.y.shape[1:], self.y.dtype)
+    def form(self) -> SampleForm:
+        return SampleForm(self.x.shape[1:], self.x.dtype, self.y.shape[1:], self.y.dtype)
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.x, self.y, self.index, self.offsets
@@ -157,7 +157,7 @@ class HeldOut(Source):
         rows = torch.from_numpy(np.sort(order[:test] if self.side == "test" else order[test:]))
         return ClientData(data.x[rows], data.y[rows])
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         return self.source.form()
 
     @property
@@ -193,7 +193,7 @@ class Cached(Source):
         self.kept.move_to_end(i)
         return self.kept[i]
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         return self.source.form()
 
     @property
@@ -221,7 +221,7 @@ class Scaled(Source):
         data = self.source.load(i)
         return ClientData(self.scaling.apply(data.x), data.y)
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         return self.source.form()
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.inputs import shown
-from parley.data.checks import Form, check_form, check_info, check_values, infer_info, largest
+from parley.data.checks import SampleForm, check_form, check_info, check_values, infer_info, largest
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs, as_targets
 
@@ -27,7 +27,7 @@ def arrays_in_memory(
     if not data or empty is not None:
         raise InputError(f"client '{shown(empty)}' has no samples." if data else "from_arrays was given no clients.")
     first = next(iter(data))
-    form = Form.of(data[first])
+    form = SampleForm.of(data[first])
     for id, value in data.items():
         check_form(value, form, f"client '{shown(id)}'")
     central = None if test is None else as_client(test, info, precision, "the test set")

@@ -14,7 +14,7 @@ from torch import Tensor
 from parley.core.errors import InputError
 from parley.core.inputs import regular_file, shown
 from parley.data.checks import (
-    Form,
+    SampleForm,
     check_form,
     check_info,
     check_inputs,
@@ -80,12 +80,12 @@ class FolderSource(Source):
     reader: Reader
     how: Target
     info: DataInfo
-    common: Form
+    common: SampleForm
 
     def size(self, i: int) -> int:
         return int(self.counts[i])
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         return self.common
 
     def load(self, i: int) -> ClientData:
@@ -130,7 +130,7 @@ def open_folder(
         kind = "regression" if info.kind == "regression" else "classification"
     how = decide(all_labels, kind)
     numbers = [torch.from_numpy(how.numbers(labels)) for labels in all_labels]
-    form = Form(shape, dtype, numbers[0].shape[1:], as_targets(numbers[0][:1], torch.empty(0, dtype=dtype)).dtype)
+    form = SampleForm(shape, dtype, numbers[0].shape[1:], as_targets(numbers[0][:1], torch.empty(0, dtype=dtype)).dtype)
     if info is None:
         info = infer_info(shown(path.resolve().name), form, max(map(largest, numbers)), token)
         info = replace(info, classes=how.classes, columns=reader.columns)

@@ -9,7 +9,7 @@ import torch
 
 from parley.core.errors import InputError
 from parley.core.inputs import shown
-from parley.data.checks import Form, check_info, infer_info, largest
+from parley.data.checks import SampleForm, check_info, infer_info, largest
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_targets
 from parley.data.local.labels import Task, decide
@@ -34,7 +34,7 @@ def federation_of_frame(
     found = [each.labels for each in tables if each.labels is not None]
     how = decide(found, kind)
     pools = [_pool(each.x, how.numbers(labels)) for each, labels in zip(tables, found, strict=True)]
-    form = Form.of(pools[0])
+    form = SampleForm.of(pools[0])
     info = infer_info("frame", form, max(largest(pool.y) for pool in pools))
     info = DataInfo("frame", info.shape, info.outputs, info.kind, how.classes, columns=table.names)
     check_info(form, info)

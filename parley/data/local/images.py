@@ -15,7 +15,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.inputs import regular_file, shown
-from parley.data.checks import Form
+from parley.data.checks import SampleForm
 from parley.data.client import ClientData, DataInfo
 from parley.data.local.bounds import parsed
 from parley.data.sources import Source
@@ -38,9 +38,9 @@ class ImageSource(Source):
     def size(self, i: int) -> int:
         return len(self.files[i])
 
-    def form(self) -> Form:
+    def form(self) -> SampleForm:
         shape = torch.Size((1 if self.grey else 3, *self.size_))
-        return Form(shape, torch.float32, torch.Size(), torch.int64)
+        return SampleForm(shape, torch.float32, torch.Size(), torch.int64)
 
     def load(self, i: int) -> ClientData:
         return ClientData(torch.stack([self._pixels(file) for file in self.files[i]]), self.labels[i])

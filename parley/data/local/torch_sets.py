@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 from parley.core.errors import InputError
 from parley.core.inputs import shown
 from parley.core.key import Key
-from parley.data.checks import Form, check_form, check_info, check_values, infer_info, largest
+from parley.data.checks import SampleForm, check_form, check_info, check_values, infer_info, largest
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision
 from parley.data.fingerprint import data_digest
@@ -86,7 +86,7 @@ def open_datasets(
     if not clients:
         raise InputError("from_datasets was given no clients.")
     source = TorchSource(tuple(clients.values()), tuple(map(str, clients)), key, precision, info)
-    form = Form.of(source.read(0, 1))
+    form = SampleForm.of(source.read(0, 1))
     label = token = -1
     for i in range(len(clients)):
         if not draw_once:
