@@ -1,7 +1,7 @@
 """NTK-ROUND: a round of NTK-FL at the size of paper 003, beside the recursion that it replaces and the dense Jacobian.
 
-20 clients of 200 samples, an MLP 784-100-10 (79,510 weights), cross-entropy, times up to 2,000. Processor time counts, on
-one core, so that neighbours on the machine do not. The pictures are made up, with the spectrum of real ones.
+20 clients of 200 samples, an MLP 784-100-10 (79,510 weights), cross-entropy, times up to 2,000. Processor time counts,
+on one core, so that neighbours on the machine do not. The pictures are made up, with the spectrum of real ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from parley.learn.task import Task
 from parley.models import mlp
 
 NAME = "NTK-ROUND"
-ABOUT = "a round of NTK-FL at paper 003's size beside 2,000 steps of its recursion, and its kernel beside the dense Jacobian"
+ABOUT = (
+    "a round of NTK-FL at paper 003's size beside its recursion of 2,000 steps, its kernel beside the dense Jacobian"
+)
 TIMES = tuple(range(100, 2001, 100))
 HALF, TIMES_FASTER, GIGABYTES, SAME = 0.5, 100.0, 1.5, 1e-5
 
@@ -48,7 +50,7 @@ def measure(
     try:
         task, data = problem(clients, each, seed)
         method = NtkFL(times=TIMES, select="clients")
-        whole, w = _seconds(lambda: one_round(method, task, data))
+        whole, _ = _seconds(lambda: one_round(method, task, data))
         peak = peak_resident() / GIGA
         say(f"{NAME}: a round in {whole:.1f} s")
         x, y = torch.cat([own.x for own in data]), torch.cat([own.y for own in data])

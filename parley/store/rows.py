@@ -7,6 +7,7 @@ import math
 import sqlite3
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -111,21 +112,32 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
     return list(points.items())
 
 
-def read_curves(db: sqlite3.Connection, number: int) -> dict[str, list[tuple[int, float]]]:
-    """(round, value) of every metric of run `number`, without the clients' values; a ValueError if one is damaged."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for row in db.execute(
+Points = dict[str, tuple[list[int], list[float]]]
+"""Metric -> the rounds in which it was measured, and its values."""
+
+
+def read_curves(db: sqlite3.Connection, number: int) -> Points:
+    """Every metric of run `number`, without the clients' values; a ValueError if one is damaged."""
+    curves: Points = {}
+    begun: dict[str, int] = {}
+    crc, pack, nan = zlib.crc32, _NUMBERS.pack, math.nan  # a long run has many of these rows
+    for name, round, value, n, least, mean, most, packed, total in db.execute(
         "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? "
         "ORDER BY metric, round", (number,),
     ):  # fmt: skip
-        if metric_checksum(*row[:-1]) != row[-1]:
-            verify(False, f"a metric of round {row[1]}")
-        curves.setdefault(row[0], []).append((row[1], _number(row[2])))
-    listed: dict[str, int] = {}
-    for names, _ in _rounds(db, number).values():
-        for name in names:
-            listed[name] = listed.get(name, 0) + 1
-    verify(listed == {name: len(points) for name, points in curves.items()}, "the list of metrics")
+        if name not in curves:
+            curves[name], begun[name] = ([], []), crc(name.encode())
+        if value is None:
+            value = nan
+        if least is None:
+            least = mean = most = nan
+        if crc(pack(round, n, packed, value, least, mean, most), begun[name]) != total:
+            verify(False, f"a metric of round {round}")
+        rounds, values = curves[name]
+        rounds.append(round)
+        values.append(value)
+    listed = Counter(name for names, _ in _rounds(db, number).values() for name in names)
+    verify(listed == {name: len(rounds) for name, (rounds, _) in curves.items()}, "the list of metrics")
     return curves
 
 

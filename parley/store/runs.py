@@ -220,8 +220,8 @@ class RunStore:
         with self._reading():
             found = read_curves(self._db, self._number(run))
         return {
-            name: (np.array([r for r, _ in points], dtype=np.int64), np.array([v for _, v in points]))
-            for name, points in found.items()
+            name: (np.array(rounds, dtype=np.int64), np.array(values, dtype=np.float64))
+            for name, (rounds, values) in found.items()
         }
 
     def last_clients(self, run: str, metric: str) -> tuple[int, dict[str, float]] | None:

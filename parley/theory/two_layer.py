@@ -68,7 +68,7 @@ def averaged(net: TwoLayer, x: list[Array], y: list[Array], rate: float, steps: 
 
 
 def flips(net: TwoLayer, x: Array, radius: float) -> Array:
-    """|S_i| (17): neurons whose pattern at x_i some v within the radius changes, which are those with |v_r'x_i| <= R."""
+    """|S_i| (17): neurons whose pattern at x_i some v within the radius changes: those with |v_r'x_i| <= R."""
     return np.asarray((np.abs(x @ net.v.T) <= radius).sum(1))
 
 

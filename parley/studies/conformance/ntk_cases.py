@@ -54,7 +54,7 @@ def tangent() -> list[Case]:
 
     return [
         Case("cp-ntk-fl", "without projection and sparsification it is NTK-FL", sealed, stackable=False),
-        Case("ntk-fl", f"linear model: a round of t = {STEPS} is so many steps of pooled descent", steps, stackable=False),
+        Case("ntk-fl", f"linear model: a round of t = {STEPS} is as many steps pooled", steps, stackable=False),
         Case("ntk-fl", "linear model: settles at the pooled least squares", limit, stackable=False),
         Case("ntk-fl", "is the same whoever has which samples", pooled, stackable=False),
         Case("ntk-fl", "one output: the averaged kernel is the full one", full, stackable=False),

@@ -25,6 +25,7 @@ from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.moon import MOON
+from parley.algorithms.ntk_fl import NtkFL
 from parley.algorithms.scaffold import Scaffold
 from parley.core.message import Message
 from parley.data import Federation
@@ -148,6 +149,7 @@ def _kernels() -> list[Case]:
         "kernel-fedprox": KernelFedProx(ETA, kernel=features),
         "feature-fedavg": FeatureFedAvg(ETA, steps=3),
         "feature-fedprox": FeatureFedProx(ETA),
+        "ntk-fl": NtkFL(ETA, times=(3, 7), loss="mse", dynamics="steps"),
     }
     federation = given.data()
     return [

@@ -73,7 +73,7 @@ def _checks(name: str, found: Gaps) -> list[Check]:
         at_least(f"{name}: the gap grows from time to time, least", float(rise.min() / found.averaged[-1]), 0.0),
         at_most(f"{name}: the gap over Lemma 2's curve, from t = 2", float((found.averaged / np.maximum(
             COEFFICIENT * found.largest, 1e-30))[1:].max()), 1.0),
-        at_most(f"{name}: with the full kernel the gap is smaller, last t", float(found.full[-1] / found.averaged[-1]), 1.0),
+        at_most(f"{name}: smaller with the full kernel, last t", float(found.full[-1] / found.averaged[-1]), 1.0),
     ]  # fmt: skip
 
 
