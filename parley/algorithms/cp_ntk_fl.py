@@ -193,7 +193,8 @@ class CpNtkFL(Parties, NtkFL):
 @lru_cache(maxsize=4)
 def projection_matrix(seed: bytes, inputs: int, width: int) -> Tensor:
     """P [d_1, d_1'] in float64, from a cryptographic stream."""
-    return gaussian(Secrets(seed), "projection", (inputs, width)) / inputs**0.5
+    drawn: Tensor = gaussian(Secrets(seed), "projection", (inputs, width)) * inputs**-0.5
+    return drawn
 
 
 @lru_cache(maxsize=4)

@@ -16,6 +16,7 @@ is in the largest entries. Statistics of BatchNorm stay as the model has them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,7 +24,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Replies, Reply, algorithm, ask
+from parley.algorithms.base.protocol import (
+    Algorithm,
+    Cohort,
+    Contexts,
+    Exchange,
+    Question,
+    Replies,
+    Reply,
+    algorithm,
+    ask,
+)
 from parley.algorithms.base.uploads import GROUPS, Upload, form_of, received, sent
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -120,7 +131,7 @@ class NtkFL(Algorithm):
 
     def evolved(
         self, task: Task, state: State, cohort: Cohort, answered: list[str], samples: Samples, key: Key
-    ) -> Exchange:
+    ) -> Generator[Question, Replies, tuple[State, dict[str, float]]]:
         """The second half of a round: the candidates, and the best of them."""
         jac, f, y = samples
         candidates = self.candidates(task, state["model"], jac, f, y)

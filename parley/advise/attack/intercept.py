@@ -8,7 +8,7 @@ sizes), which the server has anyway.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from parley.algorithms.base.protocol import Algorithm, Cohort, as_algorithm
@@ -24,7 +24,7 @@ from parley.engine.listeners import Listener
 from parley.engine.privacy import privacy_plan
 from parley.engine.settings import Faults
 from parley.learn.task import Task
-from parley.runtimes.inline import Inline
+from parley.runtimes import runtimes
 from parley.runtimes.protocol import Job, Stamp
 from parley.store.memories import Memories
 from parley.study.channel_names import stages
@@ -107,7 +107,7 @@ def intercept(scene: Scene, victim: ClientData, key: Key, further: Sequence[Chan
     )
     channels = scene.channels(further)
     job = Job(scene.algorithm, scene.task, alone, channels, key.fold("secrets").digest)
-    recorder, runtime = _Recorder(), Inline(job)
+    recorder, runtime = _Recorder(), runtimes["inline"](job, 1)
     cohort = Cohort((name,), (1.0,), everyone=(name,), since={name: None})
     course = Round(
         job, runtime, Memories(), Faults(quorum=0), key.fold("round"), cohort, lambda _: None, Stamp("", 0, 1, 0, 0),
@@ -140,8 +140,3 @@ def drawn(federation: Federation, samples: int, key: Key) -> ClientData:
 
 _LOOKED_AT = 10_000
 """Clients among which victims are drawn."""
-
-
-def after(scene: Scene, state: State) -> Scene:
-    """The same with a server that has trained."""
-    return replace(scene, state=state)

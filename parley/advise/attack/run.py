@@ -18,6 +18,8 @@ from parley.advise.attack.quality import check_installed, matching_order, qualit
 from parley.advise.attack.surfaces import attacked
 from parley.advise.attack.trees import trees_said
 from parley.advise.attack.verbatim import disclosed
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.cp_ntk_fl import CpNtkFL
 from parley.channels import Channel
 from parley.core.errors import InputError
 from parley.core.key import Key
@@ -81,6 +83,7 @@ def attack(
         row, sentences = _row(scene, name, samples, stages, victims, effort or Effort(), key)
         rows.append(row)
         said |= dict.fromkeys(sentences if name == NONE else ())
+    said |= dict.fromkeys(_about_rows(scene.algorithm))
     if all(not set(row.scores) - {BLIND} for row in rows) and not said:
         notes.append(f"nothing that {scene.algorithm.title} sends is of a kind that these attacks know.")
     pictures = len(scene.task.info.shape) in (2, 3)
@@ -88,6 +91,19 @@ def attack(
         study.title, scene.algorithm.title, tuple(rows), pictures, study.seed, after, tuple(said), tuple(members),
         tuple(notes),
     )  # fmt: skip
+
+
+def _about_rows(method: Algorithm) -> list[str]:
+    """Of rows that a shuffler forwards, which no attack here takes apart."""
+    if not isinstance(method, CpNtkFL):
+        return []
+    what = "labels, and Jacobians that show" + (" part of" if method.upload == "top-k" else "")
+    if not method.projection or method.reveal:
+        return [f"the server receives rows without owners: {what} every sample's input."]
+    return [
+        f"the server receives rows without owners: {what} every sample's projected input. With the seed, which every "
+        "client has, they tell of the inputs what the projection keeps; these attacks do not have it."
+    ]
 
 
 def _row(

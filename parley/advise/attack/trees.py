@@ -85,4 +85,5 @@ def _found(heard: Heard) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
 
 def _middles(column: Tensor) -> Tensor:
     known = column.unique()[:_VALUES]
-    return ((known[:, None] + known) / 2)[torch.ones(len(known), len(known)).triu(1).bool()]
+    middles: Tensor = ((known[:, None] + known) / 2)[torch.ones(len(known), len(known)).triu(1).bool()]
+    return middles
