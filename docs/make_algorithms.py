@@ -41,9 +41,9 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
-| `histogram-boosting` | the trees of pooled data, bit for bit ([trees.md](trees.md)) | histograms, by columns and bins | its rows' bins and predictions |
+| `ffgb` | f* where inputs are alike ([boosting](boosting.md)) | new learners | f at its samples |
+| `histogram-boosting` | the trees of pooled data, bit for bit ([trees](trees.md)) | histograms | bins, predictions |
 | `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
-| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
 | `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
 | `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
 | `local-only` | every client's own optimum | 0 | its model |

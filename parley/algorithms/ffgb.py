@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm
+from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -133,6 +134,7 @@ class FFGB(Algorithm):
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = data.x, _targets(task, data.y)
+        assert isinstance(context, Context)
         f = self.learner.fold(task, _rounds(message), x, memory.tensors.get("f"))
         oracle = self._oracle(task, x, y, context.key)
         g, delta, learners, seen = f, torch.zeros_like(f), [], _Seen(self.oracle)

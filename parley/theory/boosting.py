@@ -80,7 +80,7 @@ def norms(values: Array, alpha: Array, largest: bool) -> Array:
     """||values_i|| under alpha_i, of every client, [N]."""
     each = np.linalg.norm(values, axis=-1)
     if largest:
-        return np.where(alpha > 0, each, 0.0).max(1)
+        return np.asarray(np.where(alpha > 0, each, 0.0).max(1))
     return np.asarray(np.sqrt((alpha * each**2).sum(1)))
 
 
@@ -166,7 +166,7 @@ def cross_entropy_optimum(shares: Array, alpha: Array, mu: float) -> Array:
         p = softmax(f)
         hessian = p[:, :, None] * np.eye(f.shape[1]) - p[:, :, None] * p[:, None, :] + mu * np.eye(f.shape[1])
         f = f - np.linalg.solve(hessian, (p + mu * f - mean)[:, :, None])[:, :, 0]
-    return f
+    return np.asarray(f)
 
 
 def softmax(f: Array) -> Array:

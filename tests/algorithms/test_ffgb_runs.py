@@ -136,7 +136,7 @@ def test_bad_input_is_refused(table):
     with pytest.raises(UnsupportedError, match='RegressionTree cannot be fitted in the norm "lipschitz"'):
         train(FFGB(oracle="lipschitz"), own_regression(), rounds=1, loss="half-squares")
     with pytest.raises(InputError, match="no module to take out"):
-        train(FFGB(), table, rounds=1, runtime="inline").module()
+        train(FFGB(learner=Linear()), table, rounds=1, runtime="inline").module()
 
 
 def own_regression(conflict: bool = False) -> Federation:

@@ -164,7 +164,7 @@ class _Largest:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squares = ((outputs - targets) / self.largest).square().flatten(1).sum(1)
-        return cast(Tensor, squares ** (_POWER / 2) / _POWER)
+        return squares ** (_POWER / 2) / _POWER
 
 
 class _WithSlopes(nn.Module):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.core.errors import InputError
@@ -97,7 +98,7 @@ class RegressionTree(Learner):
         return torch.cat(blocks) if blocks else super().fold(task, (), x, before)
 
 
-def _middles(leaves: Array, targets: Array, nodes: int) -> Array:
+def _middles(leaves: NDArray[Any], targets: Array, nodes: int) -> Array:
     """The middle of the range of the targets in each leaf: what is closest to all of them, output by output."""
     low = np.full((nodes, targets.shape[1]), np.inf)
     high = np.full((nodes, targets.shape[1]), -np.inf)

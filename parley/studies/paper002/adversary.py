@@ -68,7 +68,7 @@ def thm42(scale: Scale, context: StudyContext) -> StudyResult:
         ),
     ]
     panel = LinePanel(
-        "squared error over ||f*||^2", "round", np.arange(rounds + 1),
+        "squared error over ||f*||^2", "round", np.arange(rounds + 1.0),
         {"adversary": kept, "0 elsewhere": honest}, from_zero=True,
     )  # fmt: skip
     title = "Two oracles that are exact on every client (Theorem 4.2)"
