@@ -41,11 +41,14 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
-| `ffgb` | f* where inputs are alike ([boosting](boosting.md)) | new learners | f at its samples |
-| `histogram-boosting` | the trees of pooled data, bit for bit ([trees](trees.md)) | histograms | bins, predictions |
+| `histogram-boosting` | the trees of pooled data ([trees.md](trees.md)) | histograms | its rows' bins and predictions |
 | `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
+<<<<<<< HEAD
 | `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
 | `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
+=======
+| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
+>>>>>>> ffgb
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 

@@ -132,7 +132,7 @@ def below(rows: Nodes, codes: Codes, splits: Whole, bins: int) -> Nodes:
     gaps = np.zeros(count, np.bool_)
     node: Whole = splits[:, 0]
     column[node], limit[node], gaps[node], left[node] = splits[:, 1], splits[:, 2], splits[:, 3] == 1, 2 * node
-    code = codes.ravel().take(column.take(rows) + np.arange(0, codes.size, codes.shape[1], dtype=np.int32))
+    code = codes.ravel().take(column.take(rows) + np.arange(len(rows)) * codes.shape[1])
     right = code > limit.take(rows)
     missing = code == bins
     if missing.any():
