@@ -43,12 +43,9 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `ema` | where the method does that it averages | the method's | what it remembers there |
 | `histogram-boosting` | the trees of pooled data ([trees.md](trees.md)) | histograms | its rows' bins and predictions |
 | `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
-<<<<<<< HEAD
+| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
 | `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
 | `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
-=======
-| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
->>>>>>> ffgb
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
