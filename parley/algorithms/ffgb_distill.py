@@ -15,6 +15,7 @@ from functools import partial
 
 from parley.algorithms.base.distilling import Distilling
 from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
+from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -60,6 +61,7 @@ class FFGBDistill(Distilling, OneExchange):
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         f = outputs(task.predictor(message["model"], message.get("buffers")), data.x)
         phi = functional_gradient(task, f, data.y) + self.mu * f
+        assert isinstance(context, Context)
         h = self.learner.fit(task, data.x, phi, context.key)
         return Reply(Message.of(learner=h), observed={"loss": task.loss(f, data.y).mean()})
 

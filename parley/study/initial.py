@@ -51,8 +51,8 @@ class Initial:
     def keep(self, folder: Path) -> None:
         """Write it among the artefacts of a run, which then does without the source."""
         costs = {name: [metric.value, metric.clients] for name, metric in self.costs.items()}
-        scalars = {"source": self.source, "costs": json.dumps(costs)}
-        write_atomically(folder / FILE, encode(Payload(self.weights, scalars)), private=True)
+        payload = Payload(self.weights, {"source": self.source, "costs": json.dumps(costs)})
+        write_atomically(folder / FILE, encode(payload), private=True)
 
     @classmethod
     def kept(cls, folder: Path, run: str, digest: str | None) -> Initial | None:

@@ -62,13 +62,13 @@ class WarmStart:
 
     def beside(self, base: Path) -> WarmStart:
         """With relative paths looked for under `base`."""
-        paths = {name: getattr(self, name) for name in ("file", "store") if getattr(self, name) is not None}
-        return replace(self, **{name: str((base / path).resolve()) for name, path in paths.items()})
+        file, store = (None if path is None else str((base / path).resolve()) for path in (self.file, self.store))
+        return replace(self, file=file, store=store)
 
     def described(self) -> dict[str, Any]:
         """As plain JSON, without what is not set."""
         own = plain(self)
-        unset = ("best", "store") if self.run is None else ()
+        unset: tuple[str, ...] = ("best", "store") if self.run is None else ()
         unset += ("rounds",) if self.algorithm is None else ()
         found = {name: value for name, value in own.items() if value is not None and name not in unset}
         if self.algorithm is not None and not algorithms.knows(type(self.algorithm)):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
 
@@ -65,9 +66,9 @@ class Sample:
     def shares(self) -> Array:
         """The chance of each point, summing to one."""
         weights = np.ones(len(self)) if self.weights is None else self.weights
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum(), np.float64)
 
-    def part(self, rows: Array) -> Sample:
+    def part(self, rows: NDArray[np.int64]) -> Sample:
         """Some of its points, all counting the same."""
         inputs, labels = (None if part is None else part[rows] for part in (self.inputs, self.labels))
         return Sample(inputs, labels, None, self.numeric)

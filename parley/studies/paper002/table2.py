@@ -18,7 +18,7 @@ from parley.studies.trials import Trial, trained
 
 _CIFAR10, _CIFAR100, _LETTERS, _DIGITS = PAIRS
 TARGETS: dict[tuple[str, float], tuple[float, ...]] = {
-    (DIGITS, 0.1): (0.5,), (HALVES, 0.1): (0.50,), (HALVES, 0.2): (0.50,), (HALVES, 0.3): (0.50,),
+    **{(pair, s): (0.50,) for pair in (DIGITS, HALVES) for s in (0.1, 0.2, 0.3)},
     (_CIFAR10, 0.1): (0.50, 0.55), (_CIFAR10, 0.2): (0.54, 0.60), (_CIFAR10, 0.3): (0.55, 0.60),
     **{(_CIFAR100, s): (0.20, 0.25) for s in (0.1, 0.2, 0.3)},
     **{(_LETTERS, s): (0.89,) for s in (0.1, 0.2, 0.3)}, **{(_DIGITS, s): (0.99,) for s in (0.1, 0.2, 0.3)},
@@ -43,19 +43,23 @@ _WORDS: dict[Scale, str] = {
 }
 
 
+def _words(s: str) -> dict[Scale, str]:
+    return {"smoke": _WORDS["smoke"], "cpu": _WORDS["cpu"].replace("0.1", s)}
+
+
 @study("002/table2", scales=_WORDS)
 def table2(scale: Scale, context: StudyContext) -> StudyResult:
     """FFGB-Distill reaches a moderate accuracy with fewer transmitted models than its baselines."""
     return _measured(scale, context, (0.1,) if scale != "paper" else (0.1, 0.2, 0.3))
 
 
-@study("002/table2-s0.2", scales={"cpu": _WORDS["cpu"].replace("0.1", "0.2")})
+@study("002/table2-s0.2", scales=_words("0.2"))
 def table2_at_02(scale: Scale, context: StudyContext) -> StudyResult:
     """The same with a fifth of the samples spread evenly."""
     return _measured(scale, context, (0.2,))
 
 
-@study("002/table2-s0.3", scales={"cpu": _WORDS["cpu"].replace("0.1", "0.3")})
+@study("002/table2-s0.3", scales=_words("0.3"))
 def table2_at_03(scale: Scale, context: StudyContext) -> StudyResult:
     """The same with three tenths of the samples spread evenly."""
     return _measured(scale, context, (0.3,))
