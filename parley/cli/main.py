@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, run, runs, studies, trained
+from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, report, run, runs, studies, trained
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
 from parley.core.text import printable
@@ -50,6 +50,7 @@ def parley(
 app.command("demo")(studies.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)

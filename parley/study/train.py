@@ -75,6 +75,7 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
+    address: str | None = None,
     device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
@@ -108,7 +109,8 @@ def train(
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
     """
     study = as_study(what, federation, settings)
-    _check_workers(study.workers)
+    if study.runtime != "ray":
+        _check_workers(study.workers)
     with ExitStack() as stack:
         heard = [*listeners, *_named(study), *_progress(progress)]
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
@@ -119,7 +121,9 @@ def train(
         config = study.stored() if kept is not None else {}
         found = _found(kept, study, resume, config) if kept is not None and resume else None
         plan = _plan(study, heard, secret_root(kept, found, secret), _Origin(study, kept, found))
-        opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
+        opened, why = open_runtime(
+            study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
+        )
         stack.callback(opened.close)
         run = plan.run
         run.note = why or f"runtime {opened.name}"
