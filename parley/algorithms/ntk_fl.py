@@ -10,8 +10,8 @@
 
 No Jacobian is ever written out: H is a sum over layers of products of Gram matrices, J'S one product with their factors
 (`parley.learn.jacobian`), and all t follow from one evolution (`parley.learn.evolution`). What is uploaded is another
-matter: the factored form and the dense one SEND THE DATA, inputs and labels; top-k sends labels and what of the inputs is
-in the largest entries. Statistics of BatchNorm stay as the model has them.
+matter: the factored form and the dense one SEND THE DATA, inputs and labels; top-k sends labels and what of the inputs
+is in the largest entries. Statistics of BatchNorm stay as the model has them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Select = Literal["clients", "validation", "server", "last"]
 @algorithm("ntk-fl")
 @dataclass(frozen=True)
 class NtkFL(Algorithm):
-    """NTK-FL (Yue et al., 2022; paper 003): clients send Jacobians, the server evolves the network by their kernel.
+    """NTK-FL (Yue et al., 2022; paper 003): training by the kernel of all clients' Jacobians. SENDS THE DATA.
 
-    SENDS THE DATA: from factored or dense Jacobians of a dense first layer the server reads the inputs; labels always.
+    From factored or dense Jacobians of a dense first layer the server reads the inputs; labels it is sent always.
     """
 
     exchangeable: ClassVar[tuple[str, ...]] = (*GROUPS, "samples")
@@ -59,7 +59,7 @@ class NtkFL(Algorithm):
     kernel: Literal["averaged", "full"] = "averaged"
     """Averaged over outputs as (6) has it, or the exact one over samples and outputs."""
     dynamics: Dynamics = "flow"
-    """'flow' (gradient flow), 'steps' (gradient descent step by step) or, of mse, 'printed' (flow, summed as in (10))."""
+    """'flow' (gradient flow), 'steps' (gradient descent) or, of mse, 'printed' (flow, summed as in (10))."""
     tolerance: float = 1e-3
     """Relative error that the integration allows."""
     share: float = 1.0
@@ -155,7 +155,7 @@ class NtkFL(Algorithm):
         return Evolution(lambda r: h @ r, f, targets(y, f), rate, classes, self.dynamics, self.tolerance)
 
     def _stable(self, step: float) -> None:
-        """Gradient descent must not diverge: eta lambda_max(H)/(N d_2) below 2, of cross-entropy eta lambda_max/N below 4."""
+        """Descent must not diverge: eta lambda_max(H)/(N d_2) below 2, of cross-entropy eta lambda_max(H)/N below 4."""
         limit = 4 if self.loss == "cross-entropy" else 2
         if self.dynamics == "steps" and step >= limit:
             raise InputError(
@@ -205,7 +205,7 @@ class NtkFL(Algorithm):
         module, training = task.network, task.network.training
         module.eval()
         try:
-            return linearised(module, {**message["model"], **message.get("buffers")}, x)
+            return linearised(module, {**task.fixed, **message["model"], **message.get("buffers")}, x)
         finally:
             module.train(training)
 

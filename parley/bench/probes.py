@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from parley.bench import channel_cost, many_memories, step_cost
+from parley.bench import channel_cost, many_memories, ntk_round, step_cost
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
@@ -10,6 +10,7 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     step_cost.NAME: step_cost.measure,
     channel_cost.NAME: channel_cost.measure,
     many_memories.NAME: many_memories.measure,
+    ntk_round.NAME: ntk_round.measure,
 }
 ON_REQUEST = (many_memories.NAME,)
 """Those that need tens of gigabytes of disk run only when they are named."""

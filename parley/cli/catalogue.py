@@ -69,6 +69,9 @@ def _settings(name: str, thing: Any) -> None:
     console().print(f"[bold]{name}[/bold]")
     console().print(about, markup=False)
     settings = settings_of(thing) if is_dataclass(thing) and isinstance(thing, type) else []
+    ready = isinstance(thing, type) and hasattr(thing, "discloses") and not any(s.required for s in settings)
+    if ready and (told := thing().discloses):
+        console().print(f"SENDS THE DATA with these defaults: the server can read {' and '.join(told)}.")
     if isinstance(thing, Loader):
         console().print(f"Source: {thing.source}\nLicense: {thing.license}")
         settings = loader_settings(name)

@@ -7,10 +7,10 @@ w = w_0 - c J'S. With r(f) = f - Y (mean squares, c = eta/(N d_2)) or softmax f 
     steps     S_{u+1} = S_u + r(f_0 - c H S_u): gradient descent, step by step
     printed   f by the flow, S = sum_{u<t} r(f_u) as (10) has it; of mean squares only
 
-For mean squares S = phi_t(H) (f_0 - Y), where phi_t(h) is (1 - e^{-cht})/(ch), (1 - (1 - ch)^t)/(ch) or (1 - e^{-cht})/(1 -
-e^{-ch}); it is applied as a Chebyshev polynomial, for all t at once. The flow of cross-entropy is integrated by the
-stabilised explicit method of Sommeijer, Shampine and Verwer (RKC, 1998): s products with H for a step of about s^2 times
-the length that is stable without, with error control, for all t in one go.
+For mean squares S = phi_t(H) (f_0 - Y), where phi_t(h) is (1 - e^{-cht})/(ch), (1 - (1 - ch)^t)/(ch) or
+(1 - e^{-cht})/(1 - e^{-ch}); it is applied as a Chebyshev polynomial, for all t at once. The flow of cross-entropy is
+integrated by the stabilised explicit method of Sommeijer, Shampine and Verwer (RKC, 1998): s products with H for a step
+of about s^2 times the length that is stable without, with error control, for all t in one go.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Evolution:
         """S at every t of the grid, [t, n, outputs]; `largest`: a bound of H's largest eigenvalue, if it is known."""
         if not grid or sorted(set(grid)) != list(grid) or grid[0] < 1:
             raise InputError(f"the times must rise from 1 or more, not {list(grid)}.")
+        if not bool(self.start.isfinite().all()):
+            raise InputError("the network's outputs are not all finite, so they cannot evolve: lower lr.")
         bound = largest_eigenvalue(self.product, self.start) if largest is None else largest
         if not self.classes:
             return self._squares(grid, bound)
@@ -125,7 +127,7 @@ class Evolution:
             error = wrong / (self.tolerance * max(_size(ahead), unit))
             if not error <= 1:
                 if not h > 1e-10 * end:
-                    raise InputError("the evolution of the outputs cannot be integrated: are they finite?")
+                    raise InputError("the network's outputs cannot be evolved to this tolerance; raise it.")
                 h *= max(0.1, 0.8 * error ** (-1 / 3)) if error < float("inf") else 0.1
                 radius = largest  # a wrong estimate of it shows as an error
                 continue
@@ -181,7 +183,8 @@ def _coefficients(dynamics: Dynamics, grid: Sequence[int], rate: float, bound: f
         found[:, 0] /= 2
         # What the coefficients beyond a degree can add, beside the largest value.
         tails = np.cumsum(np.abs(found[:, ::-1]), 1)[:, ::-1] / np.abs(values).max(1, keepdims=True)
-        needed = int((tails > min(tolerance, 1e-4) * 1e-2).any(0).sum())
+        least = 4 * count * np.finfo(np.float64).eps  # what rounding alone leaves
+        needed = int((tails > max(min(tolerance, 1e-4) * 1e-2, least)).any(0).sum())
         if needed <= count // 2 or count >= 2**17:
             return found[:, : max(needed, 1)]
         count *= 2

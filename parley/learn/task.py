@@ -89,7 +89,7 @@ class Task:
         return {n: b.detach().to(self.device, copy=True) for n, b in self.network.named_buffers()}
 
     @cached_property
-    def _fixed(self) -> Tree:
+    def fixed(self) -> Tree:
         """On another device than the module: all it has, for what is not given with a call (frozen weights)."""
         if self.device.type == "cpu":
             return {}
@@ -99,7 +99,7 @@ class Task:
     def apply(self, parameters: Tree, buffers: Tree, x: Tensor) -> Tensor:
         """The module with these weights. Buffers are updated in place if the module is in training mode, so all that
         training updates must be given then."""
-        return cast(Tensor, functional_call(self.network, {**self._fixed, **parameters, **buffers}, (x,)))
+        return cast(Tensor, functional_call(self.network, {**self.fixed, **parameters, **buffers}, (x,)))
 
     def predictor(self, parameters: Tree, buffers: Tree | None = None) -> Predictor:
         """The network in evaluation mode; without statistics of its own it normalises with those of the batch.

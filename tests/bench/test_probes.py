@@ -38,6 +38,14 @@ def test_channels_are_timed_beside_a_clients_round():
     json.dumps(result.as_json(), allow_nan=False)
 
 
+def test_a_round_of_ntk_fl_is_timed_beside_its_recursion():
+    (result,) = bench(["ntk-round"], "smoke")
+    *timed, same = result.checks
+    assert same.passed
+    assert all(check.passed is None and check.value is not None and check.value > 0 for check in timed)
+    json.dumps(result.as_json(), allow_nan=False)
+
+
 @pytest.mark.slow
 def test_a_crowd_of_five_thousand_stays_small(monkeypatch: pytest.MonkeyPatch):
     """1.6 GB of memories; the same promises as at full size, with a cohort half as large."""
@@ -123,7 +131,7 @@ def test_ratios_are_paired_by_chunk():
 
 
 def test_names():
-    assert {"CHANNEL-COST", "FEDALS-STEP", "SCAFFOLD-100K"} == set(PROBES)
+    assert {"CHANNEL-COST", "FEDALS-STEP", "NTK-ROUND", "SCAFFOLD-100K"} == set(PROBES)
     assert set(ON_REQUEST) == {"SCAFFOLD-100K"}
     assert ALPHA == 10
     with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):

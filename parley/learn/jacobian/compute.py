@@ -94,11 +94,13 @@ def jvp(
 
 
 def _all(module: nn.Module, weights: Mapping[str, Tensor]) -> Tree:
-    """The given weights and buffers, and the module's own for the rest."""
+    """The given weights and buffers, and the module's own where it trains them."""
     own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if unknown := next((name for name in weights if name not in own), None):
         raise InputError(f"weights has '{unknown}', which the module does not.")
-    return {name: weights.get(name, value).detach() for name, value in own.items()}
+    return {
+        name: weights.get(name, value).detach() for name, value in own.items() if value.requires_grad or name in weights
+    }
 
 
 def _parts(

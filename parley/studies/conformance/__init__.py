@@ -19,12 +19,13 @@ from parley.studies.conformance.channel_checks import check_channel, load_channe
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
-from parley.studies.conformance.tangent_cases import tangent
+from parley.studies.conformance.tct_cases import convexified
 from parley.studies.harness import Check
 
 __all__ = [
@@ -47,7 +48,8 @@ __all__ = [
 
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, tangent, partial,
+    family, corrected, normalised, parts, shared, equivalences, regression, tangent, convexified, personal, wrapped,
+    partial,
 )  # fmt: skip
 
 

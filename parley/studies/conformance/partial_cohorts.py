@@ -25,6 +25,7 @@ from parley.algorithms.kernel import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.moon import MOON
+from parley.algorithms.ntk_fl import NtkFL
 from parley.algorithms.scaffold import Scaffold
 from parley.core.message import Message
 from parley.data import Federation
@@ -37,7 +38,7 @@ from parley.studies.conformance.fixed_points import SHARING, joined, local_optim
 from parley.studies.conformance.kernel_cases import ETA, Points, pooled_ridge
 from parley.studies.conformance.problem import quadratic_problem, weights_of
 from parley.studies.conformance.reference import heavy_ball
-from parley.studies.conformance.tangent_cases import tangent_half
+from parley.studies.conformance.tct_cases import convexified_half
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory import kernel as theory
@@ -81,7 +82,7 @@ def _settling() -> list[Case]:
             lambda runtime: local_optima(runtime, HALF),
         ),
         pooled_ridge("2 of 4 clients: is pooled ridge once everybody was drawn", 12, HALF),
-        tangent_half(HALF),
+        convexified_half(HALF),
     ]  # fmt: skip
 
 
@@ -151,6 +152,7 @@ def _kernels() -> list[Case]:
         "kernel-fedprox": KernelFedProx(ETA, kernel=features),
         "feature-fedavg": FeatureFedAvg(ETA, steps=3),
         "feature-fedprox": FeatureFedProx(ETA),
+        "ntk-fl": NtkFL(ETA, times=(3, 7), loss="mse", dynamics="steps"),
     }
     federation = given.data()
     return [

@@ -12,10 +12,11 @@ from parley.studies.conformance.case import equals, settles
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
+from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
-from parley.studies.conformance.tangent_cases import tangent
+from parley.studies.conformance.tct_cases import convexified
 
 CASES = [
     *corrected(),
@@ -24,10 +25,11 @@ CASES = [
     *shared(),
     *equivalences(),
     *regression(),
+    *tangent(),
     *partial(),
     *personal(),
     *wrapped(),
-    *tangent(),
+    *convexified(),
 ]
 FAMILY = family()
 

@@ -25,7 +25,7 @@ CLASSES = 3
 QUIET = Evaluation(central=False, clients="none")
 
 
-def tangent() -> list[Case]:
+def convexified() -> list[Case]:
     """With everybody, with squared errors and with cross-entropy."""
     return [
         Case("tct", "settles at pooled least squares on tangent features", lambda runtime: _squares(runtime, 60),
@@ -34,7 +34,7 @@ def tangent() -> list[Case]:
     ]  # fmt: skip
 
 
-def tangent_half(cohort: Sampling) -> Case:
+def convexified_half(cohort: Sampling) -> Case:
     """The same with some of the clients in a round, who are drawn without bias."""
     return Case("tct", "2 of 4 clients: settles at pooled least squares on tangent features",
                 lambda runtime: _squares(runtime, 180, cohort), stackable=False)  # fmt: skip
