@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,14 @@ from parley.algorithms.scaffold import Scaffold
 from parley.algorithms.tct import TCT
 from parley.channels.base import Chain
 from parley.channels.quantise import fedcom, qsgd
+from parley.core.key import Key
+from parley.models import build_module
 from parley.report.papers.target_table import TargetRow, target_table
 from parley.report.seed_means import SeedMean
 from parley.report.training_curves import training_curves
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_most, claims, near, study
 from parley.studies.paper003.arms import COSTS, SIZES, Setting, arm, chosen, curves, ntk_fl, numbers, set_to
-from parley.studies.paper003.setting import COHORT, SAMPLES, clients
+from parley.studies.paper003.setting import SAMPLES, clients
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained
 
@@ -98,7 +101,7 @@ def _ntk(scale: Scale, size: Size) -> list[Arm]:
 def _baselines(scale: Scale, size: Size, settings: Mapping[str, Setting]) -> list[Arm]:
     lr, steps = settings["FedAvg"]
     every = 1 if scale == "smoke" else 5
-    long = {"rounds": size.rounds, "target": size.target, "every": every}
+    long: dict[str, Any] = {"rounds": size.rounds, "target": size.target, "every": every}
     fedavg = set_to(arm("FedAvg", scale, **long), settings["FedAvg"])
     shared = set_to(arm("DataShare", scale, **long), settings["DataShare"])
     pooled = set_to(arm("centralised", scale, **long), settings["FedAvg"])
@@ -163,7 +166,7 @@ def _bytes_per_round(trials: Mapping[str, Sequence[Trial]], scale: Scale, name: 
     """Every entry in so many bits, and next to nothing besides."""
     trial = trials[name][0]
     problem = trial.arm.problem()
-    weights = sum(p.numel() for p in problem.model.build(problem.federation.info.shape, 10).parameters())  # type: ignore[union-attr]
-    cohort = problem.cohort if scale == "smoke" else COHORT
-    found = trial.metrics["up/bytes"][-1] / cohort
+    info = problem.federation.info
+    weights = sum(p.numel() for p in build_module(problem.model, info.shape, info.outputs, Key(0)).parameters())
+    found = trial.metrics["up/bytes"][-1] / problem.cohort
     return near(f"{name}: bytes of a reply", found, weights * bits / 8, relative=0.5 if scale == "smoke" else 0.01)
