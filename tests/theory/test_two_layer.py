@@ -1,4 +1,4 @@
-"""Paper 003's two-layer network: its kernel and gradients against finite differences, its bounds against their proofs."""
+"""Paper 003's two-layer network: its kernel and gradients, and its bounds against their proofs."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_after_one_step_evolution_is_descent_and_a_lone_client_is_everybody(sett
 
 
 def test_the_bounds_are_those_of_the_proofs(setting) -> None:
-    net, x, _ = setting
+    _, x, _ = setting
     chance = erf(0.05 / np.sqrt(2))
     expected = np.mean([flips(TwoLayer.drawn(300, 4, np.random.default_rng(k)), x, 0.05) for k in range(50)])
     assert expected == pytest.approx(300 * chance, rel=0.05)

@@ -24,6 +24,8 @@ from parley.learn.task import Task
 Upload = Literal["factored", "dense", "top-k"]
 GROUPS = ("activations", "sensitivities", "rows", "entries")
 """The trees that the forms take, each with one row a sample."""
+_AT_ONCE = 2**27
+"""Bytes of rows that are written out to find their largest entries."""
 
 
 def sent(jac: Jacobian, upload: Upload, share: float, order: Mapping[str, object]) -> dict[str, Tree]:
@@ -33,7 +35,7 @@ def sent(jac: Jacobian, upload: Upload, share: float, order: Mapping[str, object
     if upload == "dense":
         rows = jac.rows()
         return {"rows": {name: rows[name] for name in order}}
-    few = max(1, 2**26 // (4 * jac.outputs * sum(value.numel() for value in jac[:1].rows().values()) // jac.outputs))
+    few = max(1, _AT_ONCE // sum(value.nbytes for value in jac[:1].rows().values()))
     parts = []
     for start in range(0, len(jac), few):
         rows = jac[start : start + few].rows()
@@ -60,7 +62,7 @@ def form_of(task: Task, upload: Upload, share: float) -> dict[str, Form]:
     dtype, outputs = _dtype(task), task.info.outputs
     if upload == "dense":
         return {"rows": Form({n: (dtype, (None, outputs, *spec[1])) for n, spec in task.form.items() if spec})}
-    size = sum(torch.Size(spec[1]).numel() for spec in task.form.values() if spec)  # type: ignore[arg-type]
+    size = sum(value.numel() for value in task.initial().values())
     count = max(1, round(share * size))
     return {"entries": Form(values=(dtype, (None, outputs, count)), places=(torch.int32, (None, outputs, count)))}
 

@@ -61,14 +61,14 @@ def vjp(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, r: Tensor, 
     """J'R of R [n, outputs] by one backward pass over some samples at a time."""
     check_mode(module)
     weights = _all(module, weights)
-    total: list[Tensor] | None = None
+    total: Sequence[Tensor] | None = None
     names = trainable(module)
     for rows in _chunks(module, weights, x, budget):
         own = {n: weights[n].detach().requires_grad_() for n in names}
         with torch.enable_grad():
             f = functional_call(module, {**weights, **own}, (x[rows],))
         grads = torch.autograd.grad(f, list(own.values()), r[rows].reshape(f.shape), materialize_grads=True)
-        total = list(grads) if total is None else torch._foreach_add(total, list(grads))
+        total = grads if total is None else torch._foreach_add(list(total), list(grads))
     assert total is not None
     return dict(zip(names, total, strict=True))
 
@@ -173,9 +173,8 @@ def _shares(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, budget:
     names: tuple[str, ...] = ()
     used = 0
     for block in one.blocks:
-        entry = block.values if isinstance(block, Rows) else block.a
-        numbers = block.values.numel() if isinstance(block, Rows) else block.a.numel() + block.delta.numel()
-        size = numbers * entry.element_size() * len(x)
+        held = [block.a, block.delta] if isinstance(block, Outer) else [block.values]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in held) * len(x)
         if isinstance(block, Rows) and size > budget:
             width = max(1, int(block.values.shape[2] * budget / size))
             spans = range(0, block.values.shape[2], width)

@@ -38,7 +38,7 @@ class Jacobian:
     def cat(parts: Sequence[Jacobian]) -> Jacobian:
         """That of all samples together."""
         blocks = zip(*(part.blocks for part in parts), strict=True)
-        return Jacobian(tuple(type(group[0]).cat(group) for group in blocks), parts[0].outputs)  # type: ignore[arg-type]
+        return Jacobian(tuple(type(group[0]).cat(group) for group in blocks), parts[0].outputs)
 
     # --- what travels ---
 
@@ -87,9 +87,10 @@ class Jacobian:
         for here, beyond in self._tiles(there, full, budget):
             if other is None and here.start < beyond.start:
                 continue
-            tile = sum(a[here].gram(b[beyond], full) for a, b in zip(self.blocks, there.blocks, strict=True))  # type: ignore[arg-type]
-            assert isinstance(tile, Tensor)
-            tile = tile.reshape((here.stop - here.start) * many, -1).mul_(scale)
+            tile = torch.zeros((here.stop - here.start) * many, (beyond.stop - beyond.start) * many).to(one)
+            for a, b in zip(self.blocks, there.blocks, strict=True):
+                tile += a[here].gram(b[beyond], full).reshape(tile.shape)  # type: ignore[arg-type]
+            tile *= scale
             rows, columns = slice(here.start * many, here.stop * many), slice(beyond.start * many, beyond.stop * many)
             found[rows, columns] = tile
             if other is None and here.start > beyond.start:

@@ -41,15 +41,19 @@ def theorems(scale: Scale, context: StudyContext) -> StudyResult:
     lemma_checks = [*_lemmas(x, rng, _DRAWS[scale], width), *_second_lemma(net, x, y)]
     decay_checks, decay = _first_theorem(net, x, y, smallest)
     round_checks, rounds = _second_theorem(net, x, y, smallest)
-    figure = line_panels(
-        f"A two-layer network of {width} neurons, {SAMPLES} samples",
-        [
-            LinePanel("||f - y||^2 / ||f_0 - y||^2", "steps t", decay.pop("t"), decay, scale="log"),
-            LinePanel("-ln of a FedAvg round's residual, one client = 1", "clients M", rounds.pop("M"), rounds, "log"),
-        ],
-    )
+    about = f"a two-layer network of {width} neurons, {SAMPLES} samples"
+    left = LinePanel("||f - y||^2 / ||f_0 - y||^2", "steps t", decay["t"], _curves(decay, "t"), scale="log")
+    right = LinePanel("-ln of the residual left, one client = 1", "clients M", rounds["M"], _curves(rounds, "M"), "log")
+    figures = {
+        "residuals": line_panels(f"Theorem 1: {about}", [left]),
+        "rounds": line_panels(f"A round of FedAvg: {about}", [right]),
+    }
     data = {"smallest eigenvalue": smallest, "decay": decay, "rounds": rounds}
-    return context.result([*lemma_checks, *decay_checks, *round_checks], {"residuals": figure}, data)
+    return context.result([*lemma_checks, *decay_checks, *round_checks], figures, data)
+
+
+def _curves(found: dict[str, Array], across: str) -> dict[str, Array]:
+    return {name: values for name, values in found.items() if name != across}
 
 
 def _sphere(count: int, rng: np.random.Generator) -> Array:
