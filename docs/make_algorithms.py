@@ -38,6 +38,9 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `kernel-fedavg`, `kernel-fedprox` | paper 000's limit for any kernel | n_i numbers, inputs once | nothing |
 | `ntk-fl` | the pooled minimum of a linear model | Jacobians: hundreds; SENDS THE DATA | nothing |
 | `ridge` | pooled ridge regression of the last layer, after one round | d (d + 1)/2 + d outputs, once | nothing |
+| `ridge` | pooled ridge regression of the last layer, after one round | d (d + 1)/2 + d outputs, once | nothing |
+| `tct` | the pooled solution on the network's tangent features | first 1, then 2 of outputs x features | its variate |
+| `ntk-fl` | the pooled minimum of a linear model | Jacobians: hundreds; SENDS THE DATA | nothing |
 | `fedrep` | min over phi of sum_i w_i min_h f_i, with one step of phi | 1, without the head | its head |
 | `fedbabu` | FedAvg's point for the body, the head as it began | 1, without the head | in the end, its model |
 | `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |

@@ -43,7 +43,7 @@ from parley.data import ClientData
 from parley.learn.jacobian import jacobian
 from parley.learn.last_layer import last_layer
 from parley.learn.losses import half_squares
-from parley.learn.stack import Data
+from parley.learn.stack import ClientStack, Data, Unstackable
 from parley.learn.task import Predictor, Task
 
 CHUNK = 128
@@ -95,12 +95,13 @@ class TCT(Algorithm):
         common = {"network": state["network"], "moments": state["moments"], "seed": state.scalars["seed"]}
         course = self.second.round(self.linear_task(task), state, cohort, number, key)
         asked = Question.of(next(course)).messages
-        first = {i: cohort.since.get(i) is None or cohort.since[i] <= self.rounds for i in asked}
+        first = {i: (cohort.since.get(i) or 0) <= self.rounds for i in asked}
         replies = yield ask("linear", {i: m.replace(**common) if first[i] else m for i, m in asked.items()})
         try:
             course.send(replies)
         except StopIteration as end:
-            return end.value.replace(**common)
+            done: State = end.value
+            return done.replace(**common)
         raise InputError("tct: the second method must have one exchange a round.")
 
     def convexified(self, task: Task, state: State, key: Key) -> Tree:
@@ -123,12 +124,15 @@ class TCT(Algorithm):
     # --- the client ---
 
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        if isinstance(data, ClientStack):  # said at once, not only when the second method begins
+            raise Unstackable("computes features of a client's samples after its first rounds")
         return self.first.client(task, message, memory, data, context)
 
     def moments(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The means of phi and phi^2 over the client's samples."""
         parts = [phi.double() for phi in self._phi(task, message["network"], message, data.x)]
-        total, squares = (sum(part.sum(0) for part in some) for some in (parts, [p.square() for p in parts]))
+        total = torch.stack([part.sum(0) for part in parts]).sum(0)
+        squares = torch.stack([part.square().sum(0) for part in parts]).sum(0)
         return Reply(Message.of(moments={"mean": total / len(data), "squares": squares / len(data)}))
 
     def linear(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from parley.data import Federation
 from parley.engine.settings import Evaluation
 from parley.models import mlp
 from parley.store.runs import RunStore
+from parley.studies.conformance import tct_cases
 from parley.study.train import train
 
 QUIET = Evaluation(every=1000)
@@ -81,6 +84,39 @@ def test_resumed_and_in_processes(digits, tmp_path):
     assert whole.state.scalars == again.state.scalars
     for name, value in whole.state.tensors.items():
         assert torch.equal(value, again.state.tensors[name]), name
+
+
+def test_nodes_give_the_bits_of_inline(digits):
+    runs = [
+        train(SMALL, digits, model=mlp(6), rounds=4, cohort=3, evaluation=QUIET, runtime=runtime, workers=1)
+        for runtime in ("inline", "wire")
+    ]
+    assert runs[0].state.scalars == runs[1].state.scalars
+    for name, value in runs[0].state.tensors.items():
+        assert torch.equal(value, runs[1].state.tensors[name]), name
+
+
+class Forgetful(Scaffold):
+    """The planted mistake: the server's variate stays zero."""
+
+    def aggregate(self, task, state, replies, number, key):
+        return super().aggregate(task, state, replies, number, key).replace(c=state["c"])
+
+
+def test_a_second_stage_without_control_variates_is_noticed(monkeypatch):
+    honest, case = tct_cases._method, tct_cases.convexified()[0]
+
+    def planted(loss: str) -> TCT:
+        method = honest(loss)
+        return replace(method, second=Forgetful(lr=method.second.lr, steps=2, batch=None))
+
+    monkeypatch.setattr(tct_cases, "_method", planted)
+    assert not case.check("inline").passed
+
+
+def test_auto_does_not_begin_with_stacks(digits):
+    run = train(SMALL, digits, model=mlp(6), rounds=3, evaluation=QUIET)
+    assert "stacked" not in run.note.split(":")[0]
 
 
 def test_bad_input(digits):

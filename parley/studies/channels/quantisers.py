@@ -121,7 +121,7 @@ def quantisers(scale: Scale, context: StudyContext) -> StudyResult:
             at_most(f"{name}: its variance over the bound, at most", float(surely.max()), 1.0),
             at_least(f"{name}: its variance, at least (it does round)", float(variance[1:].min()), 1e-12),
         ]
-        panels.append(LinePanel(f"{name}: variance", "round", np.arange(1, rounds + 1),
+        panels.append(LinePanel(f"{name}: variance", "round", np.arange(1.0, rounds + 1),
                                 {"measured": variance[1:], "bound": bound[1:]}, scale="log"))  # fmt: skip
         data[name] = {"omega": omega, "variance": variance, "bound": bound, "standard error": spread_of_it,
                       "mean off, in standard errors": off / error}  # fmt: skip

@@ -28,7 +28,7 @@ from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
-from parley.studies.conformance.tangent_cases import tangent
+from parley.studies.conformance.tct_cases import convexified
 from parley.studies.harness import Check
 
 __all__ = [
@@ -52,10 +52,7 @@ __all__ = [
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
     family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
-    tree_cohorts, functional, functional_cohorts, distilled,
-    distilled_cohorts,
-    family, corrected, normalised, parts, shared, equivalences, regression, tangent, personal, wrapped, partial,
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, tangent, partial,
+    tree_cohorts, functional, functional_cohorts, distilled, distilled_cohorts, tangent, convexified,
 )  # fmt: skip
 
 

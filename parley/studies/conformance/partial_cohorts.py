@@ -38,7 +38,7 @@ from parley.studies.conformance.fixed_points import SHARING, joined, local_optim
 from parley.studies.conformance.kernel_cases import ETA, Points, pooled_ridge
 from parley.studies.conformance.problem import quadratic_problem, weights_of
 from parley.studies.conformance.reference import heavy_ball
-from parley.studies.conformance.tangent_cases import tangent_half
+from parley.studies.conformance.tct_cases import convexified_half
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory import kernel as theory
@@ -82,7 +82,7 @@ def _settling() -> list[Case]:
             lambda runtime: local_optima(runtime, HALF),
         ),
         pooled_ridge("2 of 4 clients: is pooled ridge once everybody was drawn", 12, HALF),
-        tangent_half(HALF),
+        convexified_half(HALF),
     ]  # fmt: skip
 
 

@@ -68,7 +68,9 @@ def clients(
 def _data(images: Images) -> Dataset:
     if images == "cifar":
         return halved(cifar10())
-    return {"fashion": fashion_mnist, "mnist": mnist, "writers": mnist_writers}[images]()
+    if images == "writers":
+        return mnist_writers()
+    return mnist() if images == "mnist" else fashion_mnist()
 
 
 def _model(images: Images, small: bool, on: str) -> Model:

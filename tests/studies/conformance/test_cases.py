@@ -17,7 +17,7 @@ from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
-from parley.studies.conformance.tangent_cases import tangent
+from parley.studies.conformance.tct_cases import convexified
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
 
 CASES = [
@@ -35,7 +35,7 @@ CASES = [
     *tree_cohorts(),
     *functional(),
     *functional_cohorts(),
-    *tangent(),
+    *convexified(),
 ]
 FAMILY = family()
 
