@@ -35,6 +35,7 @@ class DataShare(FedAvg):
     """
 
     exchangeable: ClassVar[tuple[str, ...]] = ("rows",)
+    discloses: ClassVar[str] = "a share of the samples, labels included, to the server and to all other clients"
 
     share: float = 0.1
     """Samples in the global set, as a share of all."""

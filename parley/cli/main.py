@@ -15,7 +15,21 @@ from typing import Annotated, Any
 import click
 import typer
 
-from parley.cli import bench, catalogue, compare, conformance, data, gain, pareto, run, runs, studies, trained
+from parley.cli import (
+    bench,
+    catalogue,
+    compare,
+    conformance,
+    data,
+    deploy,
+    gain,
+    node,
+    pareto,
+    run,
+    runs,
+    studies,
+    trained,
+)
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
 from parley.core.text import printable
@@ -60,6 +74,8 @@ app.command("gain")(gain.gain)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(node.app, name="node")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Thread
 
 
@@ -27,10 +28,30 @@ def spawn(main: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
 
 def end_with_parent() -> None:
     """End with the process that started us, even in the middle of a client that never comes to an end."""
-    Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    parent = os.getppid()
+    Thread(target=_watch, args=(lambda: os.getppid() == parent,), daemon=True).start()
 
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
+def end_with(pid: int) -> None:
+    """End with another process."""
+    Thread(target=_watch, args=(lambda: alive(pid),), daemon=True).start()
+
+
+def alive(pid: int | None) -> bool:
+    """Whether there is such a process that has not ended."""
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except PermissionError:
+        return True
+
+
+def _watch(there: Callable[[], bool]) -> None:
+    while there():
         time.sleep(0.5)
     os._exit(0)

@@ -13,6 +13,7 @@ from parley.study.opaque import MARK
 
 FREE = (
     "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
+    "faults.at_least", "faults.require",
     "evaluate.target", "evaluate.patience", "evaluate.min_delta",
 )  # fmt: skip
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""

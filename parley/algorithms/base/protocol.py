@@ -172,6 +172,9 @@ class Algorithm:
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()
     """Trees of its replies whose rows are a set, so that channels may change their order."""
+    discloses: ClassVar[str] = ""
+    """What of a client's samples it hands out as they are, such as "a share of the samples"; nothing where it is empty.
+    Owners of data must agree to it in so many words."""
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 
