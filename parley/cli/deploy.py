@@ -166,8 +166,8 @@ def run(
 ) -> None:
     """Train a study with the nodes of the deployment; on the server's machine, while its server runs.
 
-    A study that was submitted before is not started a second time. [data] of the study is for simulations: here the data
-    are the nodes'.
+    A study that was submitted before is not started a second time. [data] of the study is for simulations: here the
+    data are the nodes'.
     """
     from parley.deploy.proposal import Proposal
     from parley.deploy.server_folder import ServerFolder
@@ -263,3 +263,52 @@ def stop(
         raise InputError(f"run {one.id} has ended already ({one.status}).")
     submissions.ask_to_stop(one.id)
     print(f"{one.id} is asked to stop")
+
+
+@app.command("check")
+def check(
+    node: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--node", help="Check this node's machine instead of the server's.", metavar="DIR"),
+    ] = None,
+    folder: Folder = _SERVER,
+) -> None:
+    """Preflight: versions, certificates, keys, clock, port, data and disk, at the server or at a node."""
+    from parley.deploy.check import check_node, check_server
+    from parley.deploy.node_folder import NodeFolder
+    from parley.deploy.server_folder import ServerFolder
+
+    found = list(check_node(NodeFolder.open(node)) if node is not None else check_server(ServerFolder.open(folder)))
+    print_table(["", "", ""], [(one.what, "ok" if one.fine else "WRONG", one.said) for one in found])
+    raise typer.Exit(0 if all(one.fine for one in found) else 1)
+
+
+@app.command("demo")
+def demo(
+    folder: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="A folder to keep it in; by default it is made for the occasion and goes.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """A whole federation on this machine: a server and three hospitals as processes over TLS, consent included."""
+    import tempfile
+
+    from parley.cli.screen import percent
+    from parley.deploy.demo import demo as shown
+    from parley.deploy.extra import check_flower
+    from parley.store.runs import RunStore
+
+    check_flower()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="parley-demo-") as temporary:
+        place = (folder or Path(temporary)).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        one = shown(place, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
+        if one.status != "finished" or one.run is None:
+            raise typer.Exit(1)
+        with RunStore(place / "server" / "runs.db", create=False) as store:
+            records = store.records(one.run)
+        first, last = (record.metrics["clients/accuracy"].value for record in (records[0], records[-1]))
+        print(f"accuracy on the hospitals' held-out samples: {percent(first)} before, {percent(last)} after.")
+        if folder is not None:
+            print(f"all of it is in {folder}; parley deploy status -f {folder / 'server'}")

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.core.errors import InputError
+from parley.core.processes import free_port
 from parley.deploy import certificates, keys
 from parley.deploy.clientapp import FOLDER, SOCKET, write_programs
 from parley.deploy.flower import surroundings
 from parley.deploy.guard import guarded
 from parley.deploy.host import MAIN as HOST
 from parley.deploy.node_folder import NodeFolder
-from parley.deploy.supervisor import free_port
 from parley.store.locks import acquire, release
 
 _STEADY = 60.0

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from parley.core.processes import end_with, end_with_parent
 from parley.deploy.extra import check_flower
-from parley.runtimes.processes import end_with, end_with_parent
 
 FOLDER = "PARLEY_NODE"
 """The environment variable that names the node's folder."""

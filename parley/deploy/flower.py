@@ -12,8 +12,8 @@ from typing import Any
 
 from parley.core.errors import ParleyError
 from parley.core.files import make_folder, write_atomically
+from parley.core.processes import search_path
 from parley.deploy.extra import program
-from parley.runtimes.processes import search_path
 
 CONNECTION = "here"
 _SECONDS = 120.0

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import formatdate
 
 PATHS = frozenset(
     f"/v1/fleet/{name}"
@@ -128,7 +129,7 @@ class Front:
         finally:
             self._open.discard(task)
             writer.close()
-            with suppress(Exception):
+            with suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(writer.wait_closed(), 2)
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
@@ -178,7 +179,7 @@ class Front:
                 status, kind, size = _answer_head(answer)
             except TimeoutError:
                 raise Refused(504, "Flower does not answer") from None
-            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, KeyError):
+            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, LookupError):
                 raise Refused(502, "Flower gave no answer") from None
             if status == 500:  # nodes would stop for good
                 raise Refused(503, "Flower failed")
@@ -241,5 +242,7 @@ async def _copied(source: asyncio.StreamReader, to: asyncio.StreamWriter, length
 
 async def _status(writer: asyncio.StreamWriter, status: int) -> None:
     text = _REASONS.get(status, "Status")
-    writer.write(f"HTTP/1.1 {status} {text}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode("ascii"))
+    date = formatdate(usegmt=True)  # for nodes to compare their clocks with
+    head = f"HTTP/1.1 {status} {text}\r\ndate: {date}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    writer.write(head.encode("ascii"))
     await asyncio.wait_for(writer.drain(), 5)

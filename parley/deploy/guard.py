@@ -6,8 +6,8 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from parley.core.processes import end_with_parent
 from parley.deploy.extra import program
-from parley.runtimes.processes import end_with_parent
 
 MAIN = "from parley.deploy.guard import main; main()"
 

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from parley.runtimes.processes import end_with_parent
+from parley.core.processes import end_with_parent
 
 MAIN = "from parley.deploy.host import main; main()"
 _LONGEST = 65536

@@ -11,6 +11,7 @@ audit.jsonl        every message that was answered or refused, in order; each li
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -162,17 +163,19 @@ class NodeFolder:
         """Append a line for good, before what it speaks of leaves the node."""
         with file_errors(f"the log of this node cannot be written ({self.path / 'audit.jsonl'})"):
             descriptor = open_regular(self.path / "audit.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            with os.fdopen(descriptor, "r+b") as file:
-                line = {"when": now(), "event": event, **facts, "seal": _last_seal(file)}
+            try:
+                size = os.fstat(descriptor).st_size
+                line = {"when": now(), "event": event, **facts, "seal": _last_seal(descriptor, size)}
                 text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-                size = file.seek(0, os.SEEK_END)
                 try:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
+                    if os.write(descriptor, text) < len(text):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(descriptor)
                 except OSError:
                     os.ftruncate(descriptor, size)  # half a line would break the chain
                     raise
+            finally:
+                os.close(descriptor)
 
     def logged(self) -> Iterator[dict[str, Any]]:
         """The lines in order; an InputError where one was changed or taken out."""
@@ -197,12 +200,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _last_seal(file: Any) -> str:
+def _last_seal(descriptor: int, size: int) -> str:
     """The digest of the last line; of a log that begins, nothing."""
-    end = file.seek(0, os.SEEK_END)
-    block = min(end, 65536)
-    file.seek(end - block)
-    lines = file.read(block).splitlines()
+    block = min(size, 65536)
+    lines = os.pread(descriptor, block, size - block).splitlines()
     return _seal(lines[-1]) if lines else ""
 
 

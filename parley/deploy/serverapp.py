@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import traceback
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from parley.core.errors import ParleyError, QuorumError, StopRun
-from parley.core.files import write_atomically
+from parley.core.processes import end_with_parent
 from parley.deploy.carrier import Carrier
 from parley.deploy.enrolment import check_method, enrol, federation_of
 from parley.deploy.proposal import Proposal
 from parley.deploy.runtime import Engagement, Flower
 from parley.deploy.server_folder import ServerFolder
+from parley.deploy.stub import FOLDER
 from parley.deploy.submissions import (
     ENROLLING,
     FAILED,
@@ -29,49 +29,9 @@ from parley.deploy.submissions import (
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Faults
-from parley.runtimes.processes import end_with_parent
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.study.train import train
-
-FOLDER = "PARLEY_DEPLOYMENT"
-"""The environment variable that names the server's folder."""
-_APP = {
-    "pyproject.toml": """[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "parley-deployment"
-version = "1.0.0"
-description = "Nodes of Parley run nothing of this."
-license = "Apache-2.0"
-dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "parley"
-
-[tool.flwr.app.components]
-serverapp = "parley_app.server:app"
-clientapp = "parley_app.client:app"
-
-[tool.flwr.app.config]
-submission = ""
-""",
-    "parley_app/__init__.py": "",
-    "parley_app/server.py": "import parley.deploy.serverapp as inside\n\napp = inside.server_app()\n",
-    "parley_app/client.py": "import flwr.clientapp as flower\n\napp = flower.ClientApp()\n",
-}
-
-
-def write_app(folder: Path) -> Path:
-    """The application that Flower is told to run; all it does is to call `server_app`."""
-    for name, text in _APP.items():
-        write_atomically(folder / name, text.encode())
-    return folder
 
 
 def server_app() -> Any:

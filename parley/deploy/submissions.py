@@ -10,14 +10,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.core.errors import InputError, nearest
 from parley.core.files import write_atomically
-from parley.deploy.proposal import Proposal
 from parley.deploy.server_folder import ServerFolder
-from parley.study.description import Study
-from parley.study.study import study_from_dict
+
+if TYPE_CHECKING:
+    from parley.deploy.proposal import Proposal
+    from parley.study.description import Study
 
 QUEUED, STARTING, ENROLLING, RUNNING = "queued", "starting", "enrolling", "running"
 ACTIVE = (QUEUED, STARTING, ENROLLING, RUNNING)
@@ -57,6 +58,8 @@ class Submission:
 
 def submitted_study(written: Mapping[str, Any]) -> Study:
     """The study of a submission; its data are those of the nodes, whatever it says."""
+    from parley.study.study import study_from_dict
+
     table = {name: value for name, value in written["table"].items() if name != "data"}
     return study_from_dict(table | {"data": {"name": "iris", "clients": 1}}, written["base"])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -15,27 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parley.core.errors import InputError, ParleyError
+from parley.core.processes import alive, free_port
 from parley.deploy import certificates, keys
 from parley.deploy.flower import Control, surroundings
 from parley.deploy.front import Front
 from parley.deploy.guard import guarded
 from parley.deploy.server_folder import ServerFolder
-from parley.deploy.serverapp import FOLDER, write_app
+from parley.deploy.stub import FOLDER, write_app
 from parley.deploy.submissions import FAILED, QUEUED, STARTING, STOPPED, Submission, Submissions
-from parley.runtimes.processes import alive
 from parley.store.locks import acquire, release
 
 _STARTING = 120.0
 """Seconds within which a run that Flower was told to start must have begun."""
 _LOOK = 1.0
 """Seconds between two looks at nodes, runs and certificates."""
-
-
-def free_port() -> int:
-    """A port of this machine that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

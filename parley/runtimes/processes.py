@@ -1,19 +1,15 @@
-"""Processes of our own on this machine: started with one thread, ending with the process that started them."""
+"""Worker processes on this machine: started with one thread, ending with the process that started them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from threading import Thread
+from collections.abc import Sequence
 
+from parley.core.processes import end_with_parent, search_path
 
-def search_path() -> str:
-    """Where a process that we start finds the modules that this one has found."""
-    return os.pathsep.join(path for path in sys.path if path)
+__all__ = ["end_with_parent", "search_path", "spawn"]
 
 
 def spawn(main: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -24,34 +20,3 @@ def spawn(main: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
         env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": search_path()},
         stdin=subprocess.DEVNULL,
     )
-
-
-def end_with_parent() -> None:
-    """End with the process that started us, even in the middle of a client that never comes to an end."""
-    parent = os.getppid()
-    Thread(target=_watch, args=(lambda: os.getppid() == parent,), daemon=True).start()
-
-
-def end_with(pid: int) -> None:
-    """End with another process."""
-    Thread(target=_watch, args=(lambda: alive(pid),), daemon=True).start()
-
-
-def alive(pid: int | None) -> bool:
-    """Whether there is such a process that has not ended."""
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-        stat = Path(f"/proc/{pid}/stat")
-        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    except PermissionError:
-        return True
-
-
-def _watch(there: Callable[[], bool]) -> None:
-    while there():
-        time.sleep(0.5)
-    os._exit(0)
