@@ -1,4 +1,4 @@
-"""Processes of our own on this machine: where they find modules, whether they live, and that none outlives its parent."""
+"""Processes of our own on this machine: where they find modules, and that none outlives the one that started it."""
 
 from __future__ import annotations
 

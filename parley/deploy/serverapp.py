@@ -94,11 +94,12 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
     carrier = Carrier(grid, there, int(settings.reply_megabytes * 1e6), stopped)
     faults = study.faults or Faults()
     enrolled = dict(one.enrolled)
-    if not enrolled:
-        note(f"study {proposal.hash[:12]} ({proposal.title}): {len(there)} nodes are invited.")
-        enrolled = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
-    else:
+    if enrolled:  # who takes part in a run does not change when it goes on
         carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
+    if one.attempts <= 1:
+        note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
+        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
+        enrolled = enrolled or found
     federation = federation_of(enrolled)
     one = submissions.update(one.id, enrolled=enrolled, status=RUNNING)
     if one.attempts > 1 and study.privacy is not None and one.run is not None:

@@ -115,8 +115,13 @@ def test_what_the_server_says_was_agreed_must_fit_what_the_node_has():
         fitted(data, DataInfo("n", (3,), 2, "classification"), DataInfo("n", (3,), 1, "classification"))
 
 
-@pytest.mark.parametrize("change", [{"samples": 0}, {"samples": "3"}, {"shape": [1.5]}, {"dtype": "int8"}, {"kind": "x"},
-                                    {"classes": [1]}, {"fingerprint": 3}])  # fmt: skip
+WRONG = (
+    {"samples": 0}, {"samples": "3"}, {"shape": [1.5]}, {"dtype": "int8"}, {"kind": "x"}, {"classes": [1]},
+    {"fingerprint": 3},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", WRONG)
 def test_descriptions_that_are_none_are_refused(tmp_path: Path, change):
     np.savez(tmp_path / "x.npz", x=np.ones((3, 2), np.float32), y=np.arange(3))
     said = described(load_data(settings("x.npz"), tmp_path))
