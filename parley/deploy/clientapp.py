@@ -26,6 +26,7 @@ import json, os, socket, sys
 try:
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(20)
+        os.chdir({folder!r})  # the path of a socket may have a hundred characters, no more
         line.connect({socket!r})
         line.sendall(json.dumps(sys.argv[1:]).encode())
         taken = line.recv(2) == b"ok"
@@ -42,7 +43,7 @@ def write_programs(folder: Path) -> None:
     for name in ("flwr-clientapp", *REFUSED):
         text = _REFUSING if name in REFUSED else _ANSWERING
         path = folder / name
-        path.write_text(text.format(python=sys.executable, socket=str(folder / SOCKET)), encoding="utf-8")
+        path.write_text(text.format(python=sys.executable, folder=str(folder), socket=SOCKET), encoding="utf-8")
         path.chmod(0o700)
 
 

@@ -12,26 +12,33 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from parley.core.processes import end_with_parent
 
 MAIN = "from parley.deploy.host import main; main()"
 _LONGEST = 65536
+_NEEDED = (
+    "flwr.app", "flwr.clientapp", "flwr.supernode.cli.flwr_clientapp", "flwr.supernode.runtime.run_clientapp",
+    "parley.deploy.answering", "parley.deploy.carrier",
+)  # fmt: skip
 
 
 def main() -> None:
     """Serve at the socket whose path is the argument, until the process that started us ends."""
     end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
-
+    for name in _NEEDED:
+        import_module(name)
     from parley.deploy.clientapp import main as answer
 
     path = Path(sys.argv[1])
+    os.chdir(path.parent)  # the path of a socket may have a hundred characters, no more
     with suppress(FileNotFoundError):
         path.unlink()
     with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(path))
+        door.bind(path.name)
         path.chmod(0o600)
         door.listen(16)
         while True:
