@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from parley.core.errors import InputError
 from parley.core.processes import free_port
@@ -33,7 +34,7 @@ class Client:
     say: Callable[[str], None] = print
     _process: subprocess.Popen[bytes] | None = None
     _host: subprocess.Popen[bytes] | None = None
-    _ended: bool = False
+    _ended: Event = field(default_factory=Event)
 
     def run(self) -> None:
         """Answer until interrupted or told to end (SIGTERM)."""
@@ -46,25 +47,25 @@ class Client:
         failures = 0
         try:
             write_programs(self.folder.path / "programs")
-            while not self._ended:
+            while not self._ended.is_set():
                 begun = time.monotonic()
                 self._start()
                 assert self._process is not None
-                while not self._ended and (code := self._process.poll()) is None:
+                while not self._ended.is_set() and (code := self._process.poll()) is None:
                     time.sleep(0.2)
-                if self._ended:
+                if self._ended.is_set():
                     break
                 failures = 0 if time.monotonic() - begun > _STEADY else failures + 1
                 pause = min(_LONGEST, 2.0**failures)
                 self.note(f"Flower ended with {code} ({self._last_words()}); it is started again in {pause:g} s.")
-                self._sleep(pause)
+                self._ended.wait(pause)
         finally:
             self._end()
             self.note("the client has ended.")
             release(lock)
 
     def _told_to_end(self, *_: object) -> None:
-        self._ended = True
+        self._ended.set()
 
     def note(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
@@ -91,7 +92,7 @@ class Client:
         settings, home = self.folder.settings, self.folder.path / "flower"
         home.mkdir(parents=True, exist_ok=True)
         programs = self.folder.path / "programs"
-        environment = surroundings(home, programs) | {FOLDER: str(self.folder.path)}
+        environment = surroundings(home, programs, poll=0.3) | {FOLDER: str(self.folder.path)}
         with self._output.open("ab") as output:
             if self._host is None or self._host.poll() is not None:
                 self._host = subprocess.Popen(
@@ -117,11 +118,6 @@ class Client:
         lines = self._output.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines()
         told = [line for line in lines if "ERROR" in line or "rror" in line or "code:" in line]
         return " ".join((told or lines or ["nothing was said"])[-1].split())[-300:]
-
-    def _sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._ended and time.monotonic() < until:
-            time.sleep(0.2)
 
     def _end(self) -> None:
         for process in (self._process, self._host):

@@ -49,7 +49,7 @@ def load_data(settings: NodeSettings, base: Path) -> OwnData:
     train, test = read[0], read[1] if len(read) > 1 else None
     if test is None and settings.test_fraction > 0:
         whole, key = InMemory((train,)), Key(0).fold("held out", settings.name)
-        sides = [HeldOut(whole, settings.test_fraction, key, side) for side in ("train", "test")]  # type: ignore[arg-type]
+        sides = [HeldOut(whole, settings.test_fraction, key, side) for side in ("train", "test")]
         train, test = sides[0].load(0), sides[1].load(0)
     return OwnData(train, test if test is not None and len(test) else None, replace(info, name="node"))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from parley.core.errors import InputError, nearest
 from parley.core.files import write_atomically
 from parley.deploy.server_folder import ServerFolder
+from parley.store.locks import acquire, release
 
 if TYPE_CHECKING:
     from parley.deploy.proposal import Proposal
@@ -114,7 +115,14 @@ class Submissions:
         return changed
 
     def update(self, id: str, **changes: Any) -> Submission:
-        return self.write(replace(self._read(self.path / f"{id}.json"), **changes))
+        """Change some of what is known; the server and the run itself both do."""
+        lock = self.path / f"{id}.lock"
+        while not acquire(lock):
+            time.sleep(0.01)
+        try:
+            return self.write(replace(self._read(self.path / f"{id}.json"), **changes))
+        finally:
+            release(lock)
 
     # --- what goes with a run ---
 
