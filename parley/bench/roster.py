@@ -68,6 +68,7 @@ def roster(workload: Workload) -> list[Entrant]:
     everyone = {
         "parley": [Entrant("parley", "parley", "parley_", processes=n)],
         "parley stacked": [Entrant("parley stacked", "parley stacked", "parley_", processes=n, variant="stacked")],
+        "parley ray": [Entrant("parley ray", "parley ray", "parley_", processes=n, variant="ray")],
         "plain": [Entrant("plain", "plain", "plain", threads=n)],
         "pfl": [Entrant(f"pfl {p}x{n // p}", "pfl", "pfl", p, n // p, peer="pfl") for p in sorted({1, n})],
         "flower": [Entrant("flower", "flower", "flower", processes=n, peer="flower")],

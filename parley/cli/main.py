@@ -25,6 +25,7 @@ from parley.cli import (
     gain,
     node,
     pareto,
+    report,
     run,
     runs,
     studies,
@@ -64,6 +65,7 @@ def parley(
 app.command("demo")(studies.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)

@@ -45,7 +45,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
     runtime: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Who executes the clients: inline, stacked, pool, wire or auto.", metavar="NAME"),
+        typer.Option(help="Who executes the clients: inline, stacked, pool, wire, ray or auto.", metavar="NAME"),
     ] = None,
     rounds: Annotated[
         Optional[int],  # noqa: UP045

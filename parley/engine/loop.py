@@ -148,6 +148,7 @@ class Loop:
         seconds = time.perf_counter() - begin
         metrics = _traffic(course) | {"seconds": Metric(seconds)} | self._charged(number)
         metrics |= {f"server/{name}": Metric(value) for name, value in course.metrics.items()}
+        metrics |= {f"busy/{node}": Metric(share) for node, share in self.runtime.busy().items()}
         if self.evaluator.due(number, last=number == self.rounds or self._exhausted(number + 1) is not None):
             metrics |= self._evaluate(number, state, course.remembered)
         if course.observed and self.privacy is None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rich import box
@@ -48,9 +48,11 @@ class Figures:
     failures: int = 0
     epsilon: float | None = None
     """What the rounds so far have cost of the clients' privacy; None without differential privacy."""
+    busy: dict[str, float] = field(default_factory=dict)
+    """Share of the last round's time that the workers of each node of a cluster spent on clients."""
 
     def add(self, record: RoundRecord) -> None:
-        self.round = record.number
+        self.round, self.busy = record.number, {}
         for name, metric in record.metrics.items():
             match name:
                 case "central/accuracy":
@@ -67,6 +69,8 @@ class Figures:
                     self.epsilon = metric.value
                 case "cohort":
                     self.cohort = int(metric.value)
+                case _ if name.startswith("busy/"):
+                    self.busy[name.removeprefix("busy/")] = metric.value
         self.failures += len(record.failures)
         accuracy = self.accuracy if self.accuracy is not None else self.clients
         value, sign = (accuracy, 1) if accuracy is not None else (self.loss, -1)
@@ -92,6 +96,7 @@ class Figures:
             parts.append(f"epsilon {self.epsilon:.3g}")
         if self.failures:
             parts.append(f"{self.failures} failed")
+        parts += [f"{node} {share:.0%} busy" for node, share in self.busy.items()]
         return parts
 
 

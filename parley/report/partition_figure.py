@@ -19,14 +19,14 @@ MARK = "#2a6f97"
 COLUMNS = 600
 
 
-def partition_figure(federation: Federation) -> Figure:
-    """Who has what (clients across, labels up) and how much (sizes)."""
+def partition_figure(federation: Federation, *, names: bool = True) -> Figure:
+    """Who has what (clients across, labels up) and how much (sizes); without `names` clients are numbered."""
     numbers, counts = label_counts(federation)
     figure = new_figure(11, 4.6)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.5, 1))
     labels, sizes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])
     if len(numbers) <= 40 and counts.shape[1] <= 30:
-        _bubbles(labels, federation, numbers, counts)
+        _bubbles(labels, [federation.ids[int(i)] if names else str(k) for k, i in enumerate(numbers)], counts)
     else:
         _heatmap(figure, labels, counts)
     _label_axis(labels, federation, counts.shape[1])
@@ -41,7 +41,7 @@ def partition_figure(federation: Federation) -> Figure:
     return figure
 
 
-def _bubbles(axes: Axes, federation: Federation, numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+def _bubbles(axes: Axes, names: list[str], counts: NDArray[np.int64]) -> None:
     client, label = np.nonzero(counts)
     values = counts[client, label]
     # The largest bubble just fills its cell: about 7.3 x 3.7 inches of axes, in points.
@@ -50,7 +50,6 @@ def _bubbles(axes: Axes, federation: Federation, numbers: NDArray[np.int64], cou
     axes.set_xlim(-0.6, len(counts) - 0.4)
     axes.set_ylim(-0.6, counts.shape[1] - 0.4)
     axes.set_xlabel(f"client (largest bubble: {values.max():,} samples)", color=INK)
-    names = [federation.ids[int(i)] for i in numbers]
     short = [shortened(name, 14) for name in names]
     long = max(map(len, short)) > 3
     axes.set_xticks(range(len(short)), short, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8)

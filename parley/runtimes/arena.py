@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import torch
@@ -29,6 +29,20 @@ class Ref:
     offset: int
     dtype: torch.dtype
     shape: tuple[int, ...]
+
+
+class Space(Protocol):
+    """Where tensors are put, and found again by their place."""
+
+    def put(self, value: Tensor) -> Ref: ...
+
+    def get(self, ref: Ref) -> Tensor: ...
+
+
+def place(value: Tensor, used: int) -> tuple[Ref, int]:
+    """Where a tensor lies behind so many bytes, and where the next one begins."""
+    size = value.numel() * value.element_size()
+    return Ref(used, value.dtype, tuple(value.shape)), used + -(-size // _ALIGN) * _ALIGN
 
 
 class Arena:
@@ -50,12 +64,10 @@ class Arena:
         self._used = 0
 
     def put(self, value: Tensor) -> Ref:
-        ref = Ref(self._used, value.dtype, tuple(value.shape))
-        size = value.numel() * value.element_size()
-        self._used += -(-size // _ALIGN) * _ALIGN
+        ref, self._used = place(value, self._used)
         if self._used > (len(self._map) if self._map is not None else 0):
             os.ftruncate(self.descriptor, max(self._used * 2, 1 << 20))
-        if size:
+        if value.numel():
             self.get(ref).copy_(value.detach())
         return ref
 
@@ -79,13 +91,13 @@ class Arena:
             self.descriptor = -1
 
 
-_reading: list[Arena] = []
+_reading: list[Space] = []
 
 
 class _Pickler(cloudpickle.Pickler):
-    """The user's own objects by value, their tensors through an arena."""
+    """The user's own objects by value, their tensors through an arena or another space."""
 
-    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
+    def __init__(self, file: io.BytesIO, arena: Space) -> None:
         super().__init__(file)
         self.arena = arena
         self.seen: dict[int, tuple[Tensor, Ref]] = {}
@@ -104,14 +116,14 @@ def _fetch(ref: Ref) -> Tensor:
     return _reading[-1].get(ref)
 
 
-def dumps(thing: object, arena: Arena) -> bytes:
+def dumps(thing: object, arena: Space) -> bytes:
     """For a worker that we start ourselves: pickled, with the tensors in the arena."""
     file = io.BytesIO()
     _Pickler(file, arena).dump(thing)
     return file.getvalue()
 
 
-def loads(data: bytes, arena: Arena) -> Any:
+def loads(data: bytes, arena: Space) -> Any:
     """The other end of `dumps`, in the worker."""
     _reading.append(arena)
     try:

@@ -9,6 +9,7 @@ from parley.core.tree import nbytes
 from parley.runtimes.inline import Inline
 from parley.runtimes.pool import Pool
 from parley.runtimes.protocol import Job, Runtime, runtimes
+from parley.runtimes.ray import RayRuntime
 from parley.runtimes.stacked import Stacked, obstacle
 from parley.runtimes.wire import Wire
 
@@ -47,9 +48,19 @@ def _cost(job: Job) -> float:
 
 
 def open_runtime(
-    name: str, job: Job, workers: int | None = None, deadline: float | None = None, samples: int = 0
-) -> tuple[Runtime, str]:
-    """The runtime of that name for a job, and a sentence about the choice where it was `auto`'s."""
+    name: str, job: Job, workers: int | None = None, deadline: float | None = None, samples: int = 0,
+    address: str | None = None,
+) -> tuple[Runtime, str]:  # fmt: skip
+    """The runtime of that name for a job, and a sentence about the choice where it was `auto`'s.
+
+    `address` names the Ray cluster; without it Ray is started on this machine, and ends with the run.
+    """
+    if name == "ray":
+        cluster = RayRuntime(job, workers if address else workers or available_cores(), address)
+        places = ", ".join(f"{count} on {node}" for node, count in cluster.nodes.items())
+        return cluster, f"runtime ray: workers {places}"
+    if address is not None:
+        raise InputError(f"only the runtime 'ray' has an address, not '{name}'.")
     cores = workers or available_cores()
     if deadline is not None and name in ("inline", "stacked"):
         raise InputError(
@@ -62,4 +73,4 @@ def open_runtime(
     return runtimes[chosen](job, cores), f"runtime {chosen}: {why}"
 
 
-__all__ = ["Inline", "Pool", "Stacked", "Wire", "available_cores", "choose", "open_runtime"]
+__all__ = ["Inline", "Pool", "RayRuntime", "Stacked", "Wire", "available_cores", "choose", "open_runtime"]

@@ -33,6 +33,9 @@ class Inline:
     def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
         return [evaluate(self.job, call) for call in calls]
 
+    def busy(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         torch.set_num_threads(self._before)
 

@@ -172,6 +172,9 @@ class Pool:
             return None
         return max(0.0, min(_limit(worker, deadline) for worker in busy) - time.monotonic())
 
+    def busy(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         for worker in self._workers:
             worker.end()

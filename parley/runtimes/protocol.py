@@ -130,6 +130,10 @@ class Runtime(Protocol):
 
     def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]: ...
 
+    def busy(self) -> Mapping[str, float]:
+        """Node -> the share of its workers' time that clients took since this was last asked; {} on one machine."""
+        ...
+
     def close(self) -> None: ...
 
 

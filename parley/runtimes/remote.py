@@ -47,6 +47,9 @@ class Remote(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def busy(self) -> dict[str, float]:
+        return {}
+
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
         encoded: dict[int, bytes] = {}
 

@@ -18,7 +18,7 @@ import torch
 from parley.algorithms.base.protocol import Reply
 from parley.core.message import Message, Payload
 from parley.runtimes.allocator import keep_freed_memory
-from parley.runtimes.arena import Arena, Ref, loads
+from parley.runtimes.arena import Arena, Ref, Space, loads
 from parley.runtimes.execute import attempt, evaluate
 from parley.runtimes.processes import end_with_parent
 from parley.runtimes.protocol import Call, EvaluationCall, Job, Score
@@ -26,11 +26,11 @@ from parley.runtimes.protocol import Call, EvaluationCall, Job, Score
 Packed = tuple[type[Payload], dict[str, Ref], dict[str, Any]]
 
 
-def pack(payload: Payload, arena: Arena) -> Packed:
+def pack(payload: Payload, arena: Space) -> Packed:
     return type(payload), {name: arena.put(value) for name, value in payload.tensors.items()}, payload.scalars
 
 
-def unpack(packed: Packed, arena: Arena, copy: bool) -> Any:
+def unpack(packed: Packed, arena: Space, copy: bool) -> Any:
     kind, refs, scalars = packed
     return kind({n: arena.get(ref).clone() if copy else arena.get(ref) for n, ref in refs.items()}, scalars)
 

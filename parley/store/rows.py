@@ -7,6 +7,7 @@ import math
 import sqlite3
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -109,6 +110,62 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
     rows = db.execute("SELECT round, metrics FROM rounds WHERE run = ?", (number,))
     verify({round for round, names in rows if metric in _names(names)} == points.keys(), f"the values of {metric}")
     return list(points.items())
+
+
+Points = dict[str, tuple[list[int], list[float]]]
+"""Metric -> the rounds in which it was measured, and its values."""
+
+
+def read_curves(db: sqlite3.Connection, number: int) -> Points:
+    """Every metric of run `number`, without the clients' values; a ValueError if one is damaged."""
+    curves: Points = {}
+    begun: dict[str, int] = {}
+    crc, pack, nan = zlib.crc32, _NUMBERS.pack, math.nan  # a long run has many of these rows
+    for name, round, value, n, least, mean, most, packed, total in db.execute(
+        "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? "
+        "ORDER BY metric, round", (number,),
+    ):  # fmt: skip
+        if name not in curves:
+            curves[name], begun[name] = ([], []), crc(name.encode())
+        if value is None:
+            value = nan
+        if least is None:
+            least = mean = most = nan
+        if crc(pack(round, n, packed, value, least, mean, most), begun[name]) != total:
+            verify(False, f"a metric of round {round}")
+        rounds, values = curves[name]
+        rounds.append(round)
+        values.append(value)
+    listed = Counter(name for names, _ in _rounds(db, number).values() for name in names)
+    verify(listed == {name: len(rounds) for name, (rounds, _) in curves.items()}, "the list of metrics")
+    return curves
+
+
+def read_clients(db: sqlite3.Connection, number: int, metric: str) -> tuple[int, dict[str, float]] | None:
+    """The last round in which the metric was measured client by client, and the clients' values."""
+    row = db.execute(
+        "SELECT round, n, packed, clients FROM metrics WHERE run = ? AND metric = ? AND n > 0 "
+        "ORDER BY round DESC LIMIT 1", (number, metric),
+    ).fetchone()  # fmt: skip
+    if row is None:
+        return None
+    round, n, total, packed = row
+    clients = _unpack(packed)
+    verify(zlib.crc32(packed or b"") == total and len(clients) == n, f"a metric of round {round}")
+    return round, clients
+
+
+def read_failures(db: sqlite3.Connection, number: int) -> list[tuple[int, str, str]]:
+    """(round, client, reason) of everybody who was missing."""
+    found = db.execute(
+        "SELECT round, client, reason FROM failures WHERE run = ? ORDER BY round, position", (number,)
+    ).fetchall()
+    lost: dict[int, list[tuple[str, str]]] = {}
+    for round, client, reason in found:
+        lost.setdefault(round, []).append((client, reason))
+    for round, (_, total) in _rounds(db, number).items():
+        verify(checksum(*lost.get(round, [])) == total, f"the list of failures of round {round}")
+    return found
 
 
 def read_names(db: sqlite3.Connection, number: int) -> list[str]:

@@ -28,7 +28,18 @@ from parley.core.text import printable
 from parley.store import locks, tables
 from parley.store.artefacts import Artefacts
 from parley.store.database import checksum, explained, snapshot, transaction
-from parley.store.rows import insert_record, read_names, read_records, read_series, reading, stored, verify
+from parley.store.rows import (
+    insert_record,
+    read_clients,
+    read_curves,
+    read_failures,
+    read_names,
+    read_records,
+    read_series,
+    reading,
+    stored,
+    verify,
+)
 from parley.store.schema import connect
 
 if TYPE_CHECKING:
@@ -204,13 +215,30 @@ class RunStore:
         values = np.array([value for _, value in points], dtype=np.float64)
         return np.array([round for round, _ in points], dtype=np.int64), values
 
+    def curves(self, run: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Every metric's rounds and values, as `series` gives them, at once."""
+        with self._reading():
+            found = read_curves(self._db, self._number(run))
+        return {
+            name: (np.array(rounds, dtype=np.int64), np.array(values, dtype=np.float64))
+            for name, (rounds, values) in found.items()
+        }
+
+    def last_clients(self, run: str, metric: str) -> tuple[int, dict[str, float]] | None:
+        """The last round in which the metric was measured client by client, and the values; None if it never was."""
+        with self._reading():
+            return read_clients(self._db, self._number(run), metric)
+
     def metric_names(self, run: str) -> list[str]:
         with self._reading():
             return read_names(self._db, self._number(run))
 
     def failures(self, run: str) -> list[tables.Absence]:
         """Who did not contribute, in which round and why, in the order of the rounds."""
-        return list(tables.absences(self.records(self.info(run).id)))
+        run = self.info(run).id
+        with self._reading():
+            found = read_failures(self._db, self._number(run))
+        return [tables.Absence(client, round, reason) for round, client, reason in found]
 
     def runs(self) -> list[RunInfo]:
         """All runs, the oldest first."""

@@ -27,6 +27,7 @@ from parley.engine.progress import ProgressTable
 from parley.report import Comparison, figure, partition_figure, table, to_csv, to_json
 from parley.report.contender import role
 from parley.report.files import save_figure
+from parley.report.page import write_report
 from parley.store.runs import RunStore
 from parley.studies.demo_summary import conclusions
 from parley.study.study import load_study
@@ -48,7 +49,8 @@ def demo(
 ) -> Comparison:
     """Train all methods on the same clients, keep the runs in the store, and show and write how they compare.
 
-    `out` receives the comparison as figure, CSV and JSON, a figure of the clients, and the study file to go on with.
+    `out` receives the comparison as page, figure, CSV and JSON, a figure of the clients, and the study file to go on
+    with.
     """
     screen, folder = console or Console(), Path(out)
     limit = () if rounds is None else (f"rounds={rounds}",)
@@ -66,6 +68,7 @@ def demo(
     comparison = Comparison.of(runs)
     screen.print(table(comparison))
     _write(folder, comparison, federation)
+    write_report(store, [str(run.id) for run in runs], folder / "report.html", title="Parley's demonstration")
     tested = len(federation.test) if federation.test is not None else 0
     for sentence in conclusions(comparison, tested):
         screen.print(f"• {sentence}", markup=False, highlight=False)
@@ -109,6 +112,7 @@ def _next_steps(folder: Path, comparison: Comparison, store: RunStore) -> str:
     return "\n".join(
         [
             "",
+            f"Report: [bold]{_shown(folder / 'report.html')}[/bold] (open it in a browser)",
             f"Figure: [bold]{_shown(folder / 'comparison.png')}[/bold] "
             "(and clients.png, comparison.csv, comparison.json)",
             f"Runs:   [bold]{_shown(store.path)}[/bold]",

@@ -75,9 +75,11 @@ class RuntimeSection:
     """Who executes the clients. The numbers do not depend on it (stacked: up to rounding)."""
 
     name: str = "auto"
-    """inline, stacked, pool, or auto, which picks one for the model."""
+    """inline, stacked, pool, wire, ray, or auto, which picks one for the model."""
     workers: Positive | None = None
     """Worker processes; by default one per core."""
+    address: str | None = None
+    """The Ray cluster: host:port, or auto for the one this machine belongs to; without it Ray runs on this machine."""
     device: str = "auto"
     """Where clients train and models are evaluated: cpu, cuda, cuda:1, mps, or auto, which takes a GPU of CUDA if there
     is one; it changes rounding only."""
@@ -143,6 +145,8 @@ class Study:
     evaluation: Evaluation | None = None
     runtime: str = "auto"
     workers: int | None = None
+    address: str | None = None
+    """Of the Ray cluster whose workers execute clients (runtime "ray")."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps, or auto."""
     checkpoint: float = 5.0
@@ -170,6 +174,7 @@ class Study:
             ("rounds", int),
             ("seed", int),
             ("workers", int | None),
+            ("address", str | None),
             ("checkpoint", float),
             ("device", str),
         ):
@@ -246,7 +251,7 @@ class Study:
             "cohort": plain(self.sampling),
             "faults": plain(self.faults),
             "evaluate": plain(self.evaluation),
-            "runtime": {"name": self.runtime, "workers": self.workers, "device": self.device},
+            "runtime": {"name": self.runtime, "workers": self.workers, "address": self.address, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
         } | self._described_privacy()  # fmt: skip

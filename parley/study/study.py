@@ -82,6 +82,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         evaluation=replace(made["evaluate"], metrics=tuple(map(code.name, made["evaluate"].metrics))),
         runtime=runtime.name,
         workers=runtime.workers,
+        address=runtime.address,
         device=runtime.device,
         checkpoint=made["store"].checkpoint,
         channels=tuple(named_channel(code.name(text)) for text in made["channels"].up),

@@ -73,6 +73,7 @@ def train(
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
     workers: int | None = None,
+    address: str | None = None,
     device: str = "auto",
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
@@ -107,7 +108,8 @@ def train(
     `execute` opens what executes the clients, in place of the runtime that the study names.
     """
     study = as_study(what, federation, settings)
-    _check_workers(study.workers)
+    if study.runtime != "ray":
+        _check_workers(study.workers)
     with ExitStack() as stack:
         heard = [*listeners, *_named(study), *_progress(progress)]
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
@@ -119,7 +121,9 @@ def train(
         if execute is not None:
             opened, why = execute(plan.job), ""
         else:
-            opened, why = open_runtime(study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen)
+            opened, why = open_runtime(
+                study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
+            )
         stack.callback(opened.close)
         run = plan.run
         run.note = why or f"runtime {opened.name}"

@@ -35,7 +35,7 @@ def test_the_demo_trains_stores_writes_and_says_where(tmp_path: Path, terminal: 
     assert [line.last for line in again.lines] == [line.last for line in comparison.lines]
     assert [run.label for run in comparison.contenders] == list(METHODS)
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
-        "comparison.png", "comparison.csv", "comparison.json", "clients.png", "study.toml",
+        "comparison.png", "comparison.csv", "comparison.json", "clients.png", "report.html", "study.toml",
     }  # fmt: skip
     text = out.getvalue()
     assert "comparison.png" in text

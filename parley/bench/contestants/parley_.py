@@ -117,6 +117,7 @@ class Parley:
         name = "inline" if self.work.epochs == 0 else "auto"
         if self.told.variant == "stacked":
             module, name = Opaque(*module.children()), "stacked"
+        name = "ray" if self.told.variant == "ray" else name
         task = make_task(self.federation, module, seed=0)
         job = Job(self.algorithm, task, self.federation)
         runtime, _ = open_runtime(name, job, self.told.processes, samples=10**12)

@@ -1,0 +1,29 @@
+"""`parley report`: stored runs as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.options import Store
+from parley.cli.screen import writing
+
+
+def report(
+    runs: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="Runs: ids, beginnings of ids, or 'last'; default: all of the store.", metavar="[RUN]..."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="What the page is called.", metavar="TEXT")] = "",
+    names: Annotated[bool, typer.Option("--names", help="Show the clients' names.")] = False,
+    store: Store = None,
+) -> None:
+    """Write one HTML page about runs that needs no network: results, curves, clients, roll-call, settings."""
+    from parley.report.page import write_report
+    from parley.store.runs import RunStore
+
+    with RunStore(store, create=False) as kept, writing(out):
+        write_report(kept, runs or [], out, names=names, title=title)

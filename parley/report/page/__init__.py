@@ -1,0 +1,145 @@
+"""The report: stored runs as one HTML page that needs no network, written for a colleague to read.
+
+    with RunStore() as store:
+        write_report(store, ["last"], "report.html")
+
+Everything in it comes from the store (and, for the picture of who has which labels, from the data where they are at
+hand). What the charts show stands in tables too, so the page can be printed and read aloud.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from parley import __version__
+from parley.core.errors import InputError, ParleyError
+from parley.core.files import write_atomically
+from parley.report.page import sections
+from parley.report.page.groups import Group, groups_of, headline_metric
+from parley.report.page.markup import embedded, section, text
+from parley.report.partition_figure import partition_figure
+from parley.store.runs import RunStore
+from parley.study.study import study_from_dict
+
+_NUMBERS = 240_000
+"""Numbers in the charts of one page; with more runs each curve has fewer points."""
+_MOST_POINTS, _FEWEST_POINTS = 300, 24
+_MOST_SERIES = 40
+"""Metrics that can be chosen."""
+_PICTURES = 3
+_LARGEST = 200_000
+"""Samples of a federation above which no picture of it is drawn."""
+
+
+def write_report(
+    store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = ""
+) -> Path:
+    """Write the page about these runs (none: all of the store) to `path`; `names` shows the clients' names."""
+    infos = [store.info(run) for run in runs] if runs else store.runs()
+    infos = list({info.id: info for info in infos}.values())
+    groups = groups_of(store, infos)
+    if not groups:
+        raise InputError("there is nothing to report: these runs have recorded nothing yet.")
+    page = _page(title or _title(groups), groups, names, _results(store.path))
+    write_atomically(Path(path), page.encode())
+    return Path(path)
+
+
+def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
+    metric = headline_metric(groups)
+    parts = [
+        sections.overview(groups, metric), sections.curves(groups, metric), sections.fairness(groups, names),
+        _partition(groups, names), sections.roll_call(groups, names), sections.privacy(groups),
+        sections.checks(results), sections.settings(groups), sections.rerun(groups),
+    ]  # fmt: skip
+    when = datetime.now().strftime("%Y-%m-%d %H:%M")
+    count = sum(len(group.runs) for group in groups)
+    said = f"{count} run{'s' if count > 1 else ''}, made with Parley {__version__} on {when}"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title><style>{_asset('uPlot.min.css')}{_asset('page.css')}</style></head><body>"
+        f"<header><h1>{text(title)}</h1><p>{text(said)}</p></header><main>{''.join(parts)}</main>"
+        f"{embedded('data', _charts(groups, metric))}"
+        f"<script>{_asset('uPlot.iife.min.js')}</script><script>{_asset('page.js')}</script></body></html>"
+    )
+
+
+def _title(groups: list[Group]) -> str:
+    names = [group.label for group in groups]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
+    """What the script draws."""
+    known = sorted({name for group in groups for name in group.metrics}, key=lambda name: (name != metric, name))
+    chosen = known[:_MOST_SERIES]
+    drawn = sum(1 for group in groups for name in chosen if name in group.metrics)
+    most = max(_FEWEST_POINTS, min(_MOST_POINTS, _NUMBERS // (6 * max(drawn, 1))))
+    made = []
+    for group in groups:
+        own = {}
+        for name in chosen:
+            if name not in group.metrics:
+                continue
+            curve = group.curve(name, most)
+            own[name] = {
+                "rounds": curve.rounds.tolist(), "megabytes": curve.megabytes.tolist(),
+                "seconds": curve.seconds.tolist(), "mean": curve.mean.tolist(),
+            }  # fmt: skip
+            if len(group.runs) > 1:
+                own[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
+        values = sorted(group.clients.values.values()) if group.clients else []
+        step = max(1, len(values) // 200)
+        made.append({"label": group.label, "curves": own, "clients": values[::step]})
+    return {"metric": metric, "metrics": chosen, "groups": made}
+
+
+def _partition(groups: list[Group], names: bool) -> str:
+    """Who has which labels, where the data are at hand; one picture for each federation."""
+    found: dict[str, str] = {}
+    for group in groups:
+        key = json.dumps([group.config.get("data"), group.config.get("seed")], sort_keys=True, default=str)
+        if key not in found and len(found) < _PICTURES:
+            found[key] = _picture(group, names)
+    return section("partition", "Who has what", *found.values())
+
+
+def _picture(group: Group, names: bool) -> str:
+    try:
+        federation = study_from_dict(group.config).federation()
+        if federation.info.kind != "classification" or federation.sizes().sum() > _LARGEST:
+            return ""
+        drawing = io.BytesIO()
+        partition_figure(federation, names=names).savefig(drawing, format="png", dpi=80)
+    except (ParleyError, OSError):
+        return ""  # made in Python, or the data are elsewhere
+    image = base64.b64encode(drawing.getvalue()).decode()
+    words = f"Clients of {group.label} across, labels up, larger marks for more samples."
+    return f'<figure><img alt="{text(words)}" src="data:image/png;base64,{image}"></figure>'
+
+
+def _results(store: Path) -> list[dict[str, Any]]:
+    """What studies wrote beside the store they trained in."""
+    found = []
+    for file in sorted(store.parent.glob("*/*/*.json")):
+        try:
+            body = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(body, dict) and {"study", "scale", "checks"} <= body.keys():
+            found.append(body)
+    return found
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
