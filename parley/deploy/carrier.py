@@ -10,7 +10,7 @@ from typing import Any
 from parley.core.failure import Failure
 
 _GROUP, _NAME = "parley", "frame"
-_POLL = 0.3
+POLL = 0.3
 """Seconds between two looks at what has come."""
 _ERRORS = {
     1: "could not load its program", 2: "its program failed", 3: "its answer was lost on the way",
@@ -94,7 +94,7 @@ class Carrier:
         while self.waiting():
             answers |= self.received()
             if self.waiting():
-                time.sleep(_POLL)
+                time.sleep(POLL)
         return {
             name: Failure(name, f"gave no answer within {seconds:g} s.") if _late(answers[name]) else answers[name]
             for name in frames

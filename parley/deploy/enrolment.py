@@ -12,6 +12,7 @@ from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.data import Federation
 from parley.data.sources import Elsewhere
+from parley.deploy import carrier as carrying
 from parley.deploy.answering import invitation
 from parley.deploy.carrier import Carrier
 from parley.deploy.node_data import agreed, check_described
@@ -52,7 +53,7 @@ def enrol(
                 note(f"{name} {told}")
             if what in ("enrolled", "refused"):
                 final.add(name)
-        time.sleep(0.3)
+        time.sleep(carrying.POLL)
     _check(enrolled, reasons, faults)
     return {name: enrolled[name] for name in sorted(enrolled)}
 
