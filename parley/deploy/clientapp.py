@@ -86,7 +86,6 @@ def client_app(folder: str) -> Any:
 
     app = ClientApp()
 
-    @app.query()
     def reply(message: Any, context: Any) -> Any:
         import torch
 
@@ -94,4 +93,5 @@ def client_app(folder: str) -> Any:
         torch.set_num_threads(node.settings.threads)
         return Message(record_of(answer(node, bytes_of(message.content))), reply_to=message)
 
+    app.query()(reply)
     return app

@@ -40,11 +40,11 @@ def server_app() -> Any:
     end_with_parent()  # Flower would go on trying to reach a server that is gone
     app = ServerApp()
 
-    @app.main()
     def main(grid: Any, context: Any) -> None:
         folder = ServerFolder.open(os.environ[FOLDER])
         carry_out(folder, str(context.run_config["submission"]), grid)
 
+    app.main()(main)
     return app
 
 
