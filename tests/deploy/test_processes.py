@@ -361,17 +361,20 @@ def test_an_outsider_with_the_authoritys_certificate_gets_nowhere(bench: Bench, 
 
 
 def supernode(bench: Bench, home: Path, *more: str) -> str:
-    """What Flower's own node program says when it tries to connect with these options."""
+    """What Flower's own node program says when it tries to connect with these options, until it ends."""
     home.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [
-            program("flower-supernode"), "--superlink", f"localhost:{bench.folder.settings.port}",
-            "--port", str(free_port()), "--max-retries", "1", *more,
-        ],
-        env=surroundings(home), capture_output=True, timeout=300, cwd=home, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode != 0
-    return (done.stdout + done.stderr).decode()
+    with (home / "out").open("wb") as output:
+        node = subprocess.Popen(
+            [
+                program("flower-supernode"), "--superlink", f"localhost:{bench.folder.settings.port}",
+                "--port", str(free_port()), "--max-retries", "1", *more,
+            ],
+            env=surroundings(home), cwd=home, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    with ended_at_last([node]):
+        assert node.wait(300) != 0
+    return (home / "out").read_text()
 
 
 def test_unknown_and_revoked_keys_plaintext_and_another_authority_are_kept_out(bench: Bench, tmp_path: Path):
