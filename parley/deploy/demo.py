@@ -124,12 +124,11 @@ def ended_at_last(processes: list[subprocess.Popen[bytes]]) -> Iterator[list[sub
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
         for process in processes:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(20)
-            except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            with suppress(ProcessLookupError):  # what it has left behind
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _parley(output: Path, *words: str) -> subprocess.Popen[bytes]:
