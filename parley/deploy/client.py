@@ -57,7 +57,8 @@ class Client:
                     break
                 failures = 0 if time.monotonic() - begun > _STEADY else failures + 1
                 pause = min(_LONGEST, 2.0**failures)
-                self.note(f"Flower ended with {code} ({self._last_words()}); it is started again in {pause:g} s.")
+                why = self._last_words() if code else "the server does not know its key: is it registered, or revoked?"
+                self.note(f"Flower ended with {code} ({why}); it is started again in {pause:g} s.")
                 self._ended.wait(pause)
         finally:
             self._end()
