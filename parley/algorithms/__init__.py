@@ -22,19 +22,14 @@ from parley.algorithms import (
     ntk_fl,
     ridge,
     scaffold,
-    tree_baselines,
     tct,
+    tree_baselines,
 )
 from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
 
 __all__ = [
-    "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "datashare",
-    "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb", "ffgb_distill",
-    "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "scaffold", "tree_baselines",
-    "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features", "local_update",
-    "moon", "ntk_fl", "scaffold",
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
-    "datashare", "ditto", "ema", "fedals", "fedbabu", "feddyn", "fednova", "fedrep", "kernel", "kernel_features",
-    "local_update", "moon", "ntk_fl", "scaffold",
-    "moon", "ntk_fl", "ridge", "scaffold", "tct",
+    "datashare", "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb",
+    "ffgb_distill", "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "ntk_fl", "ridge",
+    "scaffold", "tct", "tree_baselines",
 ]  # fmt: skip

@@ -82,6 +82,10 @@ class FFGB(Algorithm):
             raise InputError(f"constant must be above 0, not {self.constant}.")
         object.__setattr__(self, "needs_model", self.learner.needs_model)  # networks are those of the study's model
 
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return self.learner.discloses
+
     def init(self, task: Task, key: Key) -> State:
         if self.oracle == "lipschitz" and task.loss is not half_squares:
             raise InputError('oracle = "lipschitz" is for the square loss; set loss = "half-squares".')

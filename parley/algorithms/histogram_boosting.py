@@ -88,6 +88,10 @@ class HistogramBoosting(BoostedTrees):
     real: bool = False
     """Send real numbers in place of integers, which quantisation, clipping and noise need; sums are then rounded."""
 
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return ("inputs",) if self.edges == "sketches" else ()
+
     def __post_init__(self) -> None:
         check_depth(self.depth)
         for name, low, high in (("bins", 2, binning.MOST_BINS), ("min_leaf", 1, 2**31), ("depth", 1, 12)):

@@ -22,7 +22,9 @@ from parley.cli import (
     compare,
     conformance,
     data,
+    deploy,
     gain,
+    node,
     pareto,
     report,
     run,
@@ -76,6 +78,8 @@ app.command("attack")(attack.attack)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(node.app, name="node")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -37,6 +37,11 @@ class SampleForm:
     def of(cls, data: ClientData) -> SampleForm:
         return cls(data.x.shape[1:], data.x.dtype, data.y.shape[1:], data.y.dtype)
 
+    def made_up(self, count: int) -> ClientData:
+        """So many samples of nothing but zeros, to try a model out where no others are at hand."""
+        x = torch.zeros(count, *self.shape, dtype=self.dtype)
+        return ClientData(x, torch.zeros(count, *self.target_shape, dtype=self.target_dtype))
+
 
 def check_form(data: ClientData, form: SampleForm, who: str) -> ClientData:
     """The data, if they have the federation's form."""

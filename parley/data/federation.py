@@ -22,7 +22,7 @@ from parley.data.convert import Precision, as_inputs
 from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
 from parley.data.ids import NumberedIds
 from parley.data.scaling import pooled_scaling
-from parley.data.sources import Cached, HeldOut, InMemory, Made, Source
+from parley.data.sources import Cached, Elsewhere, HeldOut, InMemory, Made, Source
 
 __all__ = ["ClientData", "DataInfo", "Federation", "NumberedIds"]
 
@@ -74,6 +74,11 @@ class Federation:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def here(self) -> bool:
+        """Whether its clients' samples can be loaded; of a deployment they are on other machines."""
+        return not isinstance(self.source, Elsewhere)
 
     @property
     def form(self) -> SampleForm:

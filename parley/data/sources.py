@@ -134,6 +134,31 @@ class Made(Source):
 
 
 @dataclass(frozen=True)
+class Elsewhere(Source):
+    """Clients whose samples are not here and never will be: on their owners' machines, or gone with a program."""
+
+    counts: tuple[int, ...] = ()
+    """Samples per client, where that is known."""
+    known: SampleForm | None = None
+    told: str = ""
+    """Digest of what clients said of their samples."""
+    reason: str = "the samples of this client are on its own machine and stay there."
+
+    def size(self, i: int) -> int:
+        return self.counts[i] if self.counts else 0
+
+    def form(self) -> SampleForm:
+        return self.known or super().form()
+
+    def load(self, i: int) -> ClientData:
+        raise InputError(self.reason)
+
+    @property
+    def recipe(self) -> str | None:
+        return self.told
+
+
+@dataclass(frozen=True)
 class HeldOut(Source):
     """One side of a random split of each client of `source`; both sides come from the same `key`.
 

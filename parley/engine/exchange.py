@@ -237,6 +237,14 @@ class Round:
         there = asked - len(self._asked & self.failures.keys())
         if there < self.faults.quorum * asked:
             raise QuorumError(self._too_few(there, asked))
+        if self.faults.at_least is not None and there < self.faults.at_least:
+            raise QuorumError(self._too_few(there, asked, f"faults.at_least is {self.faults.at_least}"))
+        if (missing := next((client for client in self.faults.require if client in self.failures), None)) is not None:
+            raise QuorumError(
+                f"round {self.stamp.round}: client '{missing}', which faults.require names, "
+                f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; it can be "
+                "resumed."
+            )
         if not there and (self.private is None or not self.private.plan.central):
             raise _NobodyAnswered
 
@@ -264,15 +272,20 @@ class Round:
     def _stamped(self, exchange: int) -> Stamp:
         return replace(self.stamp, exchange=exchange)
 
-    def _too_few(self, answered: int, asked: int) -> str:
+    def _too_few(self, answered: int, asked: int, rule: str = "") -> str:
+        if not self.failures:
+            return (
+                f"round {self.stamp.round}: only {asked} clients were asked, but {rule}; the run stopped at its last "
+                "checkpoint; ask more (cohort.size)."
+            )
         client, failure = next(iter(self.failures.items()))
         again = "it can be resumed"
         if "(simulated)" in failure.reason:
             again = "resumed, it would meet the same absences again unless faults.quorum is lowered"
         return (
-            f"round {self.stamp.round}: only {answered} of {asked} clients answered, the quorum is "
-            f"{self.faults.quorum:.0%} (client '{client}' {failure.reason.rstrip('.')}); the run stopped at its last "
-            f"checkpoint; {again}."
+            f"round {self.stamp.round}: only {answered} of {asked} clients answered, "
+            f"{rule or f'the quorum is {self.faults.quorum:.0%}'} (client '{client}' {failure.reason.rstrip('.')}); "
+            f"the run stopped at its last checkpoint; {again}."
         )
 
 

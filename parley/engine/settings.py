@@ -53,6 +53,10 @@ class Faults:
     """Seconds of real time a client may take before it is given up (runtimes pool and wire)."""
     quorum: float = 0.5
     """Share of the clients asked that must answer; below it the run stops and can be resumed."""
+    at_least: int | None = None
+    """Clients that must answer in every round, besides the quorum; with fewer the run stops and can be resumed."""
+    require: tuple[str, ...] = ()
+    """Clients without which there is no round: the run stops when one of them is asked and does not answer."""
     strict: bool = False
     """Stop at the first client that raises, with its traceback, instead of leaving it out: for debugging a method."""
 
@@ -63,6 +67,9 @@ class Faults:
                 raise InputError(f"faults.{name} must lie in [0, 1], not {value}.")
         if self.availability == 0:
             raise InputError("faults.availability must be above 0, or no client could ever be asked.")
+        if self.at_least is not None and self.at_least < 1:
+            raise InputError(f"faults.at_least must be at least 1, not {self.at_least}.")
+        object.__setattr__(self, "require", tuple(self.require))
         if not self.straggling >= 0:
             raise InputError(f"faults.straggling must be at least 0, not {self.straggling}.")
         for name in ("patience", "deadline"):

@@ -92,6 +92,8 @@ class Node:
     folder: Path
     recipient: str
     job: Job
+    observed: bool = True
+    """Whether the server is told what listeners observe, such as the training loss; a simulation is."""
 
     @classmethod
     def open(cls, folder: Path, job: Job) -> Node:
@@ -171,7 +173,7 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     answer = attempt(node.job, Call(node.recipient, received, memory, context, party=envelope.party))
     if isinstance(answer, Failure):
         return failure(answer)
-    data = _reply(envelope, answer)
+    data = _reply(envelope, answer, answer.observed if node.observed else {})
     if answer.memory is not None:
         kept = pack({"base": envelope.version}, encode(answer.memory))
         write_atomically(node.folder / f"memory-{envelope.label}", kept)
@@ -180,9 +182,9 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     return data
 
 
-def _reply(envelope: Envelope, reply: Reply) -> bytes:
+def _reply(envelope: Envelope, reply: Reply, observed: Tree) -> bytes:
     version = None if reply.memory is None else envelope.label
-    return pack({"kind": "reply", "version": version}, encode(reply.message), encode(Message(reply.observed)))
+    return pack({"kind": "reply", "version": version}, encode(reply.message), encode(Message(observed)))
 
 
 def _evaluated(node: Node, head: Mapping[str, Any], model: bytes) -> bytes:

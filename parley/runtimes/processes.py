@@ -1,18 +1,15 @@
-"""Processes of our own on this machine: started with one thread, ending with the process that started them."""
+"""Worker processes on this machine: started with one thread, ending with the process that started them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from threading import Thread
 
+from parley.core.processes import end_with_parent, search_path
 
-def search_path() -> str:
-    """Where a process that we start finds the modules that this one has found."""
-    return os.pathsep.join(path for path in sys.path if path)
+__all__ = ["end_with_parent", "search_path", "spawn"]
 
 
 def spawn(main: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -23,14 +20,3 @@ def spawn(main: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
         env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": search_path()},
         stdin=subprocess.DEVNULL,
     )
-
-
-def end_with_parent() -> None:
-    """End with the process that started us, even in the middle of a client that never comes to an end."""
-    Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)

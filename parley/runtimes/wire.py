@@ -25,20 +25,17 @@ from typing import Any
 import cloudpickle
 import torch
 
-from parley.algorithms.base.protocol import Reply
 from parley.core.context import own_root
-from parley.core.errors import ParleyError, UnsupportedError, WireError
+from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
-from parley.core.message import Memory, Message
-from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.data.sources import InMemory
-from parley.runtimes.execute import describe, evaluate
-from parley.runtimes.frame import unpack
+from parley.runtimes.execute import describe
 from parley.runtimes.host import MAIN, READY
-from parley.runtimes.node import Envelope, call_frame, create, evaluation_frame
+from parley.runtimes.node import create
 from parley.runtimes.processes import search_path, spawn
-from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, held, runtimes, version_held
+from parley.runtimes.protocol import Job, runtimes
+from parley.runtimes.remote import Named, Remote
 
 
 @dataclass
@@ -70,22 +67,16 @@ _idle: list[Host] = []
 """Hosts of runtimes that were closed, for the next one: to import torch takes seconds."""
 
 
-class Wire:
+class Wire(Remote):
     """Nodes with own disks, that see encoded bytes only and are started anew for every message."""
 
     name = "wire"
-    holds_memories = True
 
     def __init__(self, job: Job, workers: int) -> None:
-        if job.algorithm.pooled:
-            raise UnsupportedError(
-                f"{job.algorithm.title} needs all data in one place, which nodes never give away; use another runtime."
-            )
+        super().__init__(job)
         if not hasattr(os, "fork"):
             raise UnsupportedError('the runtime "wire" needs a system that can fork processes; use "pool".')
-        self.folder: Path | None = None
         self._temporary: Path | None = None
-        self._job = job
         self._hosts: list[Host] = []
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
@@ -95,38 +86,6 @@ class Wire:
         except BaseException:
             self.close()
             raise
-
-    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        encoded: dict[int, bytes] = {}
-
-        def frame(call: Call) -> bytes:
-            if id(call.message) not in encoded:
-                encoded[id(call.message)] = encode(call.message)
-            envelope = Envelope(
-                stamp.run, stamp.incarnation, stamp.round, stamp.exchange, call.context.asked, _version(call.memory),
-                stamp.durable, call.context.round_key.digest.hex(), call.recipient, call.party,
-            )  # fmt: skip
-            return call_frame(envelope, encoded[id(call.message)])
-
-        named = [(call.recipient, call.party) for call in calls]
-        return [_answer(name, data) for (name, _), data in self._ask(named, lambda i: frame(calls[i]), deadline)]
-
-    def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
-        """Clients evaluate on their nodes; the central test set is the server's."""
-        encoded: dict[int, bytes] = {}
-
-        def frame(call: EvaluationCall) -> bytes:
-            if id(call.model) not in encoded:
-                encoded[id(call.model)] = encode(call.model)
-            return evaluation_frame(call, _version(call.memory or Memory()), encoded[id(call.model)])
-
-        theirs = [call for call in calls if call.client is not None]
-        answers = self._ask([(str(c.client), False) for c in theirs], lambda i: frame(theirs[i]), None)
-        scores = iter([_score(name, data) for (name, _), data in answers])
-        return [evaluate(self._job, call) if call.client is None else next(scores) for call in calls]
-
-    def busy(self) -> dict[str, float]:
-        return {}
 
     def close(self) -> None:
         """Nodes of a stored run keep their folders; the others' go."""
@@ -148,15 +107,14 @@ class Wire:
             place = self._temporary
         folder = place / blake2b(recipient.encode(), digest_size=16).hexdigest()
         if not folder.exists() or not (folder / "node.json").exists():
-            federation = self._job.federation
+            federation = self.job.federation
             data = () if party else (federation.client(recipient), federation.client_test(recipient))
-            create(folder, recipient, own_root(self._job.secrets, recipient), *data)
+            create(folder, recipient, own_root(self.job.secrets, recipient), *data)
         return folder
 
-    def _ask(
-        self, named: list[tuple[str, bool]], frame: Callable[[int], bytes], deadline: float | None
-    ) -> list[tuple[tuple[str, bool], bytes | Failure]]:
-        """Each recipient's answer to its frame; who is done first does not matter."""
+    def ask(
+        self, named: Sequence[Named], frame: Callable[[int], bytes], deadline: float | None
+    ) -> list[bytes | Failure]:
         answers: dict[int, bytes | Failure] = {}
         waiting = deque(range(len(named)))
         while len(answers) < len(named):
@@ -177,7 +135,7 @@ class Wire:
                     host.ready = True
                 elif host.at is not None:
                     answers[host.at], host.at = got, None
-        return [(name, answers[number]) for number, name in enumerate(named)]
+        return [answers[number] for number in range(len(named))]
 
     def _host(self) -> Host:
         """A host that has been given the job; it says so when it is ready."""
@@ -193,7 +151,7 @@ class Wire:
             host.line.send(self._packed)
         return host
 
-    def _replaced(self, host: Host, named: list[tuple[str, bool]]) -> Failure:
+    def _replaced(self, host: Host, named: Sequence[Named]) -> Failure:
         """A host that died, in front of another one; its node's failure."""
         host.end()
         if not host.ready or host.at is None:
@@ -216,46 +174,6 @@ def _packed(job: Job) -> bytes:
 def _check_ready(said: Any) -> None:
     if said != READY:
         raise UnsupportedError(f'the algorithm or the model cannot be sent to nodes ({said}); use "inline".')
-
-
-def _version(memory: Memory) -> str | None:
-    if (memory.tensors or memory.scalars) and version_held(memory) is None:
-        raise UnsupportedError(
-            "the memories of this run are the server's, where nodes have their own; resume it with the runtime that "
-            "it was started with."
-        )
-    return version_held(memory)
-
-
-def _answer(recipient: str, data: bytes | Failure) -> Answer:
-    head, parts = _read(recipient, data)
-    if isinstance(head, Failure):
-        return head
-    try:
-        message, observed = (decode(part, Message) for part in parts)
-    except (WireError, ValueError) as error:
-        return Failure(recipient, f"sent bytes that are no reply: {error}")
-    version = head.get("version")
-    return Reply(message, None if version is None else held(version), observed.tensors)
-
-
-def _score(recipient: str, data: bytes | Failure) -> Score | Failure:
-    head, _ = _read(recipient, data)
-    if isinstance(head, Failure):
-        return head
-    return Score(head["loss"], head["correct"], head["samples"], head["positions"], head["values"])
-
-
-def _read(recipient: str, data: bytes | Failure) -> tuple[dict[str, Any] | Failure, list[bytes]]:
-    if isinstance(data, Failure):
-        return data, []
-    try:
-        head, parts = unpack(data)
-    except WireError as error:
-        return Failure(recipient, f"sent bytes that are no reply: {error}"), []
-    if head["kind"] == "failure":
-        return Failure(recipient, head["reason"], head["trace"], head["fatal"], head["lost"]), []
-    return head, parts
 
 
 @atexit.register

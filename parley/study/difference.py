@@ -13,7 +13,8 @@ from parley.study.opaque import MARK
 
 FREE = (
     "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
-    "evaluate.target", "evaluate.patience", "evaluate.min_delta", "init_from.store", "init_from.digest",
+    "faults.at_least", "faults.require", "evaluate.target", "evaluate.patience", "evaluate.min_delta",
+    "init_from.store", "init_from.digest",
 )  # fmt: skip
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
 _OPTIONAL = ("privacy", "init_from")

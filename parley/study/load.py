@@ -13,9 +13,9 @@ from torch import Tensor
 
 from parley.algorithms.base.protocol import as_algorithm
 from parley.core.errors import InputError
-from parley.data import ClientData, DataInfo, Federation
+from parley.data import DataInfo, Federation
 from parley.data.federation import NumberedIds
-from parley.data.sources import Source
+from parley.data.sources import Elsewhere
 from parley.engine.run import Run
 from parley.learn.metrics import scorers
 from parley.learn.task import Task
@@ -30,16 +30,6 @@ from parley.study.initial import Initial, with_weights
 from parley.study.opaque import MARK, is_opaque
 from parley.study.study import study_from_dict
 from parley.study.task import make_task, pool, prepared
-
-
-class Absent(Source):
-    """Clients whose samples were given in Python and are not here."""
-
-    def size(self, i: int) -> int:
-        return 0
-
-    def load(self, i: int) -> ClientData:
-        raise InputError("the data of this run were given in Python; load it with load_run(store, run, study).")
 
 
 def load_run(store: RunStore | str | Path, run: str, study: Study | None = None) -> Run:
@@ -62,7 +52,7 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     if found is None:
         raise InputError(f"run '{info.id}' has no checkpoint yet.")
     federation, method = described.federation(), as_algorithm(described.algorithm)
-    here = not isinstance(federation.source, Absent)
+    here = federation.here
     if here and method.pooled:
         federation = pool(federation)
     federation = prepared(method, federation, described.seed) if here else federation
@@ -120,7 +110,8 @@ def _absent(described: Mapping[str, Any]) -> Federation:
     about = described["info"]
     lists = {"shape": tuple(about["shape"]), "classes": tuple(about["classes"])}
     ids = tuple(described["ids"]) if "ids" in described else NumberedIds(described["clients"])
-    return Federation(DataInfo(**about | lists), ids, Absent())
+    reason = "the data of this run were given in Python; load it with load_run(store, run, study)."
+    return Federation(DataInfo(**about | lists), ids, Elsewhere(reason=reason))
 
 
 def _name(described: Any) -> str:
@@ -181,7 +172,7 @@ def portable(config: Any) -> Any:
 
 def _example(federation: Federation, dtype: torch.dtype) -> Tensor:
     """Some inputs to try an exported model on."""
-    if not isinstance(federation.source, Absent):
+    if federation.here:
         return (federation.test or federation.client(federation.ids[0])).x[:8]
     kind = torch.int64 if federation.info.kind == "text" else dtype
     return torch.zeros((8, *federation.info.shape), dtype=kind)

@@ -35,11 +35,16 @@ LARGEST = 2**20
 
 def load_study(path: Path | str, overrides: Sequence[str] = ()) -> Study:
     """The study in a TOML file; `overrides` are settings such as `algorithm.lr=0.05`, values as in TOML."""
+    return study_from_dict(study_table(path, overrides), Path(path).parent)
+
+
+def study_table(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """What is written in a TOML file, with these settings put in; nothing is checked but the form."""
     path = Path(path)
     table = _parsed(_text(path), str(path))
     for override in overrides:
         _override(table, override)
-    return study_from_dict(table, path.parent)
+    return table
 
 
 def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) -> Study:

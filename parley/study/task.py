@@ -73,7 +73,7 @@ def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federat
 @torch.no_grad()
 def _try_out(task: Task, federation: Federation) -> None:
     """One forward pass, so that a model that does not fit the data is told before anything starts."""
-    client = federation.client(federation.ids[0])
+    client = federation.client(federation.ids[0]) if federation.here else federation.form.made_up(2)
     predict = task.predictor(task.initial(), task.initial_buffers())
     if task.info.vocabulary:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from parley.learn.losses import Loss
 from parley.learn.metrics import scorers
 from parley.learn.task import Task
 from parley.models.buffers import BufferPolicy
-from parley.runtimes import Job, open_runtime
+from parley.runtimes import Job, Runtime, open_runtime
 from parley.runtimes.auto import available_cores
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
@@ -57,6 +57,7 @@ def train(
     listeners: Sequence[Listener] = (),
     secret: bytes | None = None,
     progress: bool = False,
+    execute: Callable[[Job], Runtime] | None = None,
     **changes: Any,
 ) -> Run: ...
 @overload
@@ -100,6 +101,7 @@ def train(
     listeners: Sequence[Listener] = (),
     secret: bytes | None = None,
     progress: bool = False,
+    execute: Callable[[Job], Runtime] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a study, or what a study would be made of, and return the run.
@@ -107,6 +109,7 @@ def train(
     `store` keeps metrics, checkpoints and the final model under a run id. `resume` names a stored run to go on with, or
     is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
+    `execute` opens what executes the clients, in place of the runtime that the study names.
     """
     study = as_study(what, federation, settings)
     if study.runtime != "ray":
@@ -121,9 +124,12 @@ def train(
         config = study.stored() if kept is not None else {}
         found = _found(kept, study, resume, config) if kept is not None and resume else None
         plan = _plan(study, heard, secret_root(kept, found, secret), _Origin(study, kept, found))
-        opened, why = open_runtime(
-            study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
-        )
+        if execute is not None:
+            opened, why = execute(plan.job), ""
+        else:
+            opened, why = open_runtime(
+                study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
+            )
         stack.callback(opened.close)
         run = plan.run
         run.note = why or f"runtime {opened.name}"
@@ -239,6 +245,21 @@ class _Origin:
             runtime="auto" if self.study.runtime == "stacked" else self.study.runtime,
         )  # fmt: skip
         return from_rounds(train(first), start.rounds)
+
+
+def client_job(study: Study, federation: Federation, population: int, secret: bytes) -> Job:
+    """What a node needs to answer: the study's method, task and channels, with its own data and secrets alone.
+
+    `federation` has the node's own client; the population is that of the whole one.
+    """
+    algorithm = as_algorithm(study.algorithm)
+    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    up = _stages(study)
+    if study.privacy is not None:
+        up = (*up, *privacy_plan(study.privacy, study.sampling, population, study.rounds).stages)
+    measured = scorers((study.evaluation or Evaluation()).metrics, federation.info.kind == "regression")
+    there = replace(task, population=population).on(_device(algorithm, study.device))
+    return Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
 
 
 def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Plan:

@@ -22,6 +22,7 @@ import pytest
 import torch
 from torch import nn
 
+import parley.runtimes.remote as remote
 import parley.runtimes.wire as wire
 from parley.algorithms import algorithms
 from parley.algorithms.base.protocol import Algorithm, OneExchange, Party, Reply, ask
@@ -117,7 +118,7 @@ def test_baselines_on_pooled_data_are_refused(points, name: str):
 def test_the_bytes_counted_are_those_that_travel(points, monkeypatch):
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
-    frame, answer = wire.call_frame, wire._answer
+    frame, answer = remote.call_frame, remote._answer
 
     def framed(envelope, message):
         down[envelope.recipient] += len(message)
@@ -127,8 +128,8 @@ def test_the_bytes_counted_are_those_that_travel(points, monkeypatch):
         up[recipient] += len(unpack(data)[1][0])
         return answer(recipient, data)
 
-    monkeypatch.setattr(wire, "call_frame", framed)
-    monkeypatch.setattr(wire, "_answer", answered)
+    monkeypatch.setattr(remote, "call_frame", framed)
+    monkeypatch.setattr(remote, "_answer", answered)
     run = train(
         Scaffold(lr=0.02), points, model=mlp(4), rounds=2, cohort=3, evaluation=UNSEEN, runtime="wire", workers=1,
         channels=top_k(0.2),
@@ -321,8 +322,8 @@ class Sealing(Algorithm):
 
 def test_a_partys_secret_cannot_be_derived_from_what_the_server_sends(points, same, monkeypatch):
     sent: list[bytes] = []
-    frame = wire.call_frame
-    monkeypatch.setattr(wire, "call_frame", lambda *parts: sent.append(frame(*parts)) or sent[-1])
+    frame = remote.call_frame
+    monkeypatch.setattr(remote, "call_frame", lambda *parts: sent.append(frame(*parts)) or sent[-1])
     packed = wire._packed
     monkeypatch.setattr(wire, "_packed", lambda job: sent.append(packed(job)) or sent[-1])
     more = {"rounds": 2, "cohort": 2, "evaluation": UNSEEN, "faults": Faults(), "seed": 5}

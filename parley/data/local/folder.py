@@ -109,6 +109,15 @@ def open_folder(
 ) -> tuple[FolderSource, tuple[str, ...], DataInfo]:
     """The folder's source, client ids (file stems, sorted) and what the files tell, after reading each once."""
     files, ids = client_files(path)
+    source = open_files(files, shown(path.resolve().name), target, kind, precision, info, missing)
+    return source, ids, source.info
+
+
+def open_files(
+    files: tuple[Path, ...], name: str, target: str | None, kind: Task | None, precision: Precision | None,
+    info: DataInfo | None = None, missing: bool = False,
+) -> FolderSource:  # fmt: skip
+    """The source whose clients are these files, after reading each once; `name` is what the data are called."""
     reader, token = Reader(target, precision, missing), -1
     all_labels: list[Labels] = []
     shape, dtype = torch.Size(), torch.float32
@@ -139,7 +148,7 @@ def open_folder(
     numbers = [torch.from_numpy(how.numbers(labels)) for labels in all_labels]
     form = SampleForm(shape, dtype, numbers[0].shape[1:], as_targets(numbers[0][:1], torch.empty(0, dtype=dtype)).dtype)
     if info is None:
-        info = infer_info(shown(path.resolve().name), form, max(map(largest, numbers)), token)
+        info = infer_info(name, form, max(map(largest, numbers)), token)
         info = replace(info, classes=how.classes, columns=reader.columns)
     info = replace(info, missing=True) if missing else info
     check_info(form, info)
@@ -151,7 +160,7 @@ def open_folder(
             )
         check_targets(y, info, f"'{shown(file)}'")
     counts = torch.tensor([len(y) for y in numbers])
-    return FolderSource(files, counts, reader, how, info, form), ids, info
+    return FolderSource(files, counts, reader, how, info, form)
 
 
 def client_files(path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:

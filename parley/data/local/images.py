@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +61,16 @@ def open_image_folders(
     path: Path, size: int | tuple[int, int] | None, grey: bool
 ) -> tuple[ImageSource, tuple[str, ...], DataInfo]:
     """The source, client ids (folder names, sorted) and what the folders tell; only the images' headers are read."""
+    folders = {folder.name: folder for folder in subfolders(path)}
+    return open_images(folders, shown(path.resolve().name), size, grey, path)
+
+
+def open_images(
+    folders: Mapping[str, Path], name: str, size: int | tuple[int, int] | None, grey: bool, path: Path
+) -> tuple[ImageSource, tuple[str, ...], DataInfo]:
+    """The same for folders of images by class wherever they are, by client; `path` is named where there are none."""
     pillow()
-    clients = {folder.name: _by_class(folder) for folder in subfolders(path)}
+    clients = {client: _by_class(folder) for client, folder in folders.items()}
     if not clients:
         raise InputError(
             f"'{shown(path)}' has no folders; give one per client, each with a folder of images per class."
@@ -83,9 +91,7 @@ def open_image_folders(
         height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or height * width > MOST_PIXELS:
         raise InputError(f"images of {height} x {width} pixels cannot be had.")
-    info = DataInfo(
-        shown(path.resolve().name), (1 if grey else 3, height, width), len(classes), "classification", classes
-    )
+    info = DataInfo(name, (1 if grey else 3, height, width), len(classes), "classification", classes)
     return ImageSource(files, labels, (height, width), size is not None, grey), tuple(clients), info
 
 

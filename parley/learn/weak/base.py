@@ -45,6 +45,8 @@ class Learner:
     """What it can be fitted in."""
     needs_model: ClassVar[bool] = False
     """Is a network of the study's model."""
+    discloses: ClassVar[tuple[str, ...]] = ()
+    """What of a client's samples can be read off it (see `Algorithm.discloses`)."""
 
     def check(self, task: Task, norm: Norm) -> None:
         """Refuse a task that it cannot be used for."""

@@ -81,6 +81,8 @@ class Linear(Learner):
 class KernelRidge(Learner):
     """Kernel ridge regression with an RBF kernel. It SENDS THE CLIENT'S INPUTS, at which the function is anchored."""
 
+    discloses: ClassVar[tuple[str, ...]] = ("inputs",)
+
     width: float = 1.0
     """sigma of k(x, z) = exp(-||x - z||^2 / (2 sigma^2))."""
     ridge: float = 1.0

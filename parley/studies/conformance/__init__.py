@@ -27,8 +27,8 @@ from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
-from parley.studies.conformance.tree_cases import tree_cohorts, trees
 from parley.studies.conformance.tct_cases import convexified
+from parley.studies.conformance.tree_cases import tree_cohorts, trees
 from parley.studies.harness import Check
 
 __all__ = [

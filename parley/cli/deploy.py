@@ -1,0 +1,314 @@
+"""`parley deploy`: a federation of machines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import print_table
+
+app = typer.Typer(
+    help="A federation of machines, carried by Flower: set it up, serve it, join it, train in it.", no_args_is_help=True
+)
+
+Folder = Annotated[
+    Path, typer.Option("--server-folder", "-f", help="The server's folder.", metavar="DIR", show_default=True)
+]
+NodeFolder = Annotated[Path, typer.Option("--node", help="The node's folder.", metavar="DIR", show_default=True)]
+_SERVER, _NODE = Path("parley-server"), Path("parley-node")
+
+
+@app.command("init")
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="DIR")] = _SERVER,
+    names: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--host",
+            help="A name or address by which nodes reach this machine (repeatable); by default what it calls itself.",
+            metavar="NAME",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="The port for nodes.", min=1, max=65535)] = 9443,
+    days: Annotated[float, typer.Option(help="Days until the server's certificate expires.")] = 365.0,
+) -> None:
+    """Make a server's folder: an authority, the server's certificate and deploy.toml."""
+    from parley.deploy.server_folder import ServerFolder
+
+    made = ServerFolder.create(folder, names or [], port=port, certificate_days=days)
+    print(f"made {folder}; its certificate is for {', '.join(made.settings.names)}.")
+    print(f"give {folder / 'ca.crt'} to every node, and register the keys that they send you:")
+    print(f"  parley deploy register hospital-a.pub -f {folder}")
+    print(f"  parley deploy server -f {folder}")
+
+
+@app.command("renew")
+def renew(folder: Folder = _SERVER) -> None:
+    """Renew the server's certificate; nodes need nothing new, and a server that runs takes it over."""
+    from parley.deploy import certificates
+    from parley.deploy.server_folder import ServerFolder
+
+    opened = ServerFolder.open(folder)
+    opened.renew()
+    left = certificates.days_left(certificates.read_certificate(opened.certificate()[0]))
+    print(f"renewed; the certificate is for {', '.join(opened.settings.names)} and for {left:.0f} days.")
+
+
+@app.command("register")
+def register(
+    key: Annotated[Path, typer.Argument(help="The public key that the node sent (.pub).", metavar="KEY")],
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="What the node is called; by default what its key says.", metavar="NAME"),
+    ] = None,
+    folder: Folder = _SERVER,
+) -> None:
+    """Let a node in, by its public key. Compare the fingerprint with its owner first."""
+    from parley.deploy import keys
+    from parley.deploy.server_folder import ServerFolder
+
+    registered = ServerFolder.open(folder).register(key, name)
+    print(f"{registered} {keys.fingerprint(keys.public_text(key))}")
+
+
+@app.command("revoke")
+def revoke(name: Annotated[str, typer.Argument(help="The node.", metavar="NAME")], folder: Folder = _SERVER) -> None:
+    """Shut a node out, at once and for good; with a new key it can be registered again."""
+    from parley.deploy.server_folder import ServerFolder
+
+    ServerFolder.open(folder).revoke(name)
+    print(f"revoked {name}")
+
+
+@app.command("nodes")
+def nodes(folder: Folder = _SERVER) -> None:
+    """List the nodes that are let in."""
+    from parley.deploy import keys
+    from parley.deploy.server_folder import ServerFolder
+
+    opened = ServerFolder.open(folder)
+    known = opened.numbers()
+    rows = [(name, keys.fingerprint(key), "yes" if key in known else "when the server runs")
+            for name, key in opened.nodes().items()]  # fmt: skip
+    print_table(["node", "fingerprint of its key", "known to Flower"], rows)
+
+
+@app.command("server")
+def server(folder: Folder = _SERVER) -> None:
+    """Serve the nodes and carry out submitted runs, until Ctrl-C."""
+    from parley.deploy.extra import check_flower
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.supervisor import Supervisor
+
+    check_flower()
+    Supervisor(ServerFolder.open(folder), lambda line: print(line, flush=True)).run()
+
+
+@app.command("client")
+def client(
+    server: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The server, as HOST:PORT; kept in node.toml, like the others.", metavar="HOST:PORT"),
+    ] = None,
+    ca: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="The certificate of the deployment's authority.", metavar="FILE"),
+    ] = None,
+    key: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="The node's private key, if it is not node.key in the node's folder.", metavar="FILE"),
+    ] = None,
+    data: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="The samples: a .csv, .parquet, .npz or .safetensors file, a folder of images by class, or "
+            "file.py:function.",
+            metavar="PATH",
+        ),
+    ] = None,
+    target: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Of tables: the column to predict.", metavar="COLUMN"),
+    ] = None,
+    node: NodeFolder = _NODE,
+) -> None:
+    """Join a federation with local data; connections go out only. Until Ctrl-C."""
+    from parley.deploy.client import Client
+    from parley.deploy.extra import check_flower
+    from parley.deploy.node_folder import NodeFolder
+
+    check_flower()
+    folder = NodeFolder.open(node)
+    folder.point(server=server, ca=ca, key=key, data=data, target=target)
+    Client(folder, lambda line: print(line, flush=True)).run()
+
+
+@app.command("run")
+def run(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    settings: Set = None,
+    rounds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Rounds to train, in place of the study's.", metavar="N"),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train anew, though the same study was submitted before.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last run of the study, for more rounds.")
+    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit only; follow with 'parley deploy logs'.")] = False,
+    folder: Folder = _SERVER,
+) -> None:
+    """Train a study with the nodes of the deployment; on the server's machine, while its server runs.
+
+    A study that was submitted before is not started a second time. [data] of the study is for simulations: here the
+    data are the nodes'.
+    """
+    from parley.deploy.proposal import Proposal
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions, submitted_study
+    from parley.study.study import study_table
+
+    opened = ServerFolder.open(folder)
+    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+    written = {"table": study_table(study, overrides), "base": str(study.resolve().parent)}
+    proposal = Proposal.of(submitted_study(written))
+    one, fresh = Submissions(opened).submit(written, proposal, again=again, resume=resume)
+    print(f"{one.id} ({proposal.title}, study {proposal.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
+    if not detach:
+        follow(opened.path, one.id, whole=False)
+
+
+def follow(path: Path, id: str, *, whole: bool) -> None:
+    """Print a run's log until it ends; its end is the exit code."""
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions
+    from parley.store.locks import is_locked
+
+    folder = ServerFolder.open(path)
+    submissions, place = Submissions(folder), 0
+    warned = False
+    if not whole and submissions.log(id).exists() and not submissions[id].active:
+        place = submissions.log(id).stat().st_size
+    while True:
+        one = submissions[id]
+        if submissions.log(id).exists():
+            with submissions.log(id).open("rb") as file:
+                file.seek(place)
+                text = file.read()
+            place += len(text)
+            print(text.decode(errors="replace"), end="", flush=True)
+        if not one.active:
+            print(f"{one.id} {one.status}: {one.said}" + (f" Run {one.run} is in {folder.store}." if one.run else ""))
+            raise typer.Exit(0 if one.status == "finished" else 1)
+        if not warned and not is_locked(folder.path / "server.lock"):
+            print(f"the server does not run; it begins when it does: parley deploy server -f {path}", flush=True)
+            warned = True
+        time.sleep(0.3)
+
+
+@app.command("status")
+def status(folder: Folder = _SERVER) -> None:
+    """Show the submitted runs and how far they are."""
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions
+    from parley.store.locks import is_locked
+
+    opened = ServerFolder.open(folder)
+    print(f"the server {'runs' if is_locked(opened.path / 'server.lock') else 'does not run'}.")
+    rows = [(one.id, one.status, one.run, one.attempts, ", ".join(one.enrolled), one.said)
+            for one in Submissions(opened).all()]  # fmt: skip
+    print_table(["submitted", "status", "run", "starts", "nodes", "why"], rows, right=["starts"])
+
+
+@app.command("logs")
+def logs(
+    run: Annotated[
+        str, typer.Argument(help="A submitted run, the beginning of its id, or 'last'.", metavar="RUN")
+    ] = "last",
+    following: Annotated[bool, typer.Option("--follow", help="Go on until the run ends.")] = False,
+    folder: Folder = _SERVER,
+) -> None:
+    """Print the log of a run: enrolment, every round with its roll-call, and how it ended."""
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions
+
+    opened = ServerFolder.open(folder)
+    submissions = Submissions(opened)
+    one = submissions[run]
+    if following:
+        follow(opened.path, one.id, whole=True)
+    elif submissions.log(one.id).exists():
+        print(submissions.log(one.id).read_text(encoding="utf-8"), end="")
+
+
+@app.command("stop")
+def stop(
+    run: Annotated[str, typer.Argument(help="A submitted run, the beginning of its id, or 'last'.", metavar="RUN")],
+    folder: Folder = _SERVER,
+) -> None:
+    """Stop a run after what it is doing; submitted again, it goes on from there."""
+    from parley.core.errors import InputError
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions
+
+    submissions = Submissions(ServerFolder.open(folder))
+    one = submissions[run]
+    if not one.active:
+        raise InputError(f"run {one.id} has ended already ({one.status}).")
+    submissions.ask_to_stop(one.id)
+    print(f"{one.id} is asked to stop")
+
+
+@app.command("check")
+def check(
+    node: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--node", help="Check this node's machine instead of the server's.", metavar="DIR"),
+    ] = None,
+    folder: Folder = _SERVER,
+) -> None:
+    """Preflight: versions, certificates, keys, clock, port, data and disk, at the server or at a node."""
+    from parley.deploy.check import check_node, check_server
+    from parley.deploy.node_folder import NodeFolder
+    from parley.deploy.server_folder import ServerFolder
+
+    found = list(check_node(NodeFolder.open(node)) if node is not None else check_server(ServerFolder.open(folder)))
+    print_table(["", "", ""], [(one.what, "ok" if one.fine else "WRONG", one.said) for one in found])
+    raise typer.Exit(0 if all(one.fine for one in found) else 1)
+
+
+@app.command("demo")
+def demo(
+    folder: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="A folder to keep it in; by default it is made for the occasion and goes.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """A whole federation on this machine: a server and three hospitals as processes over TLS, consent included."""
+    import tempfile
+
+    from parley.cli.screen import percent
+    from parley.deploy.demo import demo as shown
+    from parley.deploy.extra import check_flower
+    from parley.store.runs import RunStore
+
+    check_flower()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="parley-demo-") as temporary:
+        place = (folder or Path(temporary)).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        one = shown(place, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
+        if one.status != "finished" or one.run is None:
+            raise typer.Exit(1)
+        with RunStore(place / "server" / "runs.db", create=False) as store:
+            records = store.records(one.run)
+        first, last = (record.metrics["clients/accuracy"].value for record in (records[0], records[-1]))
+        print(f"accuracy on the hospitals' held-out samples: {percent(first)} before, {percent(last)} after.")
+        if folder is not None:
+            print(f"all of it is in {folder}; parley deploy status -f {folder / 'server'}")

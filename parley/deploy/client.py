@@ -1,0 +1,129 @@
+"""The client of a deployment: Flower at a data owner's machine, started again when it dies. It only calls out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from parley.core.errors import InputError
+from parley.core.processes import free_port
+from parley.deploy import certificates, keys
+from parley.deploy.clientapp import FOLDER, SOCKET, write_programs
+from parley.deploy.flower import surroundings
+from parley.deploy.guard import guarded
+from parley.deploy.host import MAIN as HOST
+from parley.deploy.node_folder import NodeFolder
+from parley.store.locks import acquire, release
+
+_STEADY = 60.0
+"""Seconds after which a start counts as a good one."""
+_LONGEST = 60.0
+
+
+@dataclass
+class Client:
+    folder: NodeFolder
+    say: Callable[[str], None] = print
+    _process: subprocess.Popen[bytes] | None = None
+    _host: subprocess.Popen[bytes] | None = None
+    _ended: Event = field(default_factory=Event)
+
+    def run(self) -> None:
+        """Answer until interrupted or told to end (SIGTERM)."""
+        self._check()
+        lock = self.folder.path / "node.lock"
+        if not acquire(lock):
+            raise InputError(f"a client runs with the node {self.folder.path} already.")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._told_to_end)
+        failures = 0
+        try:
+            write_programs(self.folder.path / "programs")
+            while not self._ended.is_set():
+                begun = time.monotonic()
+                self._start()
+                assert self._process is not None
+                while not self._ended.is_set() and (code := self._process.poll()) is None:
+                    time.sleep(0.2)
+                if self._ended.is_set():
+                    break
+                failures = 0 if time.monotonic() - begun > _STEADY else failures + 1
+                pause = min(_LONGEST, 2.0**failures)
+                why = self._last_words() if code else "the server does not know its key: is it registered, or revoked?"
+                self.note(f"Flower ended with {code} ({why}); it is started again in {pause:g} s.")
+                self._ended.wait(pause)
+        finally:
+            self._end()
+            self.note("the client has ended.")
+            release(lock)
+
+    def _told_to_end(self, *_: object) -> None:
+        self._ended.set()
+
+    def note(self, text: str) -> None:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
+        with (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        self.say(line)
+
+    @property
+    def _ca(self) -> Path:
+        return self.folder.path / (self.folder.settings.ca or "ca.crt")
+
+    def _check(self) -> None:
+        settings = self.folder.settings
+        if settings.server is None:
+            raise InputError("the node does not know its server: set server in node.toml, or give --server HOST:PORT.")
+        if settings.ca is None:
+            raise InputError("the node does not know the authority's certificate: give --ca ca.crt.")
+        certificate = certificates.read_certificate(self._ca)
+        if certificates.days_left(certificate) < 0:
+            raise InputError(f"the certificate {self._ca} has expired; ask for a new ca.crt.")
+        keys.check_private(self.folder.path / settings.key)
+
+    def _start(self) -> None:
+        settings, home = self.folder.settings, self.folder.path / "flower"
+        home.mkdir(parents=True, exist_ok=True)
+        programs = self.folder.path / "programs"
+        environment = surroundings(home, programs, poll=0.3) | {FOLDER: str(self.folder.path)}
+        with self._output.open("ab") as output:
+            if self._host is None or self._host.poll() is not None:
+                self._host = subprocess.Popen(
+                    [sys.executable, "-c", HOST, str(programs / SOCKET)], env=environment, stdin=subprocess.DEVNULL,
+                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=home,
+                )  # fmt: skip
+            self._process = subprocess.Popen(
+                guarded(
+                    "flower-supernode", "--superlink", str(settings.server), "--root-certificates", str(self._ca),
+                    "--auth-supernode-private-key", str(self.folder.path / settings.key), "--port", str(free_port()),
+                ),
+                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True, cwd=home,
+            )  # fmt: skip
+        self.note(f"node {settings.name} connects to {settings.server} (process {self._process.pid}).")
+
+    @property
+    def _output(self) -> Path:
+        return self.folder.path / "supernode.log"
+
+    def _last_words(self) -> str:
+        """What Flower said last, as one line."""
+        lines = self._output.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines()
+        told = [line for line in lines if "ERROR" in line or "rror" in line or "code:" in line]
+        return " ".join((told or lines or ["nothing was said"])[-1].split())[-300:]
+
+    def _end(self) -> None:
+        for process in (self._process, self._host):
+            for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+                if process is not None and process.poll() is None:
+                    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(process.pid, number)
+                        process.wait(patience)

@@ -1,0 +1,99 @@
+"""Enrolment: before the first round, who takes part and what they have. Nothing of it changes during the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from parley.core.errors import InputError, ParleyError, WireError
+from parley.core.failure import Failure
+from parley.data import Federation
+from parley.data.sources import Elsewhere
+from parley.deploy import carrier as carrying
+from parley.deploy.answering import invitation
+from parley.deploy.carrier import Carrier
+from parley.deploy.node_data import agreed, check_described
+from parley.deploy.proposal import Proposal
+from parley.engine.settings import Faults
+from parley.runtimes.frame import unpack
+
+_AGAIN = 5.0
+"""Seconds after which a node whose owner has not decided is asked again."""
+_PATIENCE = 60.0
+"""Seconds for the answer to one invitation."""
+
+
+def enrol(
+    carrier: Carrier, run: str, proposal: Proposal, seconds: float, faults: Faults, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Node -> what it has, of all that take part; waits for those whose owners have to decide, at most so long.
+
+    A ParleyError says who is missing if the study needs more.
+    """
+    enrolled: dict[str, Any] = {}
+    reasons = dict.fromkeys(carrier.numbers, "is not connected.")
+    final: set[str] = set()
+    asked: dict[str, float] = {}
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and len(final) < len(carrier.numbers):
+        for name in sorted(carrier.online() - final - carrier.waiting()):
+            if time.monotonic() - asked.get(name, -1e9) >= _AGAIN:
+                asked[name] = time.monotonic()
+                carrier.send(name, invitation(name, run, proposal), _PATIENCE)
+        for name, answer in carrier.received().items():
+            what, told = _read(name, answer)
+            if what == "enrolled":
+                enrolled[name] = told
+                note(f"{name} enrolled with {told['samples']} samples.")
+            elif told != reasons[name]:
+                reasons[name] = told
+                note(f"{name} {told}")
+            if what in ("enrolled", "refused"):
+                final.add(name)
+        time.sleep(carrying.POLL)
+    _check(enrolled, reasons, faults)
+    return {name: enrolled[name] for name in sorted(enrolled)}
+
+
+def _read(name: str, answer: bytes | Failure) -> tuple[str, Any]:
+    """(enrolled, what it has), (refused, why) for good, or (later, why)."""
+    if isinstance(answer, Failure):
+        return "later", answer.reason
+    try:
+        head, _ = unpack(answer)
+        if head.get("kind") == "enrolled":
+            return "enrolled", check_described(head.get("data"))
+    except WireError as error:
+        return "refused", f"sent bytes that are no answer: {error}"
+    reason = str(head.get("reason", "gave no reason."))[:500]
+    return ("later" if head.get("kind") == "pending" else "refused"), reason
+
+
+def _check(enrolled: Mapping[str, Any], reasons: Mapping[str, str], faults: Faults) -> None:
+    missing = {name: reason for name, reason in reasons.items() if name not in enrolled}
+    told = " ".join(f"{name} {reason}" for name, reason in missing.items())
+    for name in faults.require:
+        if name not in enrolled:
+            raise ParleyError(f"'{name}', which faults.require names, {reasons.get(name, 'is not registered.')}")
+    least = max(1, faults.at_least or 1)
+    if len(enrolled) < least:
+        raise ParleyError(f"only {len(enrolled)} nodes enrolled of the {least} that are needed. {told}".strip())
+
+
+def federation_of(enrolled: Mapping[str, Mapping[str, Any]]) -> Federation:
+    """The federation as the server knows it: sizes and schema, no samples."""
+    info, form = agreed(enrolled)
+    told = blake2b(json.dumps(enrolled, sort_keys=True).encode(), digest_size=16).hexdigest()
+    counts = tuple(int(one["samples"]) for one in enrolled.values())
+    tests = tuple(int(one["test_samples"]) for one in enrolled.values())
+    held_out = Elsewhere(tests, form, told) if any(tests) else None
+    return Federation(info, tuple(enrolled), Elsewhere(counts, form, told), held_out=held_out)
+
+
+def check_method(study_algorithm: Any) -> None:
+    """Refuse a method that needs the clients' samples at the server."""
+    if getattr(study_algorithm, "pooled", False):
+        raise InputError(f"{study_algorithm.title} needs all data in one place, which nodes never give away.")

@@ -1,0 +1,102 @@
+"""The keys of nodes: the private half never leaves the node, the public half is registered at the server."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from parley.core.errors import InputError
+from parley.core.files import write_atomically
+from parley.core.inputs import regular_file, shown
+from parley.deploy.extra import cryptography
+
+_LARGEST = 8192
+"""Bytes of a file with a key."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def check_name(name: str) -> str:
+    """The name of a node, which names files too."""
+    if NAME.fullmatch(name) is None:
+        raise InputError(
+            f"'{shown(name)}' is no name for a node: use 1 to 63 letters, digits, dots, dashes and underscores, "
+            "the first one a letter or a digit."
+        )
+    return name
+
+
+def make_key(private: Path, public: Path, comment: str) -> None:
+    """A new pair of keys (ECDSA, P-384) in OpenSSH's format."""
+    ec, serialization = cryptography("hazmat.primitives.asymmetric.ec"), _serialization()
+    if private.exists():
+        raise InputError(f"there is a key at {private} already; it is the node's identity and is not replaced.")
+    key = ec.generate_private_key(ec.SECP384R1())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    shared = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    write_atomically(public, shared + b" " + comment.encode() + b"\n")
+    write_atomically(private, secret, private=True)
+
+
+def check_private(path: Path) -> None:
+    """Refuse a file that is no private key of a node, or that others may read."""
+    try:
+        key = _serialization().load_ssh_private_key(_read(path), None)
+    except (ValueError, TypeError):
+        raise InputError(f"'{shown(path)}' is not a private key of a node; make one: parley node init.") from None
+    _check_curve(key, path)
+    if path.stat().st_mode & 0o077:
+        raise InputError(f"'{shown(path)}' can be read by others; run 'chmod 600 {path}'.")
+
+
+def public_text(path: Path) -> str:
+    """The public key in a file, without its comment; a private one is refused before anything is copied."""
+    data = _read(path)
+    if b"PRIVATE KEY" in data:
+        raise InputError(f"'{shown(path)}' is a private key, which must stay at its node; hand over the .pub file.")
+    try:
+        key = _serialization().load_ssh_public_key(data)
+    except Exception:  # ValueError and cryptography's own
+        raise InputError(
+            f"'{shown(path)}' is not a public key of a node (a line that begins with ecdsa-sha2-)."
+        ) from None
+    _check_curve(key, path)
+    form = _serialization()
+    return str(key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode())
+
+
+def fingerprint(public: str) -> str:
+    """What two people compare on the telephone; the same as ssh-keygen prints."""
+    key = _serialization().load_ssh_public_key(public.encode())
+    form = _serialization()
+    blob = key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).split()[1]
+    from base64 import b64decode
+
+    return "SHA256:" + b64encode(sha256(b64decode(blob)).digest()).decode().rstrip("=")
+
+
+def header_value(public: str) -> str:
+    """The key as a node's requests carry it."""
+    form = _serialization()
+    key = form.load_ssh_public_key(public.encode())
+    return b64encode(key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)).decode()
+
+
+def _read(path: Path) -> bytes:
+    with regular_file(path, "key").open("rb") as file:
+        return file.read(_LARGEST)
+
+
+def _check_curve(key: Any, path: Path) -> None:
+    ec = cryptography("hazmat.primitives.asymmetric.ec")
+    curve = getattr(key, "curve", None)
+    if not isinstance(curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
+        raise InputError(f"'{shown(path)}' is a key of another kind; nodes have ECDSA keys: parley node init.")
+
+
+def _serialization() -> Any:
+    return cryptography("hazmat.primitives.serialization")

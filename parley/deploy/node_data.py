@@ -1,0 +1,192 @@
+"""A node's own samples: read where they lie, described in a few words, and brought to what the federation agreed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parley.core import plugins
+from parley.core.errors import InputError, WireError
+from parley.core.inputs import shown
+from parley.core.key import Key
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.checks import SampleForm
+from parley.data.fingerprint import data_digest
+from parley.data.local.folder import SUFFIXES, open_files
+from parley.data.local.images import open_images
+from parley.data.sources import HeldOut, InMemory
+from parley.deploy.settings import NodeSettings
+
+_MOST = 100_000
+"""Columns or classes that a description may name."""
+_DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.float64, torch.int64)}
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Samples to train on, those held out, and what they are."""
+
+    train: ClientData
+    test: ClientData | None
+    info: DataInfo
+
+    @property
+    def fingerprint(self) -> str:
+        return blake2b(data_digest(self.train) + data_digest(self.test), digest_size=16).hexdigest()
+
+
+def load_data(settings: NodeSettings, base: Path) -> OwnData:
+    """The samples that the settings name; an InputError says what is wrong with them."""
+    if settings.data is None:
+        raise InputError("this node has no data yet: set data in its node.toml, or give --data.")
+    places = [settings.data, *([settings.test] if settings.test is not None else [])]
+    read, info = _read(places, settings, base)
+    train, test = read[0], read[1] if len(read) > 1 else None
+    if test is None and settings.test_fraction > 0:
+        whole, key = InMemory((train,)), Key(0).fold("held out", settings.name)
+        sides = [HeldOut(whole, settings.test_fraction, key, side) for side in ("train", "test")]
+        train, test = sides[0].load(0), sides[1].load(0)
+    return OwnData(train, test if test is not None and len(test) else None, replace(info, name="node"))
+
+
+def _read(places: Sequence[str], settings: NodeSettings, base: Path) -> tuple[list[ClientData], DataInfo]:
+    if plugins.is_file_name(settings.data):
+        return _from_code([plugins.beside(place, base) for place in places], settings)
+    paths = [(base / place).expanduser() for place in places]
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there are no data at '{shown(path)}'.")
+    if all(path.is_dir() for path in paths):
+        named = {str(number): path for number, path in enumerate(paths)}
+        images, _, info = open_images(named, "node", None, False, paths[0])
+        return [images.load(number) for number in range(len(paths))], info
+    if any(path.suffix.lower() not in SUFFIXES for path in paths):
+        raise InputError(
+            f"'{shown(paths[0])}' is neither a folder of images by class nor one of {', '.join(SUFFIXES)}."
+        )
+    files = open_files(tuple(paths), "node", settings.target, settings.kind, settings.dtype)
+    return [files.load(number) for number in range(len(paths))], files.info
+
+
+def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[ClientData], DataInfo]:
+    """What functions of the owner's return: data frames with a target column, or arrays (x, y)."""
+    found = [plugins.from_file(name)() for name in names]
+    if all(isinstance(one, tuple) for one in found):
+        federation = Federation.from_arrays({str(n): one for n, one in enumerate(found)}, dtype=settings.dtype)
+    else:
+        if settings.target is None:
+            raise InputError(f"'{shown(names[0])}' returns a data frame; say which column to predict (target).")
+        frames = [_owned(one, str(number)) for number, one in enumerate(found)]
+        frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
+        federation = Federation.from_frame(
+            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype or "float32"
+        )
+    return [federation.client(str(number)) for number in range(len(found))], federation.info
+
+
+_OWNER = "parley node"
+
+
+def _owned(frame: Any, owner: str) -> dict[str, list[Any]]:
+    """Columns of a data frame, and one that says whose it is."""
+    columns = {str(name): list(frame[name]) for name in (frame.columns if hasattr(frame, "columns") else frame)}
+    return columns | {_OWNER: [owner] * len(next(iter(columns.values()), []))}
+
+
+# --- what is said about them ---
+
+
+def described(data: OwnData) -> dict[str, Any]:
+    """What a node says of its samples when it enrols: sizes, schema, a fingerprint; no sample and no statistic."""
+    form, info = SampleForm.of(data.train), data.info
+    return {
+        "samples": len(data.train), "test_samples": 0 if data.test is None else len(data.test),
+        "shape": list(form.shape), "dtype": str(form.dtype), "target_shape": list(form.target_shape),
+        "target_dtype": str(form.target_dtype), "kind": info.kind, "outputs": info.outputs,
+        "classes": list(info.classes), "columns": list(info.columns), "vocabulary": info.vocabulary,
+        "fingerprint": data.fingerprint,
+    }  # fmt: skip
+
+
+def check_described(said: Any) -> dict[str, Any]:
+    """A description that came over the wire, if it is one; a WireError says what is wrong with it."""
+    if not isinstance(said, dict):
+        raise WireError("there is no description of its data.")
+    whole = ("samples", "test_samples", "outputs", "vocabulary")
+    if any(type(said.get(name)) is not int or not 0 <= said[name] < 2**40 for name in whole) or said["samples"] < 1:
+        raise WireError("the numbers of its description are none.")
+    for name, kind in (("shape", int), ("target_shape", int), ("classes", str), ("columns", str)):
+        values = said.get(name)
+        if not isinstance(values, list) or len(values) > _MOST or any(type(value) is not kind for value in values):
+            raise WireError(f"'{name}' of its description is not what it should be.")
+    if said.get("dtype") not in _DTYPES or said.get("target_dtype") not in _DTYPES:
+        raise WireError("its description names a type of numbers that is none.")
+    if said.get("kind") not in ("classification", "regression", "text") or not isinstance(said.get("fingerprint"), str):
+        raise WireError("its description says neither what the data are for nor their fingerprint.")
+    return dict(said)
+
+
+def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]:
+    """What all nodes have in common; an InputError says who differs, and in what.
+
+    Named classes are numbered alphabetically over all nodes; numbered ones are as many as the largest node needs.
+    Columns may come in any order, that of the first node counts.
+    """
+    (first, one), *others = said.items()
+    for name, other in others:
+        for what in ("kind", "shape", "dtype", "target_shape", "target_dtype"):
+            if one[what] != other[what]:
+                raise InputError(
+                    f"node '{name}' has {what} = {other[what]}, but '{first}' has {one[what]}; all need the same."
+                )
+        if sorted(one["columns"]) != sorted(other["columns"]):
+            odd = sorted(set(one["columns"]) ^ set(other["columns"]))[:3]
+            raise InputError(f"nodes '{first}' and '{name}' do not have the same columns: {', '.join(odd)}.")
+        if bool(one["classes"]) != bool(other["classes"]):
+            raise InputError(f"of nodes '{first}' and '{name}' one has named classes and the other numbers.")
+    classes = tuple(sorted({label for each in said.values() for label in each["classes"]}))
+    outputs = len(classes) or max(each["outputs"] for each in said.values())
+    vocabulary = max(each["vocabulary"] for each in said.values())
+    info = DataInfo(
+        "deployment", tuple(one["shape"]), outputs, one["kind"], classes, vocabulary=vocabulary,
+        columns=tuple(one["columns"]),
+    )  # fmt: skip
+    form = SampleForm(
+        torch.Size(one["shape"]), _DTYPES[one["dtype"]], torch.Size(one["target_shape"]), _DTYPES[one["target_dtype"]]
+    )
+    return info, form
+
+
+def info_to_json(info: DataInfo) -> dict[str, Any]:
+    """What was agreed on, as nodes are told."""
+    return asdict(replace(info, scaling=None)) | {"scaling": None}
+
+
+def info_from_json(said: Mapping[str, Any]) -> DataInfo:
+    """The same back; a WireError if it is none."""
+    try:
+        lists = {name: tuple(said[name]) for name in ("shape", "classes", "columns")}
+        return DataInfo(**{**said, **lists, "scaling": None})
+    except (TypeError, KeyError, ValueError, InputError) as error:
+        raise WireError(f"what the federation agreed on cannot be read: {error}") from None
+
+
+def fitted(data: ClientData, own: DataInfo, common: DataInfo) -> ClientData:
+    """A node's samples with the columns and classes that the federation agreed on."""
+    if (own.kind, own.shape) != (common.kind, common.shape) or sorted(own.columns) != sorted(common.columns):
+        raise WireError("the federation agreed on data of another form than this node has.")
+    x, y = data.x, data.y
+    if own.columns != common.columns:
+        x = x[:, torch.tensor([own.columns.index(name) for name in common.columns])]
+    if own.classes != common.classes:
+        if not set(own.classes) <= set(common.classes):
+            raise WireError("the federation agreed on classes among which this node's are not.")
+        y = torch.tensor([common.classes.index(name) for name in own.classes])[y]
+    if common.kind != "regression" and own.outputs > common.outputs:
+        raise WireError(f"the federation agreed on {common.outputs} classes, but this node has {own.outputs}.")
+    return ClientData(x, y)

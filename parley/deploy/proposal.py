@@ -1,0 +1,158 @@
+"""A study as nodes are asked to take part in it: all that decides what they compute, and no path of the server's.
+
+Its hash is what an owner approves: the resolved settings, the version of Parley and the digests of the modules that are
+not Parley's. The modules themselves never travel: an owner puts them into the node's folder `modules`, where they are
+found by name and must have the digest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from parley import __version__
+from parley.core.errors import InputError, WireError
+from parley.core.inputs import shown
+from parley.core.plugins import digest_of
+from parley.data import DataInfo, Federation
+from parley.data.ids import NumberedIds
+from parley.data.sources import Elsewhere
+from parley.study.description import Study
+from parley.study.opaque import is_opaque
+from parley.study.sections import plain
+from parley.study.study import study_from_dict
+
+LARGEST = 256 * 1024
+"""Bytes of a proposal."""
+_SERVERS = ("data", "faults", "runtime", "store", "logging", "listeners", "plugins")
+"""Sections that do not concern nodes."""
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
+_STAND_IN = {"name": "iris", "clients": 1}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What nodes are asked to take part in."""
+
+    parley: str
+    study: Mapping[str, Any]
+    modules: Mapping[str, str]
+    """File name -> digest of its content."""
+
+    @classmethod
+    def of(cls, study: Study) -> Proposal:
+        """From a study at the server."""
+        modules = {Path(place).name: digest_of(place) for place in study.plugins}
+        if len(modules) < len(study.plugins):
+            raise InputError("two modules of the study have the same file name; rename one of them.")
+        anybody = Federation(DataInfo("deployment", (1,), 1, "classification"), NumberedIds(10**6), Elsewhere())
+        table = replace(study, data=anybody, privacy=None, data_fingerprint=None).resolved()
+        # What follows from the data is left open: nobody knows them yet.
+        table["loss"] = table["loss"] if study.loss is not None else None
+        if study.privacy is not None:
+            table["privacy"] = plain(study.privacy)
+        kept = {name: value for name, value in table.items() if name not in _SERVERS}
+        _refuse_python(kept, "the study")
+        return cls(__version__, _without_paths(kept, {str(p): Path(p).name for p in study.plugins}), modules)
+
+    @classmethod
+    def read(cls, text: bytes) -> Proposal:
+        """From bytes that anybody may have sent; a WireError says what is wrong with them."""
+        if len(text) > LARGEST:
+            raise WireError(f"a proposal of {len(text)} bytes is over the limit of {LARGEST}.")
+        try:
+            found = json.loads(text)
+            made = cls(str(found["parley"]), dict(found["study"]), dict(found["modules"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise WireError("it is no proposal of a study.") from None
+        for name, digest in made.modules.items():
+            if _MODULE.fullmatch(str(name)) is None or not isinstance(digest, str):
+                raise WireError("it names modules in a way that cannot be.")
+        return made
+
+    def bytes(self) -> bytes:
+        """The canonical form: the same proposal gives the same bytes."""
+        whole = {"parley": self.parley, "study": self.study, "modules": self.modules}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @property
+    def hash(self) -> str:
+        return sha256(self.bytes()).hexdigest()
+
+    @property
+    def lineage(self) -> str:
+        """The same for a study that goes on for more rounds."""
+        rest = {name: value for name, value in self.study.items() if name not in ("name", "rounds")}
+        return replace(self, study=rest).hash
+
+    @property
+    def title(self) -> str:
+        return str(self.study.get("name") or self.algorithm)
+
+    @property
+    def algorithm(self) -> str:
+        return str(dict(self.study.get("algorithm") or {}).get("name", "?"))
+
+    @property
+    def model(self) -> str:
+        return str(dict(self.study.get("model") or {}).get("name", "?"))
+
+    @property
+    def rounds(self) -> int:
+        rounds = self.study.get("rounds")
+        if type(rounds) is not int or rounds < 1:
+            raise WireError("the study does not say how many rounds it has.")
+        return rounds
+
+    @property
+    def channels(self) -> list[str]:
+        """The names of the channels of its replies."""
+        up = dict(self.study.get("channels") or {}).get("up", [])
+        return [str(text).partition("(")[0].strip() for text in up]
+
+    def rebuilt(self, modules: Path) -> Study:
+        """The study at a node, with data that stand for others; its modules are those of the node's owner."""
+        for name, digest in self.modules.items():
+            place = modules / name
+            if not place.is_file():
+                raise InputError(
+                    f"the study needs the module {name}, which is not in {modules}; its owner can put it there."
+                )
+            if digest_of(place) != digest:
+                raise InputError(f"the module {name} in {modules} is not the one that the study names.")
+        table = {name: value for name, value in self.study.items() if not (name == "loss" and value is None)}
+        study = study_from_dict({**table, "data": _STAND_IN, "plugins": sorted(self.modules)}, modules)
+        others = [place for place in study.plugins if Path(place).name not in self.modules]
+        if others:
+            raise InputError(f"the study names code that its list of modules lacks: {shown(Path(others[0]).name)}.")
+        return study
+
+
+def _without_paths(value: Any, files: Mapping[str, str]) -> Any:
+    """Names of things in files with the file's name alone."""
+    if isinstance(value, Mapping):
+        return {key: _without_paths(inner, files) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_without_paths(inner, files) for inner in value]
+    if isinstance(value, str):
+        place, colon, thing = value.rpartition(":")
+        return f"{files[place]}:{thing}" if colon and place in files else value
+    return value
+
+
+def _refuse_python(value: Any, where: str) -> None:
+    if is_opaque(value):
+        raise InputError(
+            f"{where} was made in Python, and nodes take no code from the server: name it in the study file."
+        )
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _refuse_python(inner, str(key))
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            _refuse_python(inner, where)

@@ -1,0 +1,77 @@
+"""The runtime of a deployment: the same frames as `wire`, carried by Flower."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from parley.core.errors import UnsupportedError
+from parley.core.failure import Failure
+from parley.data import DataInfo
+from parley.deploy.answering import work
+from parley.deploy.carrier import Carrier
+from parley.deploy.node_data import info_to_json
+from parley.runtimes.protocol import Answer, Call, Job, Stamp
+from parley.runtimes.remote import Named, Remote
+
+_LONGEST = 500
+"""Characters of a reason that a node gives."""
+
+
+@dataclass(frozen=True)
+class Engagement:
+    """What the nodes of a run have been told."""
+
+    run: str
+    study: str
+    """The hash that owners approved."""
+    info: DataInfo
+    wait: float
+    """Seconds after which an answer is given up where the study says nothing."""
+
+
+class Flower(Remote):
+    """Nodes on other machines."""
+
+    name = "flower"
+
+    def __init__(self, job: Job, carrier: Carrier, engagement: Engagement) -> None:
+        super().__init__(job)
+        self._carrier, self._engagement, self._incarnation, self._place = carrier, engagement, 0, ""
+        self._common = json.dumps(info_to_json(engagement.info)).encode()
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
+        self._incarnation, self._place = stamp.incarnation, f"{stamp.round}-{stamp.exchange}"
+        # What a node says may end its own part in a round, never the run.
+        return [_bounded(one) if isinstance(one, Failure) else one for one in super().run(calls, stamp, deadline)]
+
+    def ask(
+        self, named: Sequence[Named], frame: Callable[[int], bytes], deadline: float | None
+    ) -> list[bytes | Failure]:
+        if any(party for _, party in named):
+            raise UnsupportedError("a deployment has no nodes for parties yet; use the runtime wire.")
+        told, population = self._engagement, len(self.job.federation)
+
+        def framed(number: int) -> Callable[[], bytes]:
+            name = named[number][0]
+            return lambda: work(
+                name, told.run, told.study, population, self._incarnation, self._common, frame(number)
+            )  # fmt: skip
+
+        frames = {name: framed(number) for number, (name, _) in enumerate(named)}
+        if len(frames) < len(named):
+            raise UnsupportedError("a deployment asks each node once in an exchange; sample without replacement.")
+        answers = self._carrier.ask(frames, deadline or told.wait, self._place)
+        return [answers[name] for name, _ in named]
+
+    def close(self) -> None:
+        torch.set_num_threads(self._before)
+
+
+def _bounded(failed: Failure) -> Failure:
+    return replace(failed, reason=failed.reason[:_LONGEST], fatal=False)

@@ -1,0 +1,148 @@
+"""What runs at the server for a run, started by Flower: enrol the nodes, then train as anywhere else."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from parley.core.errors import ParleyError, QuorumError, StopRun
+from parley.core.processes import end_with_parent
+from parley.deploy.carrier import Carrier
+from parley.deploy.enrolment import check_method, enrol, federation_of
+from parley.deploy.proposal import Proposal
+from parley.deploy.runtime import Engagement, Flower
+from parley.deploy.server_folder import ServerFolder
+from parley.deploy.stub import FOLDER
+from parley.deploy.submissions import (
+    ENROLLING,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    Submission,
+    Submissions,
+    submitted_study,
+)
+from parley.engine.listeners import Listener
+from parley.engine.run import Run
+from parley.engine.settings import Faults
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.study.train import train
+
+
+def server_app() -> Any:
+    from flwr.serverapp import ServerApp
+
+    end_with_parent()  # Flower would go on trying to reach a server that is gone
+    app = ServerApp()
+
+    def main(grid: Any, context: Any) -> None:
+        folder = ServerFolder.open(os.environ[FOLDER])
+        carry_out(folder, str(context.run_config["submission"]), grid)
+
+    app.main()(main)
+    return app
+
+
+def carry_out(folder: ServerFolder, id: str, grid: Any) -> None:
+    """One submitted run from wherever it stands to its end; the submission says how it went."""
+    submissions = Submissions(folder)
+    one = submissions.update(id, pid=os.getpid(), status=ENROLLING)
+
+    def note(text: str) -> None:
+        submissions.note(id, text)
+
+    try:
+        if submissions.asked_to_stop(id):
+            raise StopRun("it was asked to before it began")
+        run = _trained(folder, submissions, one, grid, note)
+        status = {"finished": FINISHED, "stopped": STOPPED}.get(run.status, FAILED)
+        said = run.ending or f"{run.status} after round {run.records[-1].number if run.records else 0}."
+    except StopRun as stop:
+        status, said = STOPPED, f"stopped: {stop}."
+    except QuorumError as error:
+        status, said = STOPPED, str(error)
+    except ParleyError as error:
+        status, said = FAILED, str(error)
+    except Exception as error:
+        lost = isinstance(error, ConnectionError) or type(error).__module__.split(".")[0] in ("httpx", "httpcore")
+        status, said = QUEUED if lost else FAILED, f"{type(error).__name__}: {error}"
+        note(traceback.format_exc().replace("\n", " | "))
+    note(f"{status}: {said}")
+    submissions.forget_stop(id)
+    submissions.update(id, status=status, said=said, pid=None)
+
+
+def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, grid: Any, note: Any) -> Run:
+    settings = folder.settings
+    study = submitted_study(one.study)
+    check_method(study.algorithm)
+    proposal = Proposal.of(study)
+    if proposal.hash != one.hash:
+        raise ParleyError("the study, its modules or Parley have changed since the run was submitted; submit it again.")
+
+    def stopped() -> None:
+        if submissions.asked_to_stop(one.id):
+            raise StopRun("by 'parley deploy stop'")
+
+    known, numbers = folder.nodes(), folder.numbers()
+    there = {name: numbers[key] for name, key in known.items() if key in numbers}
+    carrier = Carrier(grid, there, int(settings.reply_megabytes * 1e6), stopped)
+    faults = study.faults or Faults()
+    enrolled = dict(one.enrolled)
+    if enrolled:  # who takes part in a run does not change when it goes on
+        carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
+    if one.attempts <= 1:
+        note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
+        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
+        enrolled = enrolled or found
+    federation = federation_of(enrolled)
+    one = submissions.update(one.id, enrolled=enrolled, status=RUNNING)
+    if one.attempts > 1 and study.privacy is not None and one.run is not None:
+        raise ParleyError(
+            "a private run that died in a round is not resumed by itself, because the round would be released twice; "
+            "submit it again with --again, as a release of its own."
+        )
+    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait)
+    resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
+    return train(
+        replace(study, data=federation, checkpoint=0.0, device="cpu"),
+        store=folder.store,
+        resume=resume,
+        listeners=[Clerk(submissions, one.id, list(enrolled))],
+        execute=lambda job: Flower(job, carrier, engagement),
+    )
+
+
+def _has_begun(folder: ServerFolder, run: str) -> bool:
+    with RunStore(folder.store, create=False) as store:
+        return store.checkpoint(run) is not None
+
+
+class Clerk(Listener):
+    """Keeps the log of a run: every round with its roll-call."""
+
+    def __init__(self, submissions: Submissions, id: str, enrolled: list[str]) -> None:
+        self.submissions, self.id, self.enrolled = submissions, id, enrolled
+
+    def start(self, run: Run, rounds: int) -> None:
+        self.submissions.update(self.id, run=run.id)
+        done = run.records[-1].number if run.records else 0
+        self.note(f"run {run.id}: {rounds} rounds with {', '.join(self.enrolled)}; {done} are done.")
+
+    def note(self, text: str) -> None:
+        self.submissions.note(self.id, text)
+
+    def round(self, record: RoundRecord) -> None:
+        metrics = record.metrics
+        asked = len(metrics["down/bytes"].clients) or int(metrics["cohort"].value) if "cohort" in metrics else 0
+        roll = f"asked {asked}, answered {int(metrics['cohort'].value)}" if "cohort" in metrics else "evaluated"
+        missing = "".join(f"; missing: {failure.client} {failure.reason.rstrip('.')}" for failure in record.failures)
+        judged = [f"{name} {metrics[name].value:.4g}" for name in sorted(metrics) if name.startswith("clients/")]
+        self.note(f"round {record.number}: {roll}{missing}{'; ' if judged else ''}{', '.join(judged)}.")
+        if self.submissions.asked_to_stop(self.id):
+            raise StopRun("by 'parley deploy stop'")

@@ -1,0 +1,136 @@
+"""The two files of settings: deploy.toml at the server, node.toml and policy.toml at a node. Written with comments."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import tomllib
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
+
+from parley.core.errors import InputError, nearest
+from parley.core.fields import settings_of, type_text
+from parley.core.inputs import regular_file, shown
+
+T = TypeVar("T")
+Port = Annotated[int, Field(ge=1, le=65535)]
+Above = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The server of a deployment."""
+
+    names: tuple[str, ...]
+    """Names and addresses under which nodes reach this machine; they stand in its certificate ('parley deploy renew'
+    after a change)."""
+    bind: str = "0.0.0.0"
+    """Address to listen at; 127.0.0.1 for this machine alone."""
+    port: Port = 9443
+    """The one port that nodes need; all else stays on this machine."""
+    certificate_days: Above = 365.0
+    """Days for which a new certificate of the server is valid."""
+    enrolment: Above = 300.0
+    """Seconds within which nodes must answer the invitation to a study; who does not is left out of it."""
+    wait: Above = 900.0
+    """Seconds after which an answer is given up in studies that set no faults.deadline."""
+    reply_megabytes: Above = 1024.0
+    """Largest answer of a node; a larger one is thrown away."""
+    restarts: Annotated[int, Field(ge=0)] = 5
+    """How often a run that died without a word goes on from its checkpoint before it is given up."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """A node: one owner's data in a federation."""
+
+    name: str
+    """What the server calls this node."""
+    server: str | None = None
+    """The server, as host:port."""
+    ca: str | None = None
+    """The certificate of the deployment's authority (ca.crt), relative to this folder."""
+    key: str = "node.key"
+    """The node's private key, relative to this folder."""
+    data: str | None = None
+    """The samples: a .csv, .parquet, .npz or .safetensors file, a folder of images by class, or file.py:function, which
+    returns a data frame or arrays (x, y); relative to this folder."""
+    test: str | None = None
+    """Held-out samples of the same form, on which models are evaluated here; else test_fraction says how many."""
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the samples that is held out, by a draw that depends on the name of the node alone."""
+    target: str | None = None
+    """Of tables: the column to predict; by default the last one."""
+    kind: Literal["classification", "regression"] | None = None
+    """What targets are; by default whole numbers and texts are classes, other numbers are not."""
+    dtype: Literal["float32", "float64"] | None = None
+    """The precision of inputs; by default arrays keep theirs and tables are float32."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """Threads that training may use; other numbers than 1 may round differently."""
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """What this node answers without asking its owner; a study must keep to all of it. As it is, nothing."""
+
+    algorithms: tuple[str, ...] = ()
+    """Methods by name, such as "fedavg"; "*" for any that sends no samples."""
+    models: tuple[str, ...] = ()
+    """Models by name, such as "mlp"; "*" for any of Parley's own."""
+    channels: tuple[str, ...] = ()
+    """Channels that a study may use, by name; a study without channels needs none of them. "*" for any."""
+    required_channels: tuple[str, ...] = ()
+    """Channels that a study must use, such as "clip" or "noise"."""
+    rounds: Annotated[int, Field(ge=0)] = 0
+    """Most rounds of a study; 0 approves nothing."""
+    epsilon: Above | None = None
+    """Only studies with [privacy] that spend at most this epsilon in all their rounds."""
+    local_noise: bool = False
+    """Only studies whose noise is added here, before anything is sent (privacy.noise = "local")."""
+    evaluation: bool = True
+    """Also answer how well models do on the held-out samples."""
+    minimum_samples: Annotated[int, Field(ge=0)] = 0
+    """Answer nothing, approved or not, while there are fewer training samples than this."""
+    minimum_nodes: Annotated[int, Field(ge=0)] = 0
+    """Answer nothing, approved or not, in federations that say they have fewer nodes than this."""
+
+
+def read_settings(cls: type[T], path: Path, what: str) -> T:
+    """The settings in a file; an InputError says what is wrong with it."""
+    try:
+        table = tomllib.loads(regular_file(path, what).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{what} '{shown(path)}' is not valid TOML: {str(error).rstrip('.')}.") from None
+    known = {setting.name: setting for setting in settings_of(cls)}
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise InputError(f"{path} has no setting '{shown(name)}': {nearest(name, known)}")
+        hint = known[name].hint
+        try:
+            values[name] = TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} in {path} must be {type_text(hint)}, not {shown(value)}.") from None
+    missing = next((name for name, one in known.items() if one.required and name not in values), None)
+    if missing is not None:
+        raise InputError(f"{path} does not say {missing}, which must be {type_text(known[missing].hint)}.")
+    return cls(**values)
+
+
+def commented(cls: type[Any], **values: Any) -> str:
+    """A file with all settings of a class, each below what it means; those without a value are commented out."""
+    lines = [f"# {line}" for line in textwrap.wrap(" ".join((cls.__doc__ or "").split()), 100)]
+    for setting in settings_of(cls):
+        lines += ["", *[f"# {line}" for line in textwrap.wrap(" ".join(setting.doc.split()), 100)]]
+        value = values.get(setting.name, None if setting.default is MISSING else setting.default)
+        lines.append(f'# {setting.name} = ""' if value is None else f"{setting.name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,318 @@
+"""Whole runs in this process: the server's part and the nodes' as they are, Flower replaced by a list of messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import parley.deploy.carrier as carrying
+import parley.deploy.enrolment as enrolment
+from parley.algorithms import algorithms
+from parley.core.errors import InputError
+from parley.core.failure import Failure
+from parley.data import Federation
+from parley.data.sources import InMemory
+from parley.deploy.answering import answer
+from parley.deploy.carrier import Carrier, bytes_of, record_of
+from parley.deploy.node_data import agreed, described, fitted, load_data
+from parley.deploy.node_folder import NodeFolder
+from parley.deploy.proposal import Proposal
+from parley.deploy.server_folder import ServerFolder
+from parley.deploy.serverapp import carry_out
+from parley.deploy.submissions import Submission, Submissions, submitted_study
+from parley.engine.run import Run
+from parley.store.checkpoints import Checkpoints
+from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.study.train import train
+
+from .conftest import ALL, table
+
+FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled)
+QUICK = ("datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold")
+"""Methods of every kind; the others are tried by `make test-all`."""
+
+
+class Grid:
+    """Flower's connection, without Flower: nodes answer at once, or as a test says."""
+
+    def __init__(self, nodes: dict[int, NodeFolder]) -> None:
+        self.nodes, self.sent, self.asked = nodes, {}, 0
+        self.offline: set[int] = set()
+        self.tamper: Callable[[int, bytes], Any] = lambda number, data: data
+
+    def get_node_ids(self) -> list[int]:
+        return [number for number in self.nodes if number not in self.offline]
+
+    def push_messages(self, messages: list[Any]) -> list[str]:
+        for message in messages:
+            self.asked += 1
+            number = message.metadata.dst_node_id
+            self.sent[f"m{self.asked}"] = (number, bytes_of(message.content))
+        return [f"m{self.asked}"]
+
+    def pull_messages(self, ids: list[str]) -> list[Any]:
+        found = []
+        for id in ids:
+            number, data = self.sent[id]
+            reply = self.tamper(number, answer(self.nodes[number], data))
+            if reply is not None:
+                found.append(self.reply(id, reply))
+        return found
+
+    @staticmethod
+    def reply(id: str, reply: Any) -> Any:
+        error = reply if isinstance(reply, SimpleNamespace) else None
+        return SimpleNamespace(
+            metadata=SimpleNamespace(reply_to_message_id=id), has_error=lambda: error is not None, error=error,
+            content=None if error is not None else record_of(reply),
+        )  # fmt: skip
+
+
+class Place:
+    """A server, three nodes and the grid between them."""
+
+    def __init__(self, server: ServerFolder, make_node: Callable[..., NodeFolder]) -> None:
+        self.folder = server
+        self.nodes = {name: make_node(name, ALL) for name in "abc"}
+        for node in self.nodes.values():
+            server.register(node.path / "node.pub")
+        numbers = {key: number for number, key in enumerate(server.nodes().values(), 1)}
+        server.keep_numbers(numbers)
+        self.grid = Grid(dict(enumerate(self.nodes.values(), 1)))
+        self.submissions = Submissions(server)
+
+    def submit(self, study: dict[str, object], **how: bool) -> Submission:
+        written = {"table": study, "base": "."}
+        proposal = Proposal.of(submitted_study(written))
+        return self.submissions.submit(written, proposal, **({"again": False, "resume": False} | how))[0]
+
+    def run(self, study: dict[str, object], **how: bool) -> Submission:
+        one = self.submit(study, **how)
+        self.submissions.update(one.id, attempts=1)
+        carry_out(self.folder, one.id, self.grid)
+        return self.submissions[one.id]
+
+    def said(self, one: Submission) -> str:
+        return self.submissions.log(one.id).read_text()
+
+    def check_same(self, expected: Run, one: Submission) -> list[RoundRecord]:
+        """The stored run ends in the same state, bit for bit; its records."""
+        with RunStore(self.folder.store) as store:
+            found = store.checkpoint(str(one.run))
+            assert found is not None
+            state = Checkpoints(store.folder(str(one.run))).load(found[1])["last"]
+            records = store.records(str(one.run))
+        assert expected.state.tensors.keys() == state.tensors.keys()
+        assert all(torch.equal(value, state.tensors[name]) for name, value in expected.state.tensors.items())
+        return records
+
+    def inline(self, study: dict[str, object]) -> Run:
+        own = {name: load_data(node.settings, node.path) for name, node in self.nodes.items()}
+        info, _ = agreed({name: described(data) for name, data in own.items()})
+        clients = tuple(fitted(data.train, data.info, info) for data in own.values())
+        held_out = InMemory(tuple(fitted(data.test, data.info, info) for data in own.values()))
+        federation = Federation(info, tuple(own), InMemory(clients), held_out=held_out)
+        described_ = submitted_study({"table": study, "base": "."})
+        return train(replace(described_, data=federation, runtime="inline", device="cpu"))
+
+
+@pytest.fixture(autouse=True)
+def identity():
+    """Messages say whose they are, which Flower tells a process at its start."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+@pytest.fixture
+def place(server: ServerFolder, make_node, monkeypatch) -> Place:
+    (server.path / "deploy.toml").write_text(
+        'names = ["localhost"]\nenrolment = 3.0\nwait = 2.0\nreply_megabytes = 0.5\n'
+    )
+    monkeypatch.setattr(enrolment, "_AGAIN", 0.2)
+    monkeypatch.setattr(carrying, "POLL", 0.02)
+    return Place(ServerFolder.open(server.path), make_node)
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FEDERATED])
+def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str):
+    study = table(name, 2, algorithm={"name": name})
+    if name.startswith(("feature-", "kernel-")):  # they fit numbers
+        study |= {"model": {"name": "features" if name.startswith("feature-") else "mlp"}}
+        for node in place.nodes.values():
+            data = dict(np.load(str(node.settings.data)))
+            np.savez(str(node.settings.data), x=data["x"].astype(np.float64), y=data["y"] / 9.5)
+    if algorithms[name]().discloses:
+        for node in place.nodes.values():
+            proposal = Proposal.of(submitted_study({"table": study, "base": "."}))
+            node.keep(proposal)
+            node.decide(proposal.hash, "approved", disclose=True)
+    one = place.run(study)
+    assert one.status == "finished", place.said(one)
+    expected = place.inline(study)
+    records = place.check_same(expected, one)
+    for ours, theirs in zip(expected.records, records, strict=True):
+        assert not theirs.failures
+        for metric in ("clients/loss", "up/bytes", "down/bytes"):
+            assert ours.metrics.get(metric) == theirs.metrics.get(metric)
+
+
+def test_baselines_that_need_all_data_are_refused(place: Place):
+    pooled = next(name for name in algorithms if algorithms[name].pooled)
+    one = place.run(table(pooled, algorithm={"name": pooled}))
+    assert one.status == "failed"
+    assert "needs all data in one place" in one.said
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"garbage", "sent bytes that are no reply"),
+        (bytes(600_000), "sent 600000 bytes, more than the 500000 that are allowed"),
+        (None, "gave no answer within 2 s"),
+        (SimpleNamespace(code=5, reason="x"), "went away before it answered"),
+        (SimpleNamespace(code=2, reason="<class 'ValueError'>"), "its program failed (<class 'ValueError'>)"),
+        (SimpleNamespace(code=99, reason=None), "failed"),
+    ],
+)
+def test_a_node_that_gives_no_good_answer_is_left_out_by_name(place: Place, reply, why: str):
+    def tamper(number: int, data: bytes) -> Any:
+        return reply if number == 2 and b'"kind":"reply"' in data[:40] else data
+
+    place.grid.tamper = tamper
+    one = place.run(table(rounds=1, evaluate={"clients": "none"}))
+    assert one.status == "finished", place.said(one)
+    assert f"round 1: asked 3, answered 2; missing: b {why}" in place.said(one)
+
+
+def test_no_node_can_end_the_run_of_the_others(place: Place):
+    """A node that claims that what all share is spoilt is left out like any other."""
+    from parley.runtimes.node import failure
+
+    fatal = failure(Failure("b", "is malicious.", fatal=True))
+    place.grid.tamper = lambda number, data: fatal if number == 2 and b'"kind":"reply"' in data[:40] else data
+    one = place.run(table(rounds=1, evaluate={"clients": "none"}))
+    assert one.status == "finished"
+    assert "missing: b is malicious" in place.said(one)
+
+
+def test_who_is_required_must_enrol_and_answer(place: Place):
+    place.grid.offline = {2}
+    one = place.run(table(faults={"require": ["b"]}))
+    assert (one.status, one.run) == ("failed", None)
+    assert one.said == "'b', which faults.require names, is not connected."
+    one = place.run(table(faults={"at_least": 3}, seed=1))
+    assert "only 2 nodes enrolled of the 3 that are needed. b is not connected." in one.said
+    one = place.run(table(rounds=1, seed=2))
+    assert one.status == "finished"
+    assert list(one.enrolled) == ["a", "c"]
+
+
+def test_owners_may_take_their_time(place: Place):
+    """A node whose owner decides during enrolment is asked again and takes part."""
+    for node in place.nodes.values():
+        (node.path / "policy.toml").write_text("")
+    asked = []
+
+    def tamper(number: int, data: bytes) -> bytes:
+        asked.append(number)
+        if asked.count(number) == 2:
+            node = place.grid.nodes[number]
+            node.decide(node.studies()[-1], "approved" if number < 3 else "rejected")
+        return data
+
+    place.grid.tamper = tamper
+    one = place.run(table(rounds=1, evaluate={"clients": "none"}))
+    assert one.status == "finished", place.said(one)
+    assert list(one.enrolled) == ["a", "b"]
+    assert "c its owner rejected study" in place.said(one)
+
+
+def test_a_run_that_died_goes_on_with_those_that_enrolled(place: Place):
+    study = table("scaffold", 3, evaluate={"every": 3})
+    count = 0
+
+    def dies(number: int, data: bytes) -> bytes:
+        nonlocal count
+        count += b'"kind":"reply"' in data[:40]
+        if count == 5:
+            raise ConnectionError("Flower is gone")
+        return data
+
+    place.grid.tamper = dies
+    one = place.run(study)
+    assert one.status == "queued"
+    assert list(one.enrolled) == ["a", "b", "c"]
+    place.grid.tamper = lambda number, data: data
+    place.submissions.update(one.id, attempts=2)
+    carry_out(place.folder, one.id, place.grid)
+    done = place.submissions[one.id]
+    assert (done.status, done.run) == ("finished", one.run)
+    place.check_same(place.inline(study), done)
+
+
+def test_more_rounds_ask_again_and_go_on(place: Place):
+    study = table(rounds=2, evaluate={"every": 2})
+    first = place.run(study)
+    longer = place.run(study | {"rounds": 4}, resume=True)
+    assert (longer.status, longer.run) == ("finished", first.run)
+    place.check_same(place.inline(study | {"rounds": 4}), longer)
+    with pytest.raises(InputError, match="no earlier run of this study"):
+        place.submit(table(rounds=2, seed=9), resume=True)
+
+
+def test_the_same_study_is_submitted_once(place: Place):
+    first = place.submit(table())
+    assert place.submit(table()).id == first.id
+    assert place.submit(table(faults={"quorum": 0.9})).id == first.id
+    assert place.submit(table(), again=True).id != first.id
+    assert place.submit(table(seed=5)).id not in (first.id,)
+    place.submissions.update(first.id, status="failed", said="x")
+    again = place.submit(table(seed=5))
+    assert place.submissions["last"].id == again.id
+    with pytest.raises(InputError, match="no run 'nothing' was submitted"):
+        _ = place.submissions["nothing"]
+
+
+def test_a_run_can_be_stopped_while_it_waits(place: Place):
+    place.grid.tamper = lambda number, data: None
+    one = place.submit(table())
+    place.submissions.ask_to_stop(one.id)
+    begun = time.monotonic()
+    carry_out(place.folder, one.id, place.grid)
+    assert time.monotonic() - begun < 2
+    assert place.submissions[one.id].status == "stopped"
+    assert not place.submissions.asked_to_stop(one.id)
+
+
+def test_waits_are_bounded(place: Place):
+    place.grid.tamper = lambda number, data: None
+    carrier = Carrier(place.grid, {"a": 1, "b": 2}, 10**6)
+    begun = time.monotonic()
+    answers = carrier.ask({"a": lambda: b"x", "b": lambda: b"y"}, 0.5, "")
+    assert 0.5 <= time.monotonic() - begun < 3
+    assert [getattr(one, "reason", "") for one in answers.values()] == ["gave no answer within 0.5 s."] * 2
+
+
+def test_a_changed_study_is_not_carried_out(place: Place, tmp_path: Path):
+    one = place.submit(table())
+    place.submissions.update(one.id, hash="0" * 64)
+    carry_out(place.folder, one.id, place.grid)
+    assert "have changed since the run was submitted" in place.submissions[one.id].said
+
+
+def test_nodes_that_do_not_fit_together_are_told_before_round_one(place: Place, tmp_path: Path):
+    (tmp_path / "b.csv").write_text("u,v,w\n1,2,3\n4,5,6\n7,8,1\n")
+    place.nodes["b"].point(data=str(tmp_path / "b.csv"))
+    one = place.run(table())
+    assert one.status == "failed"
+    assert "node 'b' has shape" in one.said

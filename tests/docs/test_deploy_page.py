@@ -1,0 +1,61 @@
+"""docs/deploy.md: its set-up runs as printed, all its commands are understood, its study is one."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from parley.cli.main import app, main
+from parley.deploy.proposal import Proposal
+from parley.deploy.submissions import submitted_study
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+def test_every_command_is_understood() -> None:
+    whole = typer.main.get_command(app)
+    assert len(COMMANDS) > 20
+    for line in COMMANDS:
+        words = shlex.split(line)[1:]
+        command: click.Command = whole
+        context = click.Context(whole)
+        while isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        command.make_context("parley", words, parent=context, resilient_parsing=False)
+
+
+def test_the_set_up_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "north.csv").write_text(
+        "age,dose,diagnosis\n" + "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(40))
+    )
+    done = 0
+    for line in COMMANDS:
+        if re.search(
+            r"deploy (init|register|nodes|check -f|check --node|revoke|renew|status)|node (init|pending|log)", line
+        ):
+            with pytest.raises(SystemExit) as ended:
+                main(shlex.split(line)[1:])
+            allowed = (0, 1) if "check" in line else (0,)  # no server runs here
+            assert ended.value.code in allowed, (line, capfd.readouterr().err)
+            done += 1
+    assert done == 11
+    assert "SHA256:" in capfd.readouterr().out
+
+
+def test_the_study_is_one() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    proposal = Proposal.of(submitted_study({"table": tomllib.loads(block), "base": "."}))
+    assert (proposal.algorithm, proposal.rounds) == ("fedavg", 20)
+
+
+def test_what_was_tried_is_tested() -> None:
+    tests = (ROOT / "tests" / "deploy" / "test_processes.py").read_text(encoding="utf-8")
+    for word in ("garbage", "NaN", "100 MB", "revoked", "plaintext", "expired", "round_seven", "nobody_approved"):
+        assert word.lower() in tests.lower(), word
