@@ -37,20 +37,19 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `feature-fedavg`, `feature-fedprox` | paper 000's limit for the features | 1 | nothing |
 | `kernel-fedavg`, `kernel-fedprox` | paper 000's limit for any kernel | n_i numbers, inputs once | nothing |
 | `ntk-fl` | the pooled minimum of a linear model | Jacobians: hundreds; SENDS THE DATA | nothing |
-| `ridge` | pooled ridge regression of the last layer, after one round | d (d + 1)/2 + d outputs, once | nothing |
+| `cp-ntk-fl` | as `ntk-fl` on projected inputs ([cp-ntk](cp-ntk.md)) | sparse Jacobians, through parties | its keys |
 | `ridge` | pooled ridge regression of the last layer, after one round | d (d + 1)/2 + d outputs, once | nothing |
 | `tct` | the pooled solution on the network's tangent features | first 1, then 2 of outputs x features | its variate |
-| `ntk-fl` | the pooled minimum of a linear model | Jacobians: hundreds; SENDS THE DATA | nothing |
 | `fedrep` | min over phi of sum_i w_i min_h f_i, with one step of phi | 1, without the head | its head |
 | `fedbabu` | FedAvg's point for the body, the head as it began | 1, without the head | in the end, its model |
 | `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |
 | `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
 | `ema` | where the method does that it averages | the method's | what it remembers there |
-| `histogram-boosting` | the trees of pooled data ([trees.md](trees.md)) | histograms | its rows' bins and predictions |
-| `ffgb` | f* where inputs are alike ([boosting](boosting.md)) | new learners | f at its samples |
 | `histogram-boosting` | the trees of pooled data, bit for bit ([trees](trees.md)) | histograms | bins, predictions |
 | `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
 | `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
+| `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
+| `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 
