@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -106,7 +105,7 @@ def one_round(method: NtkFL, task: Task, data: Sequence[ClientData]) -> Tree:
         asked = {**dict(zip(ids, data, strict=True))}
         answer = method.answers(question.asked)
         messages = {
-            i: answer(task, m, Memory(), asked[i], replace(Context.alone(Key(0), i), asked=question.asked)).message
+            i: answer(task, m, Memory(), asked[i], Context.alone(Key(0), i, asked=question.asked)).message
             for i, m in question.messages.items()
         }
         try:

@@ -89,9 +89,9 @@ class Context:
         self._round_key, self._secrets, self._place = round_key, secrets, place
 
     @classmethod
-    def alone(cls, key: Key, id: str = "client", round: int = 1) -> Context:
+    def alone(cls, key: Key, id: str = "client", round: int = 1, asked: str = "client", exchange: int = 0) -> Context:
         """For calling a client's function by hand."""
-        return cls(id, round, "client", 0, key, Secrets(bytes(16), (), id))
+        return cls(id, round, asked, exchange, key, Secrets(bytes(16), (), id))
 
     @property
     def round_key(self) -> Key:

@@ -1,7 +1,5 @@
 """DataShare: who has which samples, what is sent, and that nothing else differs from FedAvg."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -96,7 +94,7 @@ def test_rows_are_drawn_uniformly_over_all_samples():
     data = numbered()
     for seed in range(400):
         for client in data.ids:
-            context = replace(Context.alone(Key(0)), id=client)
+            context = Context.alone(Key(0), client)
             reply = method.shared(None, Message.of(seed=seed), Memory(), data.client(client), context)
             counts[(60 * reply.message.get("rows")["x"]).round().flatten().long().numpy()] += 1
     assert np.all(np.abs(counts - 40) < 5 * np.sqrt(40 * 0.9))

@@ -186,12 +186,12 @@ def test_both_exchanges_of_a_round_are_about_the_same_samples() -> None:
     context = Context.alone(Key(3), "c")
     first = method.client(task, Message.of(model=w, buffers={}), Memory(), data, context).message
     assert len(first["samples"]["labels"]) == 6
-    again = replace(context, asked="losses", exchange=1)
+    again = Context.alone(Key(3), "c", asked="losses", exchange=1)
     asked = Message.of(candidates={n: torch.stack([v, v]) for n, v in w.items()}, buffers={}, whole=False)
     losses = method.losses(task, asked, Memory(), data, again).message.tensor("losses")
     f, y = first["samples"]["outputs"], first["samples"]["labels"]
     torch.testing.assert_close(losses, F.cross_entropy(f, y, reduction="sum").expand(2))
-    other = replace(context, round_key=Key(4))
+    other = Context.alone(Key(4), "c")
     assert not torch.equal(method.drawn(data, other)[0], method.drawn(data, context)[0])
 
 
