@@ -79,7 +79,8 @@ FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str):
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
-    method = algorithms[name](**({"lr": 0.02} if hasattr(algorithms[name], "lr") else {}))
+    settings = ({"lr": 0.02} if hasattr(algorithms[name], "lr") else {}) | ({"loss": "mse"} if name == "ntk-fl" else {})
+    method = algorithms[name](**settings)
     runs = both(method, points, model=features() if name.startswith("feature-") else mlp(4))
     same(*runs)
     assert runs[1].note == "runtime wire"
