@@ -136,7 +136,7 @@ def identity():
 @pytest.fixture
 def place(server: ServerFolder, make_node, monkeypatch) -> Place:
     (server.path / "deploy.toml").write_text(
-        'names = ["localhost"]\nenrolment = 3.0\nwait = 2.0\nreply_megabytes = 0.5\n'
+        'names = ["localhost"]\nenrolment = 1.5\nwait = 2.0\nreply_megabytes = 0.5\n'
     )
     monkeypatch.setattr(enrolment, "_AGAIN", 0.2)
     monkeypatch.setattr(carrying, "POLL", 0.02)
