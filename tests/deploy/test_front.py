@@ -83,6 +83,7 @@ def tls(server) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 def impatient(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.2)
     monkeypatch.setattr(module, "HEAD_SECONDS", 2.0)
+    monkeypatch.setattr(module, "BODY_SECONDS", 2.0)
 
 
 def test_what_nodes_ask_is_passed_on_written_anew(tls):
