@@ -138,6 +138,8 @@ def _worked(
         return failure(Failure(name, reason))
     if inner.get("kind") == "evaluation":
         facts["asked"] = "evaluation"
+        if not proposal.evaluates:
+            return failure(Failure(name, "evaluates nothing in the study it approved."))
     own = _own_data(folder, name, run)
     low = floor(folder.policy, len(own.train), population)
     if low is not None:

@@ -84,6 +84,7 @@ class Carrier:
 
     def ask(self, frames: Mapping[str, Callable[[], bytes]], seconds: float, group: str) -> dict[str, bytes | Failure]:
         """Ask several nodes and wait for all of them, or until the time is over."""
+        self._under_way.clear()  # answers to earlier questions come too late
         there = self.online()
         answers: dict[str, bytes | Failure] = {}
         for name, frame in frames.items():

@@ -25,7 +25,8 @@ from parley.store.locks import acquire, release
 
 _STEADY = 60.0
 """Seconds after which a start counts as a good one."""
-_LONGEST = 60.0
+_LONGEST = 10.0
+"""Seconds between two starts; after a crash the server knows the node as connected for a minute and sends it away."""
 
 
 @dataclass

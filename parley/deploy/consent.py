@@ -123,8 +123,7 @@ def _privacy_obstacle(policy: PolicySettings, proposal: Proposal) -> str | None:
 
 
 def _evaluation_obstacle(policy: PolicySettings, proposal: Proposal) -> str | None:
-    wanted = dict(proposal.study.get("evaluate") or {}).get("clients", "auto")
-    return None if policy.evaluation or wanted == "none" else "evaluation on held-out samples"
+    return None if policy.evaluation or not proposal.evaluates else "evaluation on held-out samples"
 
 
 def floor(policy: PolicySettings, samples: int, nodes: int | None) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from parley.core.errors import InputError, ParleyError, WireError
+from parley.core.errors import ParleyError, WireError
 from parley.core.failure import Failure
 from parley.data import Federation
 from parley.data.sources import Elsewhere
@@ -91,9 +91,3 @@ def federation_of(enrolled: Mapping[str, Mapping[str, Any]]) -> Federation:
     tests = tuple(int(one["test_samples"]) for one in enrolled.values())
     held_out = Elsewhere(tests, form, told) if any(tests) else None
     return Federation(info, tuple(enrolled), Elsewhere(counts, form, told), held_out=held_out)
-
-
-def check_method(study_algorithm: Any) -> None:
-    """Refuse a method that needs the clients' samples at the server."""
-    if getattr(study_algorithm, "pooled", False):
-        raise InputError(f"{study_algorithm.title} needs all data in one place, which nodes never give away.")

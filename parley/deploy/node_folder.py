@@ -31,7 +31,6 @@ from parley.deploy.settings import NodeSettings, PolicySettings, ServerSettings,
 if TYPE_CHECKING:
     from parley.deploy.proposal import Proposal
 
-DEFAULT = Path("parley-node")
 MOST_PENDING = 100
 """Studies that wait for the owner; further ones are refused, so that no server fills the disk."""
 _HASH = re.compile(r"[0-9a-f]{64}")

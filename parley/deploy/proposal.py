@@ -110,6 +110,11 @@ class Proposal:
         return rounds
 
     @property
+    def evaluates(self) -> bool:
+        """Whether models are judged on nodes' held-out samples."""
+        return bool(dict(self.study.get("evaluate") or {}).get("clients", "auto") != "none")
+
+    @property
     def channels(self) -> list[str]:
         """The names of the channels of its replies."""
         up = dict(self.study.get("channels") or {}).get("up", [])

@@ -26,8 +26,6 @@ from parley.core.files import file_errors, make_folder, sync_folder, write_atomi
 from parley.deploy import certificates, keys
 from parley.deploy.settings import ServerSettings, commented, read_settings
 
-DEFAULT = Path("parley-server")
-
 
 @dataclass(frozen=True)
 class ServerFolder:

@@ -7,10 +7,10 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from parley.core.errors import ParleyError, QuorumError, StopRun
+from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
 from parley.deploy.carrier import Carrier
-from parley.deploy.enrolment import check_method, enrol, federation_of
+from parley.deploy.enrolment import enrol, federation_of
 from parley.deploy.proposal import Proposal
 from parley.deploy.runtime import Engagement, Flower
 from parley.deploy.server_folder import ServerFolder
@@ -80,7 +80,8 @@ def carry_out(folder: ServerFolder, id: str, grid: Any) -> None:
 def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, grid: Any, note: Any) -> Run:
     settings = folder.settings
     study = submitted_study(one.study)
-    check_method(study.algorithm)
+    if study.algorithm.pooled:
+        raise InputError(f"{study.algorithm.title} needs all data in one place, which nodes never give away.")
     proposal = Proposal.of(study)
     if proposal.hash != one.hash:
         raise ParleyError("the study, its modules or Parley have changed since the run was submitted; submit it again.")

@@ -20,7 +20,7 @@ from parley.core.wire import decode, encode
 from parley.deploy.answering import answer, invitation, work
 from parley.deploy.consent import check_decidable, discloses, policy_obstacle, verdict
 from parley.deploy.enrolment import federation_of
-from parley.deploy.node_data import info_to_json
+from parley.deploy.node_data import info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.deploy.settings import PolicySettings
@@ -79,6 +79,23 @@ def test_what_was_approved_is_answered_and_nothing_else(make_node):
         assert invited(node, other)["kind"] == "pending"
     late = unpack(answer(node, asked(node, proposal, 4)))[0]
     assert late["reason"] == "round 4 is beyond the 3 rounds of the study it approved."
+
+
+def test_what_was_approved_without_evaluation_is_not_evaluated(make_node):
+    node = make_node("a", ALL)
+    for clients, said in (
+        ("none", "evaluates nothing in the study it approved."),
+        ("all", "it is not a message to 'a'."),
+    ):
+        proposal = proposed(evaluate={"clients": clients})
+        invited(node, proposal)
+        frame = work("a", "r", proposal.hash, 3, 1, common(node), pack({"kind": "evaluation"}, b""))
+        assert said in unpack(answer(node, frame))[0]["reason"]
+
+
+def common(node: NodeFolder) -> bytes:
+    own = load_data(node.settings, node.path)
+    return json.dumps(info_to_json(own.info)).encode()
 
 
 def test_a_rejection_holds_at_once_and_over_the_policy(make_node):

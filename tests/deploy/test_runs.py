@@ -18,6 +18,8 @@ import parley.deploy.enrolment as enrolment
 from parley.algorithms import algorithms
 from parley.core.errors import InputError
 from parley.core.failure import Failure
+from parley.core.message import Message
+from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.data.sources import InMemory
 from parley.deploy.answering import answer
@@ -29,6 +31,8 @@ from parley.deploy.server_folder import ServerFolder
 from parley.deploy.serverapp import carry_out
 from parley.deploy.submissions import Submission, Submissions, submitted_study
 from parley.engine.run import Run
+from parley.runtimes.frame import pack, unpack
+from parley.runtimes.node import failure
 from parley.store.checkpoints import Checkpoints
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
@@ -136,7 +140,7 @@ def identity():
 @pytest.fixture
 def place(server: ServerFolder, make_node, monkeypatch) -> Place:
     (server.path / "deploy.toml").write_text(
-        'names = ["localhost"]\nenrolment = 3.0\nwait = 2.0\nreply_megabytes = 0.5\n'
+        'names = ["localhost"]\nenrolment = 1.5\nwait = 2.0\nreply_megabytes = 0.5\n'
     )
     monkeypatch.setattr(enrolment, "_AGAIN", 0.2)
     monkeypatch.setattr(carrying, "POLL", 0.02)
@@ -194,10 +198,24 @@ def test_a_node_that_gives_no_good_answer_is_left_out_by_name(place: Place, repl
     assert f"round 1: asked 3, answered 2; missing: b {why}" in place.said(one)
 
 
+def test_numbers_that_are_none_are_left_out(place: Place):
+    """A node that does not check what it sends: the server does."""
+
+    def tamper(number: int, data: bytes) -> bytes:
+        if number != 2 or b'"kind":"reply"' not in data[:40]:
+            return data
+        head, (message, observed) = unpack(data)
+        sent = decode(message, Message)
+        bad = Message({name: value * float("nan") for name, value in sent.tensors.items()}, sent.scalars)
+        return pack(head, encode(bad), observed)
+
+    place.grid.tamper = tamper
+    one = place.run(table(rounds=1, evaluate={"clients": "none"}))
+    assert "round 1: asked 3, answered 2; missing: b sent NaN or infinite numbers in its message" in place.said(one)
+
+
 def test_no_node_can_end_the_run_of_the_others(place: Place):
     """A node that claims that what all share is spoilt is left out like any other."""
-    from parley.runtimes.node import failure
-
     fatal = failure(Failure("b", "is malicious.", fatal=True))
     place.grid.tamper = lambda number, data: fatal if number == 2 and b'"kind":"reply"' in data[:40] else data
     one = place.run(table(rounds=1, evaluate={"clients": "none"}))
