@@ -79,6 +79,10 @@ class TCT(Algorithm):
         if self.first.personal or self.first.pooled or self.first.incremental:
             raise InputError(f"tct: {self.first.title} does not train one network on clients' data; choose another.")
 
+    @property
+    def turning_points(self) -> tuple[int, ...]:
+        return (self.rounds + 1,)
+
     def init(self, task: Task, key: Key) -> State:
         last_layer(task.network)
         return self.first.init(task, key)

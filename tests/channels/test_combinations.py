@@ -98,7 +98,7 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
     if algorithm.compressible:
         assert ran >= len(OURS) - 2  # shuffling has no rows to shuffle, and clipping refuses what it cannot scale
     else:
-        assert refused == len(OURS)
+        assert refused == len(OURS) - bool(algorithm.exchangeable)  # rows that are a set may be shuffled
 
 
 @pytest.mark.parametrize("runtime", ["stacked", "pool"])

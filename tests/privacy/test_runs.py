@@ -157,6 +157,7 @@ WORKS = {
 }  # fmt: skip
 REASONS = (
     "reads single replies", "not drawn for the round", "on data in one place", "does not say what of its replies",
+    "more than once a round",
 )  # fmt: skip
 
 

@@ -202,6 +202,11 @@ class Algorithm:
         return ()
 
     @property
+    def turning_points(self) -> tuple[int, ...]:
+        """Rounds, after the first, from which on it asks other questions than before; they are tried out beforehand."""
+        return ()
+
+    @property
     def personal(self) -> bool:
         """Each client has a model of its own (in its memory); there is no server model to evaluate."""
         return False

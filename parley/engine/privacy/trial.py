@@ -36,7 +36,7 @@ def check_private(job: Job, plan: PrivacyPlan, state: State) -> None:
     cohort = Cohort((ids[0],), (1 / plan.size,), normalise=False, everyone=ids, expected=float(plan.size))
     try:
         with torch.random.fork_rng(devices=[]):
-            for number in _ROUNDS:
+            for number in (*_ROUNDS, *algorithm.turning_points):
                 state = _round(job, PrivateRound(plan, job, cohort, number), state, number)
     except (ParleyError, StopIteration) as error:
         raise UnsupportedError(f"{where}: {error}") from None

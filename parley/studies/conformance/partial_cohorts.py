@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.cp_ntk_fl import CpNtkFL
 from parley.algorithms.ditto import Ditto
 from parley.algorithms.ema import EMA
 from parley.algorithms.fedals import FedALS, FedALSScaffold
@@ -153,6 +154,7 @@ def _kernels() -> list[Case]:
         "feature-fedavg": FeatureFedAvg(ETA, steps=3),
         "feature-fedprox": FeatureFedProx(ETA),
         "ntk-fl": NtkFL(ETA, times=(3, 7), loss="mse", dynamics="steps"),
+        "cp-ntk-fl": CpNtkFL(ETA, times=(3, 7), loss="mse", dynamics="steps", upload="dense", projection=0),
     }
     federation = given.data()
     return [

@@ -10,6 +10,7 @@ from parley.core.errors import InputError, UnsupportedError
 from parley.studies.conformance import cases, conformance, table
 from parley.studies.conformance.boosting_cases import functional, functional_cohorts
 from parley.studies.conformance.case import equals, settles
+from parley.studies.conformance.distilled_cases import distilled, distilled_cohorts
 from parley.studies.conformance.equivalences import equivalences
 from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
@@ -35,6 +36,8 @@ CASES = [
     *tree_cohorts(),
     *functional(),
     *functional_cohorts(),
+    *distilled(),
+    *distilled_cohorts(),
     *convexified(),
 ]
 FAMILY = family()

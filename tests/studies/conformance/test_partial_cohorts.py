@@ -30,7 +30,8 @@ def test_every_method_has_a_line_about_partial_cohorts():
 
 
 def moving() -> list[Case]:
-    return [case for case in partial_cohorts.partial() if case.statement == MOVES]
+    """Those that average replies by weight; NTK-FL pools the samples of the round, so weights mean nothing to it."""
+    return [case for case in partial_cohorts.partial() if case.statement == MOVES and "ntk" not in case.method]
 
 
 @pytest.mark.parametrize("case", moving(), ids=lambda case: case.method)
