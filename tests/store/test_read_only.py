@@ -20,6 +20,7 @@ NOBODY = 65534
 READ = """
 import os, sys
 from pathlib import Path
+import parley.store.records  # before the checkout is perhaps out of reach
 from parley.store.runs import RunStore
 if os.getuid() == 0:
     os.setgroups([])
