@@ -44,6 +44,7 @@ from parley.learn.task import Predictor, Task
 from parley.learn.tree_module import TreeModule
 from parley.learn.trees import Trees, stacked
 from parley.learn.weak import Learner, Norm, RegressionTree, Round
+from parley.learn.weak.gradient import functional_gradient
 from parley.learn.weak.lipschitz import Extension
 from parley.learn.weak.oracle import LipschitzOracle, Oracle, size
 
@@ -143,7 +144,7 @@ class FFGB(Algorithm):
         oracle = self._oracle(task, x, y, context.key)
         g, delta, learners, seen = f, torch.zeros_like(f), [], _Seen(self.oracle)
         for k in range(self.steps):
-            gradient = _gradient(task, g, y)
+            gradient = functional_gradient(task, g, y)
             phi = delta + gradient
             answer = oracle(g - phi if self._known else phi, context.key.fold("learner", k))
             h = g - answer.values if self._known else answer.values
@@ -223,14 +224,6 @@ class _Seen:
         return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in self.found.items()}
 
 
-def _gradient(task: Task, g: Tensor, y: Tensor) -> Tensor:
-    """The derivative of each sample's loss by the function's value there: grad R_i[g] on the support (3)."""
-    with torch.enable_grad():
-        at = g.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(task.loss(at, y).sum(), at)
-    return gradient
-
-
 def _targets(task: Task, y: Tensor) -> Tensor:
     """Class numbers [n], or values [n, outputs] in float64."""
     y = y.cpu()
@@ -238,8 +231,6 @@ def _targets(task: Task, y: Tensor) -> Tensor:
         return y.double().reshape(len(y), task.info.outputs)
     if y.ndim != 1:
         raise InputError("has a label for every position of a sample; FFGB takes one label or target per sample.")
-    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < task.info.outputs:
-        raise InputError(f"has the label {int(y.max())} or {int(y.min())} outside of 0 to {task.info.outputs - 1}.")
     return y
 
 

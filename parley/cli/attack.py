@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from parley.cli.options import Set
-from parley.cli.screen import console, print_table, save_figure, writing
+from parley.cli.screen import console, print_table, save_figure, write_texts
 
 if TYPE_CHECKING:
     from parley.advise.attack import Findings
@@ -58,7 +58,6 @@ def attack(
     from parley.advise.attack import attack as attacks
     from parley.cli.gain import progress
     from parley.core.errors import InputError
-    from parley.core.files import write_atomically
     from parley.study.study import load_study
 
     if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
@@ -70,10 +69,7 @@ def attack(
             effort=Effort(restarts=restarts), seed=seed, tell=tell,
         )  # fmt: skip
     show(found)
-    for path, text in ((csv, found.csv), (json, found.json)):
-        if path is not None:
-            with writing(path):
-                write_atomically(path, text().encode())
+    write_texts((csv, found.csv), (json, found.json))
     if figure is not None:
         from parley.report.attack_figure import attack_figure
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from parley.cli.options import Set
-from parley.cli.screen import console, print_table, writing
+from parley.cli.screen import console, print_table, write_texts, writing
 
 if TYPE_CHECKING:
     from parley.advise.gain import ClientGain, Gains
@@ -89,7 +89,6 @@ def gain(
     """
     from parley.advise.gain import from_study
     from parley.core.errors import InputError
-    from parley.core.files import write_atomically
     from parley.study.study import load_study
 
     if figure is not None and figure.suffix not in _FORMATS:
@@ -101,10 +100,7 @@ def gain(
             lengthscale=lengthscale, sigma=sigma, norm=norm, tell=tell,
         )  # fmt: skip
     show(found)
-    for path, text in ((csv, found.csv), (json, found.json)):
-        if path is not None:
-            with writing(path):
-                write_atomically(path, text().encode())
+    write_texts((csv, found.csv), (json, found.json))
     if figure is not None:
         from parley.report.files import save_figure
         from parley.report.gain_figure import figure as draw

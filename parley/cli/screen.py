@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,16 @@ def writing(path: Path) -> Iterator[None]:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         raise InputError(f"{path} cannot be written: {reason}.") from None
     print(path)
+
+
+def write_texts(*wanted: tuple[Path | None, Callable[[], str]]) -> None:
+    """Each text into its file, where one was named."""
+    from parley.core.files import write_atomically
+
+    for path, text in wanted:
+        if path is not None:
+            with writing(path):
+                write_atomically(path, text().encode())
 
 
 def percent(value: float | None) -> str | None:

@@ -144,8 +144,8 @@ def wrong_mu(monkeypatch) -> None:
 
 
 def flipped_gradient(monkeypatch) -> None:
-    gradient = ffgb._gradient
-    monkeypatch.setattr(ffgb, "_gradient", lambda *parts: -gradient(*parts))
+    gradient = ffgb.functional_gradient
+    monkeypatch.setattr(ffgb, "functional_gradient", lambda *parts: -gradient(*parts))
 
 
 @pytest.mark.parametrize("mistake", [sign_slip, dropped_residual, wrong_mu, flipped_gradient])
@@ -207,7 +207,7 @@ def test_the_sum_of_learners_telescopes(seed: int, kind: str, K: int, classes: b
     g, delta, seen = torch.zeros(20, about.info.outputs, dtype=torch.float64), 0.0, []
     gradients = []
     for k, (phi, h) in enumerate(learner.log):
-        gradients.append(ffgb._gradient(about, g, y))
+        gradients.append(ffgb.functional_gradient(about, g, y))
         torch.testing.assert_close(phi, delta + gradients[-1], rtol=0, atol=1e-12)
         delta = phi - h
         seen.append(float(g.norm(dim=1).square().mean().sqrt() if norm == "l2" else g.norm(dim=1).max()))

@@ -23,7 +23,8 @@ from parley.engine.settings import Evaluation, Faults
 from parley.models import mlp
 from parley.study.train import train
 
-pytest.importorskip("ray")
+if "ray" not in os.environ.get("PARLEY_REQUIRE", ""):
+    pytest.importorskip("ray")
 pytestmark = [
     # Ray's own processes and sockets outlive the tests that use them.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
