@@ -48,6 +48,7 @@ class EMA(Algorithm):
             "pooled",
             "scheme",
             "compressible",
+            "summed",
             "exchangeable",
             "on_cpu",
             "needs_model",

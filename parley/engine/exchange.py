@@ -12,6 +12,7 @@ from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
 from parley.channels.base import MIRROR, Arrival
+from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
@@ -22,6 +23,8 @@ from parley.core.tree import Schema, is_finite, schema
 from parley.core.wire import wire_size
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
+from parley.engine.secure.course import Stage, Total, secure_sum
+from parley.engine.secure.round import SummedRound
 from parley.engine.settings import Faults
 from parley.runtimes.protocol import Call, Job, Runtime, Stamp, version_held
 from parley.store.memories import Memories
@@ -46,6 +49,8 @@ class Round:
     listeners: Sequence[Listener] = ()
     private: PrivateRound | None = None
     """Differential privacy, which decides what the method may read."""
+    summing: SummedRound | None = None
+    """Secure sums, which do too."""
     up: dict[str, int] = field(default_factory=dict)
     raw: dict[str, int] = field(default_factory=dict)
     """What would have come up without channels, where there are any."""
@@ -97,10 +102,14 @@ class Round:
         asked, messages = question.asked, question.messages
         if self.private is not None:
             messages = self._private_messages(self.private, asked, messages, seen)
+        if self.summing is not None:
+            self.summing.messages(asked, messages, seen)
         clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
         if clients and len(clients) < len(messages):
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
         received: dict[Any, Message] = {}
+        if clients and self.summing is not None and not self.summing.empty:
+            return self._summed(self.summing, asked, clients, exchange)
         if clients:
             received |= self._received(clients, self._clients(asked, clients, exchange), asked, exchange)
             self._asked |= clients.keys()
@@ -111,8 +120,55 @@ class Round:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
         if self.private is not None:
             return self.private.replies(received)
+        if self.summing is not None:
+            return self.summing.summed({}, tuple(received))
         shares = self.cohort.shares([i for i in self.cohort.ids if i in received])
         return Replies(received, shares, self.cohort.expected)
+
+    def _summed(self, summing: SummedRound, asked: str, messages: Mapping[str, Message], exchange: int) -> Replies:
+        """The sum of the clients' replies, in the exchanges that it takes."""
+        course = secure_sum(
+            summing.channel, asked, messages, summing.factors, summing.layout, (self.stamp.round, exchange)
+        )
+        raw = wire_size(summing.raw)
+        try:
+            stage = next(course)
+            while True:
+                found = self._stage(stage, exchange)
+                if stage.asked == asked:
+                    self.raw.update({client: self.raw.get(client, 0) + raw for client in found})
+                stage = course.send(found)
+        except StopIteration as end:
+            total: Total = end.value
+        except QuorumError as error:
+            failed = next(iter(self.failures.values()), None)
+            why = "" if failed is None else f" (client '{failed.client}' {failed.reason.rstrip('.')})"
+            raise QuorumError(f"{str(error).rstrip('.')}{why}.") from None
+        for listener in self.listeners:
+            listener.exchange(self.stamp.round, exchange, asked, messages, {})
+        if self.private is not None:
+            return self.private.summed(total.tensors, total.clients)
+        return summing.summed(total.tensors, total.clients)
+
+    def _stage(self, stage: Stage, exchange: int) -> dict[str, Message]:
+        """What came back in one of them. Who only does not help to unmask a sum has its part in it all the same."""
+        before, found = dict(self.failures), {}
+        answers = self._clients(stage.asked, stage.messages, exchange_of(stage.asked, exchange))
+        for client, answer in answers.items():
+            try:
+                stage.form.check(answer.message.tensors)
+            except WireError as error:
+                self._fail(Failure(client, f"sent a reply of the wrong form: {error}"))
+                continue
+            self._accepted(client, answer, wire_size(answer.message))
+            found[client] = answer.message
+        if stage.asked == UNMASK:
+            for client in self.failures.keys() - before.keys():
+                reason = self.failures.pop(client).reason
+                for listener in self.listeners:
+                    listener.note(f"round {self.stamp.round}: '{client}' did not help to unmask a sum: {reason}")
+        self._check_quorum()
+        return found
 
     def _received(
         self, messages: Mapping[str, Message], answers: Mapping[str, Reply], asked: str, exchange: int
