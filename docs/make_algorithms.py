@@ -13,6 +13,7 @@ from pathlib import Path
 
 from parley.algorithms import algorithms
 from parley.studies.conformance import cases
+from parley.studies.secure_sums import obstacle
 
 PAGE = Path(__file__).with_name("algorithms.md")
 
@@ -84,6 +85,31 @@ FedPer is Arivazhagan et al. (2019), LG-FedAvg Liang et al. (2020), FedBN Li et 
 """
 
 
+SECURE_SUMS = """\
+## Which methods run with secure sums
+
+Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
+
+| method | secure sums |
+| --- | --- |
+"""
+
+
+def secure_sums() -> str:
+    """A row for every method."""
+    rows = [f"| `{name}` | {_answer(name)} |\n" for name in sorted(algorithms) if _ours(name)]
+    return SECURE_SUMS + "".join(rows)
+
+
+def _answer(name: str) -> str:
+    reason = obstacle(name)
+    return "yes" if reason is None else f"no: {reason.rstrip('.')}"
+
+
+def _ours(name: str) -> bool:
+    return algorithms[name].__module__.startswith("parley.")
+
+
 def page() -> str:
     """The whole page."""
     recorded: dict[str, list[str]] = {}
@@ -91,12 +117,11 @@ def page() -> str:
         recorded.setdefault(case.method, []).append(case.statement)
     modules: dict[str, list[str]] = {}
     for name in algorithms:
-        module = algorithms[name].__module__
-        if module.startswith("parley."):
-            modules.setdefault(module, []).append(name)
+        if _ours(name):
+            modules.setdefault(algorithms[name].__module__, []).append(name)
     # A family's head before its members, the family most others build on first.
     order = sorted(modules, key=lambda module: (module != "parley.algorithms.local_update", module))
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, secure_sums()]
     for module in order:
         title, _, rest = (inspect.getdoc(sys.modules[module]) or "").partition("\n")
         parts.append(

@@ -104,7 +104,9 @@ def decrypted(data: bytes, key: bytes) -> bytes:
     try:
         return bytes(_aead(key).decrypt(_NONCE, data, None))
     except _invalid():
-        raise WireError("an encrypted message cannot be opened: it is another's or of another time, or changed.") from None
+        raise WireError(
+            "an encrypted message cannot be opened: it is another's or of another time, or changed."
+        ) from None
 
 
 def _aead(key: bytes) -> Any:
@@ -139,4 +141,6 @@ def _invalid() -> type[Exception]:
 
 
 def _missing() -> InputError:
-    return InputError("sealed messages and secure sums need the package cryptography: pip install 'parley-fl[parties]'.")
+    return InputError(
+        "sealed messages and secure sums need the package cryptography: pip install 'parley-fl[parties]'."
+    )

@@ -68,7 +68,9 @@ class SecureSum(Channel):
                 f"and half for the other, and at most at 1, not {self.threshold}."
             )
         if self.least < 2:
-            raise InputError(f"secure-sum: a sum of fewer than 2 clients hides nothing, so least cannot be {self.least}.")
+            raise InputError(
+                f"secure-sum: a sum of fewer than 2 clients hides nothing, so least cannot be {self.least}."
+            )
 
     @property
     def nonexpansive(self) -> bool:

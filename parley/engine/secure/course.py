@@ -81,7 +81,9 @@ def secure_sum(
     last = {clients[i]: Message.of(**{GROUP: {**common, **own[i]}}) for i in masked}
     given = yield Stage(UNMASK, last, Form.of(shares=(torch.uint8, (count, SHARE))))
     shares = {
-        i: dict(enumerate(raw(row) for row in given[clients[i]].tensor("shares"))) for i in masked if clients[i] in given
+        i: dict(enumerate(raw(row) for row in given[clients[i]].tensor("shares")))
+        for i in masked
+        if clients[i] in given
     }
     _check(place, threshold, len(shares), count, "told their shares")
     try:

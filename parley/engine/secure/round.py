@@ -71,7 +71,9 @@ class SummedRound:
             raise UnsupportedError("it asks clients that were not drawn for the round.")
         self._layout_of(form)
         if asked not in self.job.algorithm.summed:
-            whole = next((name for name, spec in form.items() if spec and spec[0] and not spec[0].is_floating_point), None)
+            whole = next(
+                (name for name, spec in form.items() if spec and spec[0] and not spec[0].is_floating_point), None
+            )
             if whole is not None:
                 hint = ' (set buffers = "local")' if whole.startswith("buffers/") else ""
                 raise UnsupportedError(f"it averages the whole numbers '{whole}', which have no average{hint}.")
