@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 from parley import __version__
-from parley.core.context import own_root
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.files import write_atomically
@@ -160,10 +159,9 @@ def _node(
     held_out = None if own.test is None else InMemory((fitted(own.test, own.info, info),))
     federation = Federation(info, (name,), InMemory((train,)), held_out=held_out)
     place = folder.run(run)
-    # A round that is done again after a restart is another release of noise, so it must not repeat the noise.
-    root = own_root((place / "secret").read_bytes(), f"incarnation {incarnation}")
+    root = (place / "secret").read_bytes()
     job = client_job(replace(proposal.rebuilt(folder.modules), device="cpu"), federation, population, root)
-    return Node(place, name, job, observed=False)
+    return Node(place, name, job, observed=False, start=f"incarnation {incarnation}")
 
 
 def _own_data(folder: NodeFolder, name: str, run: str) -> OwnData:

@@ -96,6 +96,8 @@ class Node:
     job: Job
     observed: bool = True
     """Whether the server is told what listeners observe, such as the training loss; a simulation is."""
+    start: str = ""
+    """Which start of the run, where secrets differ from one to the next (`Secrets.start`)."""
 
     @classmethod
     def open(cls, folder: Path, job: Job) -> Node:
@@ -167,7 +169,7 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     _go_on(node.folder / f"latest-{envelope.incarnation}", envelope.round)
     number, asked, exchange = envelope.round, envelope.asked, envelope.exchange
     key = Key(digest=bytes.fromhex(envelope.round_key))
-    secrets = Secrets(node.job.secrets, (number, asked, exchange))
+    secrets = Secrets(node.job.secrets, (number, asked, exchange), start=node.start)
     context = Context(node.recipient, number, asked, exchange, key, secrets)
     received = decode(message, Message)
     memory = _memory(node, envelope.version)

@@ -170,6 +170,30 @@ def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str
             assert ours.metrics.get(metric) == theirs.metrics.get(metric)
 
 
+def test_secure_sums_give_the_bits_of_inline_and_nobody_s_reply(place: Place):
+    study = table("scaffold", 2, channels={"up": ["secure-sum"]})
+    seen: list[bytes] = []
+    place.grid.tamper = lambda number, data: seen.append(data) or data
+    one = place.run(study)
+    assert one.status == "finished", place.said(one)
+    records = place.check_same(place.inline(study), one)
+    assert [record.metrics["cohort"].value for record in records if "cohort" in record.metrics] == [3.0, 3.0]
+    sent = [decode(parts[0]) for head, parts in map(unpack, seen) if head["kind"] == "reply"]
+    assert not any("update" in message for message in sent)
+    assert sum("masked" in message for message in sent) == 6
+    asked = [line["asked"] for line in place.nodes["a"].logged() if "asked" in line and line["asked"] != "evaluation"]
+    assert asked == ["secure-sum-keys", "secure-sum-shares", "client", "secure-sum-unmask"] * 2
+
+
+def test_a_node_can_demand_secure_sums(place: Place):
+    (place.nodes["b"].path / "policy.toml").write_text(ALL + 'required_channels = ["secure-sum"]\n')
+    one = place.run(table("fedavg", 1, channels={"up": ["secure-sum"]}, faults={"at_least": 3}))
+    assert one.status == "finished", place.said(one)
+    one = place.run(table("fedavg", 1, faults={"at_least": 3}))
+    assert one.status != "finished"
+    assert "it asks for the channel 'secure-sum'" in place.said(one)
+
+
 def test_baselines_that_need_all_data_are_refused(place: Place):
     pooled = next(name for name in algorithms if algorithms[name].pooled)
     one = place.run(table(pooled, algorithm={"name": pooled}))

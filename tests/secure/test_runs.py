@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Answer, Call, Job, Stamp
 from parley.studies.secure_sums import obstacle
+from parley.study.task import make_task
 
 QUIET = Evaluation(every=100, clients="none", central=False)
 FEDAVG = pl.FedAvg(lr=0.1, steps=2, batch=4)
@@ -33,9 +35,13 @@ def table() -> pl.Federation:
     x = random.normal(size=(60, 4)).astype(np.float32)
     y = (x[:, :2].sum(1) > 0).astype(int)
     edges = [0, 5, 13, 22, 40, 60]
-    return pl.Federation.from_arrays(
-        {f"c{i}": (x[a:b], y[a:b]) for i, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True))}
-    )
+    return pl.Federation.from_arrays({f"c{i}": (x[a:b], y[a:b]) for i, (a, b) in enumerate(pairwise(edges))})
+
+
+@pytest.fixture(scope="module")
+def few(table: pl.Federation) -> pl.Federation:
+    data = {client: table.client(client) for client in table.ids[:3]}
+    return pl.Federation.from_arrays({client: (own.x, own.y) for client, own in data.items()})
 
 
 class Going(Inline):
@@ -95,7 +101,7 @@ def test_the_average_is_that_of_the_rounded_replies_bit_for_bit(table: pl.Federa
     """Replies of a run without secure sums, cut off and averaged by hand."""
     plain, going = trained(table, rounds=1)
     secure, _ = trained(table, rounds=1, channels=secure_sum(20))
-    start = pl.train(FEDAVG, table, model=pl.models.mlp(3), rounds=0, evaluation=QUIET).state["model"]
+    start = make_task(table, pl.models.mlp(3), 0).initial()
     sizes = {client: table.size(client) for client in table.ids}
     weights = {client: size / sum(sizes.values()) for client, size in sizes.items()}
     most, step = max(weights.values()), 8.0 / 2**19
@@ -135,10 +141,10 @@ def test_any_weights(table: pl.Federation, sampling: Sampling):
 
 
 @pytest.mark.parametrize("runtime", ["pool", "wire", "stacked"])
-def test_other_runtimes(table: pl.Federation, runtime: str):
+def test_other_runtimes(few: pl.Federation, runtime: str):
     runs = [
         pl.train(
-            pl.Scaffold(lr=0.1, steps=2), table, model=pl.models.mlp(3), rounds=2, channels=secure_sum(), runtime=name,
+            pl.Scaffold(lr=0.1, steps=2), few, model=pl.models.mlp(3), rounds=2, channels=secure_sum(), runtime=name,
             workers=2, evaluation=QUIET, secret=bytes(16),
         )
         for name in ("inline", runtime)
@@ -149,15 +155,15 @@ def test_other_runtimes(table: pl.Federation, runtime: str):
 
 
 @pytest.mark.parametrize("runtime", ["inline", "wire"])
-def test_resume_is_exact(table: pl.Federation, tmp_path: Any, runtime: str):
+def test_resume_is_exact(few: pl.Federation, tmp_path: Any, runtime: str):
     settings: dict[str, Any] = {
         "model": pl.models.mlp(3), "channels": secure_sum(), "runtime": runtime, "workers": 1, "evaluation": QUIET,
         "secret": bytes(16), "checkpoint": 0.0,
     }  # fmt: skip
     algorithm = pl.Scaffold(lr=0.1, steps=2)
-    whole = pl.train(algorithm, table, rounds=3, **settings)
-    pl.train(algorithm, table, rounds=2, store=tmp_path / "runs.db", **settings)
-    resumed = pl.train(algorithm, table, rounds=3, store=tmp_path / "runs.db", resume=True, **settings)
+    whole = pl.train(algorithm, few, rounds=3, **settings)
+    pl.train(algorithm, few, rounds=2, store=tmp_path / "runs.db", **settings)
+    resumed = pl.train(algorithm, few, rounds=3, store=tmp_path / "runs.db", resume=True, **settings)
     assert far(whole, resumed) == 0
 
 

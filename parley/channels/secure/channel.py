@@ -5,9 +5,9 @@
     (the method's own)   the method's message, all that, the tickets    -> its reply, masked
     secure-sum-unmask    all that, its boxes, who is in the sum         -> one share for each client
 
-The masked reply is asked for at the method's own exchange k, the others at k + 2^20, k + 2 2^20 and k + 3 2^20, so that the
-method draws the random numbers that it would draw without; each is answered at its place alone, which a node answers
-once. The engine's half is `engine.secure`.
+The masked reply is asked for at the method's own exchange k, the others at k + 2^20, k + 2 2^20 and k + 3 2^20, so
+that the method draws the random numbers that it would draw without; each is answered at its place alone, which a node
+answers once. The engine's half is `engine.secure`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SecureSum(Channel):
     largest: float = 8.0
     """Largest size of a real number in a reply; a client with a larger one is left out and named."""
     threshold: float = 2 / 3
-    """Share of a sum's clients, above a half, without whom it is refused; fewer, together with the server, learn nothing."""
+    """Share of a sum's clients, above a half, who must be left at its end, or it is refused."""
     least: int = 2
     """Fewest clients in a sum."""
 
@@ -217,7 +217,7 @@ def secure_sum(bits: int = 24, largest: float = 8.0, threshold: float = 2 / 3, l
 
 
 def _own(context: Context) -> Own:
-    return Own.of(context.secrets.lasting, place(context))
+    return Own.of(context.secrets.current, place(context))
 
 
 def _part(tree: dict[str, Tensor], name: str) -> Tensor:

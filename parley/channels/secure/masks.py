@@ -2,14 +2,14 @@
 
     keys       u draws two X25519 keys (c_u, s_u) and a seed b_u, tells both public halves and a digest of b_u
     shares     u splits s_u and b_u among all n, any t of whom are enough, and encrypts v's shares under c_u c_v
-    masked     y_u = x_u + G(b_u) + sum_{v > u} G(s_u s_v) - sum_{v < u} G(s_u s_v)   in the ring, v of those that shared
+    masked     y_u = x_u + G(b_u) + sum_{v > u} G(s_u s_v) - sum_{v < u} G(s_u s_v), v of those that shared
     unmask     the server names who is in the sum and who is missing; everybody left tells its shares of b_u of the
                former and of s_u of the latter, never both; at least t must be in the sum
     sum        sum_u y_u - sum_u G(b_u) - what the missing have left: sum_u x_u
 
-G is ChaCha20's stream. All keys come from the client's secrets at this round and exchange, so none serves twice. Nothing
-is remembered between the exchanges: what a client agreed to (`Terms`: the keys and weights of all) comes back with a
-ticket that only it can have made, and shares of other terms cannot be opened.
+G is ChaCha20's stream, and all sums are those of a ring. Keys come from the client's secrets at this round and
+exchange, so none serves twice. Nothing is remembered between the exchanges: what a client agreed to (`Terms`: the keys
+and weights of all) comes back with a ticket that only it can have made, and shares of other terms cannot be opened.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Own:
 
     @classmethod
     def of(cls, secrets: Secrets, place: tuple[int, int]) -> Own:
-        """From a client's lasting secrets; another place gives other keys."""
+        """From a client's secrets of all rounds; another place gives other keys."""
         here = secrets.at("secure sum", *place)
         lock, mask = (KeyPair.of(here.bytes(name, KEY)) for name in ("lock", "mask"))
         return cls(lock, mask, here.bytes("seed", KEY), here)

@@ -1,8 +1,8 @@
 """One secure sum from the server's side: a generator that says what to ask and is given what came back.
 
-Who does not answer is missing from then on, at whatever stage: before the shares it has no part in the sum, after them its
-masks are rebuilt from the others' shares, and once its masked reply is there it is in the sum, helping or not. Too few
-at any stage, and nothing is asked any more: a QuorumError, and masked vectors that say nothing.
+Who does not answer is missing from then on, at whatever stage: before the shares it has no part in the sum, after them
+its masks are rebuilt from the others' shares, and once its masked reply is there it is in the sum, helping or not. Too
+few at any stage, and nothing is asked any more: a QuorumError, and masked vectors that say nothing.
 """
 
 from __future__ import annotations
