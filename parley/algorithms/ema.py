@@ -49,6 +49,7 @@ class EMA(Algorithm):
             "scheme",
             "compressible",
             "summed",
+            "parties",
             "exchangeable",
             "on_cpu",
             "needs_model",

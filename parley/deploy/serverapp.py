@@ -10,7 +10,7 @@ from typing import Any
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
 from parley.deploy.carrier import Carrier
-from parley.deploy.enrolment import enrol, federation_of
+from parley.deploy.enrolment import enrol, federation_of, parties_of
 from parley.deploy.proposal import Proposal
 from parley.deploy.runtime import Engagement, Flower
 from parley.deploy.server_folder import ServerFolder
@@ -99,7 +99,7 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
         carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
     if one.attempts <= 1:
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
-        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
+        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note, study.algorithm.parties)
         enrolled = enrolled or found
     federation = federation_of(enrolled)
     one = submissions.update(one.id, enrolled=enrolled, status=RUNNING)
@@ -108,7 +108,7 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
             "a private run that died in a round is not resumed by itself, because the round would be released twice; "
             "submit it again with --again, as a release of its own."
         )
-    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait)
+    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
     resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
     return train(
         replace(study, data=federation, checkpoint=0.0, device="cpu"),

@@ -68,6 +68,8 @@ class NodeSettings:
     """What targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """The precision of inputs; by default arrays keep theirs and tables are float32."""
+    party: str | None = None
+    """The party of a method that this node is, such as "shuffler" or "key server"; it has keys and no data."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads that training may use; other numbers than 1 may round differently."""
 

@@ -40,7 +40,7 @@ from parley.study.train import train
 
 from .conftest import ALL, table
 
-FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled)
+FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled and not algorithms[name].parties)
 QUICK = ("datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold")
 """Methods of every kind; the others are tried by `make test-all`."""
 
@@ -93,6 +93,15 @@ class Place:
         server.keep_numbers(numbers)
         self.grid = Grid(dict(enumerate(self.nodes.values(), 1)))
         self.submissions = Submissions(server)
+        self.parties: dict[str, NodeFolder] = {}
+
+    def add_party(self, party: str, node: NodeFolder) -> None:
+        """A node that is a party, registered after those with data."""
+        self.folder.register(node.path / "node.pub")
+        self.folder.keep_numbers({key: number for number, key in enumerate(self.folder.nodes().values(), 1)})
+        self.parties[party] = node
+        everybody = self.nodes | {one.settings.name: one for one in self.parties.values()}
+        self.grid.nodes = {n: everybody[name] for n, name in enumerate(self.folder.nodes(), 1)}
 
     def submit(self, study: dict[str, object], **how: bool) -> Submission:
         written = {"table": study, "base": "."}

@@ -21,6 +21,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -79,6 +80,8 @@ class Gathered:
 
 class Parties(Algorithm):
     """The functions with which clients and parties answer; a method adds what its rows are."""
+
+    parties: ClassVar[tuple[str, ...]] = (KEY_SERVER.name, SHUFFLER.name)
 
     def shuffled_rows(
         self, cohort: Cohort, number: int, message: Message, width: int

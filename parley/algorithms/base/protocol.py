@@ -187,6 +187,8 @@ class Algorithm:
     to the next (error feedback)."""
     summed: ClassVar[tuple[str, ...]] = ()
     """Functions of whose replies the server reads plain sums (`Replies.sum`); of others, averages by weight."""
+    parties: ClassVar[tuple[str, ...]] = ()
+    """Names of the parties that it asks; a deployment has a node for each."""
     on_cpu: ClassVar[bool] = False
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()
