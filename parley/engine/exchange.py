@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
+from parley.algorithms.base.summed import SingleReplyError
 from parley.channels.base import MIRROR, Arrival
 from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
@@ -83,6 +84,9 @@ class Round:
         except _NobodyAnswered:
             self.remembered.clear()
             return self._closed(state)
+        except SingleReplyError as error:
+            where = f"{self.job.algorithm.title} cannot go on with secure sums in round {self.stamp.round}"
+            raise UnsupportedError(f"{where}: {error}") from None
         except StopIteration as end:
             new, self.metrics = _outcome(self.job, end.value)
         for client in self.failures:  # who fails later in a round keeps nothing of what it did before

@@ -20,30 +20,27 @@ class SingleReplyError(UnsupportedError):
 class SummedReplies(Replies):
     """Whose replies are in the sum is known, and their weights; what one of them holds is not.
 
-    What was asked for as a sum (`Algorithm.summed`) has no average, and the other way round, unless all weights are
-    the same.
+    What was asked for as a sum (`Algorithm.summed`) has no average, and the other way round.
     """
 
-    __slots__ = ("_factors", "_form", "_plain", "_total")
+    __slots__ = ("_factor", "_form", "_total")
 
     def __init__(
-        self, total: Tree, form: Form, factors: Mapping[str, float], shares: dict[str, float], plain: bool,
-        expected: float | None = None,
-    ) -> None:  # fmt: skip
-        """`total`: sum_i factors[i] reply_i over the clients of `shares`, real numbers in float64."""
-        self._total, self._form, self._plain = total, form, plain
-        self._factors = {client: factors[client] for client in shares}
+        self, total: Tree, form: Form, factor: float | None, shares: dict[str, float], expected: float | None = None
+    ) -> None:
+        """`total` times `factor` is the average, real numbers being in float64; without a factor it is a plain sum."""
+        self._total, self._form, self._factor = total, form, factor
         self.weights, self.expected = shares, expected
 
     def average(self, group: str) -> Tree:
-        if self._plain and len(set(self.weights.values())) > 1:
-            self._refuse("it reads an average where it asks for sums")
-        return self._scaled(group, next((self.weights[i] / f for i, f in self._factors.items()), 0.0))
+        if self._factor is None:
+            self._refuse("it reads an average where it says that it reads sums (summed)")
+        return self._scaled(group, self._factor)
 
     def sum(self, group: str) -> Tree:
-        if len(set(self._factors.values())) > 1:
-            self._refuse("it reads a sum where it asks for averages")
-        return self._scaled(group, next((1 / f for f in self._factors.values()), 1.0))
+        if self._factor is not None:
+            self._refuse("it reads a sum where it does not say so (summed)")
+        return self._scaled(group, 1.0)
 
     def _scaled(self, group: str, factor: float) -> Tree:
         prefix, found = group + "/", {}

@@ -103,7 +103,7 @@ class PrivateRound:
         form = self._form or Form()
         if not self.plan.central:
             shares = dict.fromkeys(clients, 1 / self.plan.size)
-            return SummedReplies(total, form, dict.fromkeys(clients, 1.0), shares, True, float(self.plan.size))
+            return SummedReplies(total, form, 1 / self.plan.size, shares, float(self.plan.size))
         if WITHIN in total:
             self._within = {"all": float(total[WITHIN])}
         self._next = self.plan.next_bound(self._bound, math.fsum(self._within.values()), self.number)

@@ -120,8 +120,9 @@ class SummedRound:
     def summed(self, total: Tree, clients: tuple[str, ...]) -> SummedReplies:
         """What the method may read."""
         assert is_finite(total)
-        shares = self.cohort.shares([client for client in self.cohort.ids if client in clients])
-        return SummedReplies(total, self._form, self.factors, shares, self._plain, self.cohort.expected)
+        shares, factors = self.cohort.shares([i for i in self.cohort.ids if i in clients]), self.factors
+        factor = None if self._plain else next((share / factors[client] for client, share in shares.items()), 0.0)
+        return SummedReplies(total, self._form, factor, shares, self.cohort.expected)
 
 
 def _wide(dtype: Any) -> torch.dtype:
