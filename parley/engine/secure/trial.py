@@ -17,6 +17,8 @@ def check_summable(job: Job, state: State) -> None:
     where = f"{algorithm.title} cannot be run with secure sums"
     if algorithm.pooled:
         raise InputError(f"{where}: it trains on data in one place.")
+    if algorithm.parties:
+        raise InputError(f"{where}: it hides whose replies are whose by parties of its own ({algorithm.parties[-1]}).")
     cohort = Cohort((ids[0],), (1.0,), everyone=ids)
     try:
         try_rounds(job, lambda number: SummedRound(job, cohort), state)
