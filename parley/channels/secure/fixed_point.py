@@ -57,21 +57,19 @@ class Layout:
     code: FixedPoint
 
     def __post_init__(self) -> None:
-        for name, spec in self.form.items():
-            if spec is None or spec[0] is None or None in spec[1]:
-                raise UnsupportedError(f"the form of its replies leaves '{name}' open, so they cannot be added up.")
-            if not (spec[0].is_floating_point or spec[0] in _WHOLE):
+        try:
+            sizes = self.form.sizes
+        except InputError as error:
+            raise UnsupportedError(f"its replies cannot be added up: {error}") from None
+        for name, (dtype, _) in sizes.items():
+            if not (dtype.is_floating_point or dtype in _WHOLE):
                 raise UnsupportedError(f"'{name}' of its replies holds no numbers that can be added up.")
-
-    @cached_property
-    def _sizes(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-        return {name: (spec[0], tuple(spec[1])) for name, spec in self.form.items() if spec is not None}  # type: ignore[misc]
 
     @cached_property
     def counts(self) -> tuple[int, int]:
         """Entries of the two vectors."""
-        real = sum(prod(shape) for dtype, shape in self._sizes.values() if dtype.is_floating_point)
-        return real, sum(prod(shape) for _, shape in self._sizes.values()) - real
+        real = sum(prod(shape) for dtype, shape in self.form.sizes.values() if dtype.is_floating_point)
+        return real, sum(prod(shape) for _, shape in self.form.sizes.values()) - real
 
     def kinds(self, clients: int) -> tuple[np.dtype, np.dtype]:
         """The types of the two vectors."""
@@ -86,7 +84,7 @@ class Layout:
     def encode(self, tensors: Tree, factor: float, clients: int) -> tuple[Vector, Vector]:
         """A client's two vectors; an InputError names a tensor with a number that is too large."""
         reals, wholes = [], []
-        for name, (dtype, _) in self._sizes.items():
+        for name, (dtype, _) in self.form.sizes.items():
             value = tensors[name].detach().reshape(-1)
             if dtype.is_floating_point:
                 reals.append(self._rounded(name, value.double().numpy(), factor))
@@ -114,7 +112,7 @@ class Layout:
         signed = [vector.view(np.dtype(f"<i{vector.itemsize}")).astype(np.int64) for vector in vectors]
         found: Tree = {}
         places = [0, 0]
-        for name, (dtype, shape) in self._sizes.items():
+        for name, (dtype, shape) in self.form.sizes.items():
             kind, count = int(not dtype.is_floating_point), prod(shape)
             part = torch.from_numpy(signed[kind][places[kind] : places[kind] + count].copy()).reshape(shape)
             places[kind] += count

@@ -48,7 +48,7 @@ class Terms:
 
     @cached_property
     def digest(self) -> str:
-        told = about("secure sum", *self.place, self.threshold, *self.factors) + b"".join(self.rows)
+        told = about("secure sum", *self.place, self.threshold, *map(repr, self.factors)) + b"".join(self.rows)
         return blake2b(told, digest_size=KEY).hexdigest()
 
     def public(self, client: int) -> tuple[bytes, bytes, bytes]:

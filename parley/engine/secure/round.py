@@ -71,9 +71,7 @@ class SummedRound:
             raise UnsupportedError("it asks clients that were not drawn for the round.")
         self._layout_of(form)
         if asked not in self.job.algorithm.summed:
-            whole = next(
-                (name for name, spec in form.items() if spec and spec[0] and not spec[0].is_floating_point), None
-            )
+            whole = next((name for name, (dtype, _) in form.sizes.items() if not dtype.is_floating_point), None)
             if whole is not None:
                 hint = ' (set buffers = "local")' if whole.startswith("buffers/") else ""
                 raise UnsupportedError(f"it averages the whole numbers '{whole}', which have no average{hint}.")
@@ -96,7 +94,7 @@ class SummedRound:
     @property
     def raw(self) -> Message:
         """As large as a reply without channels."""
-        return Message({name: torch.empty(spec[1], dtype=spec[0]) for name, spec in self._form.items() if spec})  # type: ignore[arg-type]
+        return Message({name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in self._form.sizes.items()})
 
     @cached_property
     def _weights(self) -> dict[str, float]:
@@ -111,7 +109,7 @@ class SummedRound:
 
     def replies(self, received: Mapping[Any, Message]) -> Replies:
         """Of the reply of one client that is at hand, as before training."""
-        total = {name: torch.zeros(spec[1], dtype=_wide(spec[0])) for name, spec in self._form.items() if spec}
+        total = {name: torch.zeros(shape, dtype=_wide(dtype)) for name, (dtype, shape) in self._form.sizes.items()}
         for message in received.values():
             for name, value in total.items():
                 value.add_(message.tensors[name].to(value.dtype))
@@ -125,5 +123,5 @@ class SummedRound:
         return SummedReplies(total, self._form, factor, shares, self.cohort.expected)
 
 
-def _wide(dtype: Any) -> torch.dtype:
-    return torch.float64 if dtype is None or dtype.is_floating_point else dtype
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype.is_floating_point else dtype
