@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
 from parley.algorithms.base.summed import SingleReplyError
-from parley.channels.base import MIRROR, Arrival
+from parley.channels.base import MIRROR
 from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
-from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, is_finite, schema
+from parley.core.tree import is_finite
 from parley.core.wire import wire_size
+from parley.engine.forms import Forms
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
 from parley.engine.secure.course import Stage, Total, secure_sum
@@ -178,7 +176,7 @@ class Round:
         self, messages: Mapping[str, Message], answers: Mapping[str, Reply], asked: str, exchange: int
     ) -> dict[str, Message]:
         """What the server has of the clients' answers; those of a wrong form are noted as failures."""
-        forms, through, private = _Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
+        forms, through, private = Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
         place = self._place(asked, exchange)
         received: dict[str, Message] = {}
         for client, answer in answers.items():
@@ -215,7 +213,7 @@ class Round:
                 f"{title} cannot go on with differential privacy in round {number}: {error}"
             ) from None
 
-    def _arrived(self, forms: _Forms, message: Message, answer: Reply, context: Context) -> Message:
+    def _arrived(self, forms: Forms, message: Message, answer: Reply, context: Context) -> Message:
         """Through the server's half of the channels; what that keeps of it waits for the round's end."""
         name, mirror = context.id, None
         if self.job.channels.mirrored:
@@ -362,50 +360,3 @@ def _outcome(job: Job, value: object) -> tuple[State, dict[str, float]]:
 
 def _versions(state: State) -> list[int]:
     return [value._version for value in state.tensors.values()]
-
-
-class _Forms:
-    """The forms that the replies of one exchange must have, each found once."""
-
-    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
-        self.job, self.asked, self.replies = job, asked, replies
-        self._known: dict[int, Form | None] = {}
-        self._sizes: dict[tuple[int, Schema], int] = {}
-        """Of replies without scalars that have the form they must have."""
-
-    def of(self, sent: Message) -> Form | None:
-        """The form of a reply to this message; None for any."""
-        if id(sent) not in self._known:
-            form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
-            self._known[id(sent)] = self._usual if form is None else form
-        return self._known[id(sent)]
-
-    def size(self, sent: Message, reply: Message) -> int:
-        """The bytes of the reply; a WireError if it has not the form it must have."""
-        found = schema(reply.tensors)
-        size = None if reply.scalars else self._sizes.get((id(sent), found))
-        if size is None:
-            form = self.of(sent)
-            if form is not None and not form.fits(found):
-                form.check(reply.tensors)
-            size = wire_size(reply, found)
-            if not reply.scalars:
-                self._sizes[id(sent), found] = size
-        return size
-
-    def arrival(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
-        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
-        form = self.of(sent)
-        if form is None:
-            what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
-            raise UnsupportedError(f"{what}, which channels need.")
-        arrival = self.job.channels.receive(reply, form, context, mirror)
-        form.check(arrival.message.tensors)
-        return arrival
-
-    @cached_property
-    def _usual(self) -> Form | None:
-        """The form most replies have; None if there is none that more than half share."""
-        found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
-        most, count = found.most_common(1)[0]
-        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None
