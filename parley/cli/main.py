@@ -31,6 +31,7 @@ from parley.cli import (
     runs,
     studies,
     trained,
+    tune,
 )
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
@@ -67,6 +68,7 @@ app.command("demo")(studies.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("tune")(tune.tune)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)

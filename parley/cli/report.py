@@ -14,14 +14,25 @@ from parley.cli.screen import writing
 def report(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="Runs: ids, beginnings of ids, or 'last'; default: all of the store.", metavar="[RUN]..."),
+        typer.Argument(
+            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.", metavar="[RUN]..."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="What the page is called.", metavar="TEXT")] = "",
     names: Annotated[bool, typer.Option("--names", help="Show the clients' names.")] = False,
     store: Store = None,
 ) -> None:
-    """Write one HTML page about runs that needs no network: results, curves, clients, roll-call, settings."""
+    """Write one HTML page about runs that needs no network: results, curves, clients, roll-call, settings.
+
+    Runs that differ in their seeds alone are one line, one curve and one band.
+
+    Examples:
+
+    parley report
+
+    parley report fedavg-digits last --out page.html
+    """
     from parley.report.page import write_report
     from parley.store.runs import RunStore
 

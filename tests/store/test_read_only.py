@@ -168,4 +168,4 @@ def test_a_reader_sees_one_moment(tmp_path: Path):
             assert reader._db.execute("SELECT count(*) FROM rounds").fetchone() == count
         assert len(reader.records(run)) == 4
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)

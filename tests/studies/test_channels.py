@@ -10,7 +10,7 @@ import torch
 
 from parley.channels.packing import pack
 from parley.channels.quantise import QSGD
-from parley.report.compare import Comparison, to_csv
+from parley.report import Comparison, to_csv
 from parley.report.comparison_table import caption
 from parley.store.runs import RunStore
 from parley.studies import run_study
@@ -30,8 +30,8 @@ def test_tradeoff(monkeypatch: pytest.MonkeyPatch, tmp_path):
     with RunStore(tmp_path / "out" / "runs.db") as store:
         runs = [info.id for info in store.runs() if info.name in ("FedAvg, qsgd(4)", "FedAvg, no channel")]
         comparison = Comparison.stored(store, runs)
-    packed = next(line for line in comparison.lines if "qsgd" in line.run.label)
-    plain = next(line for line in comparison.lines if "no channel" in line.run.label)
+    packed = next(line for line in comparison.lines if "qsgd" in line.label)
+    plain = next(line for line in comparison.lines if "no channel" in line.label)
     assert plain.raw is None
     assert np.isclose(packed.raw, plain.up)
     assert packed.up == pytest.approx(sent["FedAvg, qsgd(4)"])
