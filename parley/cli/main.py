@@ -32,6 +32,7 @@ from parley.cli import (
     studies,
     trained,
     tune,
+    watch,
 )
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
@@ -69,6 +70,7 @@ app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("tune")(tune.tune)
+app.command("watch")(watch.watch)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)

@@ -23,8 +23,8 @@ def tune(
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--param",
-            help="A setting and where to look for it (repeatable): a list [1, 2, 5], half-decades(-3, 1), decades(-3, 1), "
-            "powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20).",
+            help="A setting and where to look for it (repeatable): a list [1, 2, 5], half-decades(-3, 1), "
+            "decades(-3, 1), powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20).",
             metavar="SETTING=SPACE",
         ),
     ] = None,

@@ -105,13 +105,13 @@ class Group:
 def extreme_places(low: Array, high: Array, most: int) -> Array:
     """At most `most` places: both ends, and of every stretch between where `low` is lowest and `high` highest."""
     count = len(low)
-    edges = np.linspace(1, count - 1, max(1, (most - 2) // 2) + 1).round().astype(int)
+    edges = np.linspace(1, count - 1, max(0, most - 2) // 2 + 1).round().astype(int)
     lows, highs = np.nan_to_num(low, nan=np.inf), np.nan_to_num(high, nan=-np.inf)
     chosen = {0, count - 1}
     for begin, end in pairwise(edges):
         if end > begin:
             chosen |= {int(begin + lows[begin:end].argmin()), int(begin + highs[begin:end].argmax())}
-    return np.array(sorted(chosen))[: max(most, 2)]
+    return np.array(sorted(chosen))
 
 
 def _even(count: int, most: int) -> Array:
