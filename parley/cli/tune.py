@@ -24,7 +24,8 @@ def tune(
         typer.Option(
             "--param",
             help="A setting and where to look for it (repeatable): a list [1, 2, 5], half-decades(-3, 1), "
-            "decades(-3, 1), powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20).",
+            "decades(-3, 1), powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20); "
+            "of one method: fedprox:algorithm.alpha=...",
             metavar="SETTING=SPACE",
         ),
     ] = None,
@@ -88,7 +89,7 @@ def tune(
              "metric": metric, "workers": workers}  # fmt: skip
     section = dict(table.get("tune", {})) | {name: value for name, value in given.items() if value is not None}
     if params:
-        section["params"] = dict(map(_param, params))
+        section["params"] = _params(params)
     tuning = tuning_of({"tune": section})
     found = candidates(table, study.parent, tuning)
     if out.exists() and not out.is_dir():
@@ -110,6 +111,18 @@ def tune(
         with writing(out / f"{result.candidate.method}.toml"):
             write_atomically(out / f"{result.candidate.method}.toml", text.encode())
     save_figure(tuning_figure(results), out / "trials.png")
+
+
+def _params(texts: list[str]) -> dict[str, Any]:
+    """As [tune.params] has them; `fedprox:algorithm.alpha` is a setting of this method alone."""
+    found: dict[str, Any] = {}
+    for path, space in map(_param, texts):
+        method, colon, setting = path.partition(":")
+        if colon:
+            found.setdefault(method, {})[setting] = space
+        else:
+            found[path] = space
+    return found
 
 
 def _param(text: str) -> tuple[str, Any]:

@@ -86,12 +86,10 @@ def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Can
         kept = own if method == own["name"] else {k: v for k, v in own.items() if k in known} | {"name": method}
         # Other methods have other names, or all runs of a study with a name would be called alike.
         named = {"name": f"{plain['name']}-{method}"} if plain.get("name") and len(methods) > 1 else {}
-        spaces = {path: space for path, space in tuning.spaces().items() if _fits(path, known)}
-        if not spaces:
-            raise InputError(f"{method} has none of the settings to tune ({', '.join(tuning.params)}).")
+        spaces = tuning.spaces(method)
+        for path in spaces:
+            _check_path(path, method, known)
         found.append(Candidate(method, {**plain, **named, "algorithm": kept}, base, spaces, metric, tuning, 0))
-    if len(methods) == 1:
-        _check_paths(found[0])
     trials = _trials(found, tuning)
     for one in found:
         for end in (0, -1):  # refuses settings that do not exist, or values that they cannot have
@@ -117,16 +115,12 @@ def put(table: dict[str, Any], path: str, value: Any) -> None:
     table[last] = value
 
 
-def _fits(path: str, known: list[str]) -> bool:
+def _check_path(path: str, method: str, known: list[str]) -> None:
     section, _, rest = path.partition(".")
-    return section != "algorithm" or rest.partition(".")[0] in known
-
-
-def _check_paths(candidate: Candidate) -> None:
-    for path in candidate.tuning.params:
-        if path not in candidate.spaces:
-            known = [f"algorithm.{setting.name}" for setting in settings_of(algorithms[candidate.method])]
-            raise InputError(f"{candidate.method} has no setting '{path}' to tune: {nearest(path, known)}")
+    if section == "algorithm" and rest.partition(".")[0] not in known:
+        near = nearest(path, [f"algorithm.{name}" for name in known])
+        raise InputError(f"{method} has no setting '{path}' to tune: {near} What only some methods have stands in "
+                         "[tune.params.METHOD].")  # fmt: skip
 
 
 def _trials(found: list[Candidate], tuning: Tuning) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,15 @@ class _Book:
 
     def ask(self) -> tuple[Any, dict[str, Any]]:
         """The next trial and its settings."""
-        self.study.sampler = _sampler(self._optuna, self.candidate, len(self.study.get_trials(deepcopy=False)))
+        tuning, states = self.candidate.tuning, self._optuna.trial.TrialState
+        trials = self.study.get_trials(deepcopy=False)
+        if tuning.sampler == "grid" and not any(one.state == states.WAITING for one in trials):
+            taken = [one.params for one in trials if one.state != states.FAIL]
+            self.study.enqueue_trial(next(point for point in _grid(self.candidate) if point not in taken))
+        # Made anew for every trial: what a sampler drew before is not kept when a search is interrupted.
+        seed = int(Key(tuning.sampler_seed).fold("trial", len(trials)).numpy().integers(2**31))
+        kind = self._optuna.samplers.TPESampler if tuning.sampler == "tpe" else self._optuna.samplers.RandomSampler
+        self.study.sampler = kind(seed=seed)
         trial = self.study.ask()
         settings = {path: space.suggested(trial, path) for path, space in self.candidate.spaces.items()}
         trial.set_user_attr("settings", settings)
@@ -190,14 +199,12 @@ def _next(books: list[_Book]) -> _Book | None:
     return min((book for book in books if book.open), key=lambda book: book.asked, default=None)
 
 
-def _sampler(optuna: Any, candidate: Candidate, number: int) -> Any:
-    """Made anew for every trial: what a sampler drew before is not kept when a search is interrupted."""
-    tuning = candidate.tuning
-    seed = int(Key(tuning.sampler_seed).fold("trial", number).numpy().integers(2**31))
-    if tuning.sampler == "grid":
-        places = {path: list(range(len(space.points))) for path, space in candidate.spaces.items()}
-        return optuna.samplers.GridSampler(places, seed=seed)
-    return optuna.samplers.RandomSampler(seed) if tuning.sampler == "random" else optuna.samplers.TPESampler(seed=seed)
+def _grid(candidate: Candidate) -> list[dict[str, int]]:
+    """All points of the grid, by their places, in an order that the sampler's seed decides."""
+    places = [range(len(space.points)) for space in candidate.spaces.values()]
+    points = [dict(zip(candidate.spaces, point, strict=True)) for point in product(*places)]
+    order = Key(candidate.tuning.sampler_seed).fold("grid").numpy().permutation(len(points))
+    return [points[place] for place in order]
 
 
 def _pruner(optuna: Any, candidate: Candidate) -> Any:

@@ -23,10 +23,10 @@ class Tuning:
 
     params: dict[str, Any] = field(default_factory=dict)
     """[tune.params]: setting -> where it is looked for: a list, or half-decades(-3, 1), decades(-3, 1),
-    powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20)."""
+    powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20). [tune.params.fedprox]: those of this method
+    alone."""
     methods: tuple[str, ...] = ()
-    """Algorithms that are tuned side by side with equal budgets; by default the study's. A method gets those params
-    that it has."""
+    """Algorithms that are tuned side by side with equal budgets; by default the study's."""
     trials: Positive | None = None
     """Trials of each method; by default all points of a grid, or 20."""
     sampler: Sampler = "tpe"
@@ -50,8 +50,13 @@ class Tuning:
         object.__setattr__(self, "methods", tuple(self.methods))
         if len(set(self.methods)) != len(self.methods):
             raise InputError("tune.methods names a method twice.")
-        self.spaces()
+        self.spaces("")
+        for method, own in self.params.items():
+            if isinstance(own, dict) and method not in self.methods:
+                raise InputError(f"[tune.params.{method}] is of a method that tune.methods does not name.")
 
-    def spaces(self) -> dict[str, Space]:
-        """Setting -> space, checked."""
-        return {path: space_of(value, path) for path, value in self.params.items()}
+    def spaces(self, method: str) -> dict[str, Space]:
+        """Setting -> space, checked: those of all methods and this one's own."""
+        own = self.params.get(method, {})
+        common = {path: value for path, value in self.params.items() if not isinstance(value, dict)}
+        return {path: space_of(value, path) for path, value in (common | own).items()}
