@@ -132,6 +132,7 @@ from parley.learn.weak import (
 from parley.models.spec import ModelSpec as ModelSpec
 from parley.store.records import Failure as Failure, Metric as Metric, RoundRecord as RoundRecord
 from parley.store.runs import RunStore as RunStore
+from parley.store.tables import results as results
 from parley.study.description import Logging as Logging
 from parley.study.difference import Difference as Difference, difference as difference
 from parley.study.load import export_run as export_run, load_run as load_run

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,10 +73,18 @@ class WandB(Listener):
     def __init__(self, project: str) -> None:
         self._wandb, self._project = _package("wandb", "Weights & Biases"), project
         self._run: Any = None
+        if os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
+            with self._reached():  # before a run is entered anywhere
+                self._wandb.login()
 
     def start(self, run: Run, rounds: int) -> None:
-        try:
+        with self._reached():
             self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
         except self._wandb.Error as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise InputError(

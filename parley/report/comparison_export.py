@@ -10,17 +10,21 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parley.core.errors import InputError, UnsupportedError, nearest
+from parley.core.errors import InputError, nearest
 from parley.core.files import replacing, write_atomically
 from parley.core.text import plain_cell, printable
 from parley.report.compare import Comparison, Line
 from parley.report.comparison_table import COSTS, amount, p_text
 from parley.report.contender import Contender, Reached
 from parley.report.seed_means import SeedMean
+from parley.store.tables import needed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
@@ -55,13 +59,16 @@ def to_csv(comparison: Comparison, path: Path | str | None = None) -> str:
     return _written(out.getvalue(), path)
 
 
+def to_frame(comparison: Comparison) -> DataFrame:
+    """The rows of the CSV file as a pandas DataFrame."""
+    frame: DataFrame = needed("pandas", "data frames need the package pandas; install it.").DataFrame(_rows(comparison))
+    return frame
+
+
 def to_parquet(comparison: Comparison, path: Path | str) -> None:
     """The rows of the CSV file, with empty cells where a run missed the target; needs pyarrow."""
-    try:
-        arrow: Any = importlib.import_module("pyarrow")
-        parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise UnsupportedError("Parquet needs the package pyarrow; install it or export to a .csv file.") from None
+    arrow = needed("pyarrow", "Parquet needs the package pyarrow; install it or export to a .csv file.")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
     with replacing(Path(path)) as part:
         parquet.write_table(arrow.Table.from_pylist(_rows(comparison)), part)
 

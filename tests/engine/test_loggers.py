@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -45,21 +47,24 @@ def test_wandb_offline(federation, tmp_path, monkeypatch):
 
 
 def history(file: Path) -> list[tuple[int, dict[str, float]]]:
-    """What a file of W&B's own format holds, step by step."""
-    import json
-
+    """What a file of W&B's own holds, step by step: a log as LevelDB has it, of protocol buffers."""
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
-    found, store = [], DataStore()
-    store.open_for_scan(str(file))
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
-            values = {name: json.loads(text) for name, text in items.items()}
-            found.append((int(values["_step"]), values))
+    found, data, place, whole = [], file.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if place % 32768 > 32768 - 7:  # the rest of a block is padding
+            place += 32768 - place % 32768
+        size, kind = struct.unpack("<HB", data[place + 4 : place + 7])
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # complete, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            whole = b""
+            if record.WhichOneof("record_type") == "history":
+                items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+                values = {name: json.loads(text) for name, text in items.items()}
+                found.append((int(record.history.step.num), values))
     return found
 
 
@@ -77,9 +82,8 @@ def test_wandb_without_a_login_leaves_nothing_half_done(federation, tmp_path, mo
 def test_mlflow(federation, tmp_path, monkeypatch):
     import mlflow
 
-    uri = f"sqlite:///{tmp_path / 'flow.db'}" if not FILES else f"file://{tmp_path / 'flow'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    mlflow.set_tracking_uri(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'flow'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     run = trained(federation, tmp_path, mlflow="trial")
     client = mlflow.MlflowClient()
     (kept,) = client.search_runs([client.get_experiment_by_name("trial").experiment_id])
@@ -87,6 +91,3 @@ def test_mlflow(federation, tmp_path, monkeypatch):
     assert sorted(kept.data.metrics) == run.metrics()
     told = [(one.step, one.value) for one in client.get_metric_history(kept.info.run_id, "central/accuracy")]
     assert told == points(run, "accuracy")
-
-
-FILES = True
