@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -134,13 +134,44 @@ def stored_groups(store: RunStore, infos: Sequence[RunInfo], metrics: Iterable[s
 
 
 def told_apart(groups: Sequence[Group]) -> list[Group]:
-    """Groups of the same name are called by their first runs' ids, or numbered where they have none."""
-    count = Counter(group.label for group in groups)
+    """Groups of the same name are called by the settings in which they differ, else by ids, or numbered."""
+    by_name: dict[str, list[Group]] = {}
+    for group in groups:
+        by_name.setdefault(group.label, []).append(group)
+    called = {id(group): name for alike in by_name.values() for group, name in zip(alike, _names(alike), strict=True)}
+    count = Counter(called.values())
     named = []
     for place, group in enumerate(groups, 1):
         unique = group.runs[0].id or f"{group.label} ({place})"
-        named.append(group if count[group.label] == 1 else Group(unique, group.runs))
+        named.append(Group(called[id(group)] if count[called[id(group)]] == 1 else unique, group.runs))
     return named
+
+
+def _names(alike: Sequence[Group]) -> list[str]:
+    """`digits: fedprox, alpha = 0.1`; at most three settings are named."""
+    if len(alike) == 1:
+        return [alike[0].label]
+    flat = [dict(flat_settings(group.config)) for group in alike]
+    keys = sorted({key for own in flat for key in own} - {"seed", "data.seed", "data_fingerprint", "revision"})
+    differ = [key for key in keys if len({repr(own[key]) for own in flat if key in own}) > 1]
+    differ.sort(key=lambda key: (not key.startswith("algorithm."), not key.endswith(".name")))
+    names = []
+    for group, own in zip(alike, flat, strict=True):
+        told = [
+            str(own[key]) if key.endswith(".name") else f"{key.rpartition('.')[2]} = {own[key]}"
+            for key in differ[:3] if key in own
+        ]  # fmt: skip
+        names.append(f"{group.label}: {', '.join(told)}" if told else group.label)
+    return names
+
+
+def flat_settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a resolved study by its dotted name."""
+    for key, item in table.items():
+        if isinstance(item, Mapping) and item:
+            yield from flat_settings(item, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", item
 
 
 def headline_metric(groups: Sequence[Group]) -> str:

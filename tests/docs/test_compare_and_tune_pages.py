@@ -41,13 +41,13 @@ def test_comparing(place, capsys):
     for line in blocks("compare.md")[0].splitlines():
         assert ended(line) == 0, line
     shown = capsys.readouterr().out
-    assert "fedprox-digits, seeds 0-5" in shown
-    assert "fedavg-digits − fedprox-digits" in shown
+    assert "fedprox, seeds 0-5" in shown
+    assert "digits − fedprox" in shown
     assert (place / "comparison.png").stat().st_size > 1000
     assert r"\toprule" in (place / "comparison.tex").read_text()
     exec(blocks("compare.md", "python")[0], names := {})
     assert len(names["frame"]) == 12
-    assert set(names["numbers"]["name"]) == {"fedavg-digits", "fedprox-digits"}
+    assert set(names["numbers"]["name"]) == {"digits", "fedprox"}
 
 
 def test_tuning(place):

@@ -69,6 +69,9 @@ def history(file: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def test_wandb_without_a_login_leaves_nothing_half_done(federation, tmp_path, monkeypatch):
+    import wandb
+
+    wandb.teardown()  # it keeps what it knew of its environment
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

@@ -177,9 +177,9 @@ def test_a_notebook_has_one_place_that_is_drawn_anew(monkeypatch):
         def update(self, html):
             shown.append(html)
 
-    def display(html, display_id):
-        assert display_id
-        shown.append(html)
+    def display(html, display_id=False):
+        if display_id:  # rich shows notes as outputs of their own
+            shown.append(html)
         return Handle()
 
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=None))

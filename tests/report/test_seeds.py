@@ -222,3 +222,12 @@ def test_thinned_curves_keep_their_ends_and_extremes(values, most):
     if most >= 4 and not np.isnan(low).all():
         assert np.nanmin(low[chosen]) == np.nanmin(low)
         assert np.nanmax(high[chosen]) == np.nanmax(high)
+
+
+def test_groups_of_one_name_are_called_by_what_differs(tmp_path):
+    with RunStore(tmp_path / "runs.db") as made:
+        for lr in (0.1, 0.2):
+            fill(made, "digits", {0: 0.5, 1: 0.6}, lr=lr)
+        fill(made, "other", {0: 0.5})
+        labels = [line.label for line in Comparison.stored(made, []).lines]
+    assert labels == ["digits: lr = 0.1", "digits: lr = 0.2", "other"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from parley.core.checks import shown
-from parley.report.groups import Group
+from parley.report.groups import Group, flat_settings
 from parley.report.page.markup import chart, code, folded, section, table
 from parley.report.seed_means import SeedMean
 from parley.study.toml_text import to_toml, without_seed
@@ -165,7 +165,7 @@ def privacy(groups: Sequence[Group]) -> str:
 
 def settings(groups: Sequence[Group]) -> str:
     """In what the groups differ, and what they share."""
-    flat = [dict(_flat({k: v for k, v in group.config.items() if k not in _SKIPPED})) for group in groups]
+    flat = [dict(flat_settings({k: v for k, v in group.config.items() if k not in _SKIPPED})) for group in groups]
     names = sorted({name for own in flat for name in own} - {"seed", "name"})
     differ = [name for name in names if len({shown(own.get(name)) for own in flat}) > 1]
     several = len(groups) > 1
@@ -241,11 +241,3 @@ def _statuses(group: Group) -> str:
 
 def _setting(own: Mapping[str, Any], name: str) -> str | None:
     return shown(own[name]) if name in own else None
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, item in table.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flat(item, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", item
