@@ -56,9 +56,9 @@ def compare(
 
     Examples:
 
-    parley compare fedavg-digits fedprox-digits --target 0.9
+    parley compare digits fedprox --target 0.8
 
-    parley compare --against fedavg-digits --export latex
+    parley compare --against digits --export latex
     """
     from parley import report
     from parley.report.comparison_export import suffix_of, write

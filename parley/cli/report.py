@@ -31,7 +31,7 @@ def report(
 
     parley report
 
-    parley report fedavg-digits last --out page.html
+    parley report digits last --out page.html
     """
     from parley.report.page import write_report
     from parley.store.runs import RunStore

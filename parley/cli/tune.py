@@ -71,7 +71,7 @@ def tune(
 
     Examples:
 
-    parley tune examples/digits.toml --param "algorithm.lr=half-decades(-3, 1)" --sampler grid --workers 2
+    parley tune examples/digits.toml --param "algorithm.lr=half-decades(-2, 0)" --sampler grid --workers 2
 
     parley tune examples/tuning.toml
     """
