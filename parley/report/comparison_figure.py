@@ -169,5 +169,4 @@ def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
 
 def _known(line: Line) -> np.ndarray:
     """The accuracies of all runs' clients."""
-    every = np.array([value for run in line.group.runs for value in run.clients.values()])
-    return every[~np.isnan(every)]
+    return np.array([v for run in line.group.runs for v in run.clients.values() if not np.isnan(v)])

@@ -85,9 +85,9 @@ def _setting(axes: Axes, one: Found, path: str, stroke: Stroke) -> None:
 
 
 def _dots(axes: Axes, x: Sequence[Any], items: Sequence[Tried], stroke: Stroke, one: Found) -> None:
-    for place, item in zip(x, items, strict=True):
+    for place, item, score in zip(x, items, _scores(items), strict=True):
         best = item is one.best or item == one.best
-        axes.plot([place], [item.score], "o", color=stroke.colour, markersize=9 if best else 5,
+        axes.plot([place], [score], "o", color=stroke.colour, markersize=9 if best else 5,
                   fillstyle="none" if item.pruned else "full", alpha=1.0 if best else 0.65)  # fmt: skip
 
 

@@ -61,12 +61,13 @@ class Candidate:
 
     def name(self) -> str:
         """Of the search: the same for two exactly if they propose and judge alike, however many trials there are."""
-        own = {"study": essential(self.study().resolved()), "rounds": self.study().rounds, "metric": self.metric,
+        study = self.study()
+        own = {"study": essential(study.resolved()), "rounds": study.rounds, "metric": self.metric,
                "spaces": {path: repr(space) for path, space in self.spaces.items()}, "sampler": self.tuning.sampler,
                "sampler_seed": self.tuning.sampler_seed, "pruner": self.tuning.pruner,
                "score": self.tuning.score}  # fmt: skip
         digest = blake2b(json.dumps(own, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
-        return f"{self.study().title}-{digest}"
+        return f"{study.title}-{digest}"
 
 
 def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Candidate]:

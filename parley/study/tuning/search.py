@@ -19,6 +19,7 @@ from typing import Any
 from parley.core.errors import InputError, ParleyError
 from parley.core.key import Key
 from parley.store import locks
+from parley.store.database import open_to_write
 from parley.store.runs import RunStore
 from parley.study.tuning.candidates import Candidate
 from parley.study.tuning.workers import Job, Outcome, Trainer, processes, ready
@@ -69,7 +70,9 @@ def search(
     if not locks.acquire(lock):
         raise InputError(f"another search is going on in {store.path.parent}; wait for it or name another --store.")
     try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{store.path.with_name(BOOK)}")
+        book = store.path.with_name(BOOK)
+        open_to_write(book).close()  # made for its user alone, as all that lies beside the store
+        storage = optuna.storages.RDBStorage(f"sqlite:///{book}")
         try:
             books = [_Book(optuna, storage, one) for one in candidates]
             tuning = candidates[0].tuning
