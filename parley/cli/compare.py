@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from parley.cli.options import Store
-from parley.cli.screen import console, save_figure, writing
+from parley.cli.screen import console, save_figure, without_collection, writing
 
 
 def compare(
@@ -60,22 +60,23 @@ def compare(
 
     parley compare --against digits --export latex
     """
-    from parley import report
-    from parley.report.comparison_export import suffix_of, write
-    from parley.store.runs import RunStore
+    with without_collection():
+        from parley import report
+        from parley.report.comparison_export import suffix_of, write
+        from parley.store.runs import RunStore
 
-    suffix = None if export is None else suffix_of(export)
-    if out is None and suffix is not None:
-        out = Path(f"comparison{suffix}")
-    elif out is not None and suffix is not None:
-        out = out if out.suffix == suffix else out.with_name(out.name + suffix)
-    with RunStore(store, create=False) as kept:
-        comparison = report.Comparison.stored(kept, runs or [], metric=metric, target=target, against=against)
-    console().print(report.table(comparison))
-    if (tests := report.pairs_table(comparison)) is not None:
-        console().print(tests)
-    if out is not None:
-        with writing(out):
-            write(comparison, out)
-    if figure is not None:
-        save_figure(report.figure(comparison), figure)
+        suffix = None if export is None else suffix_of(export)
+        if out is None and suffix is not None:
+            out = Path(f"comparison{suffix}")
+        elif out is not None and suffix is not None:
+            out = out if out.suffix == suffix else out.with_name(out.name + suffix)
+        with RunStore(store, create=False) as kept:
+            comparison = report.Comparison.stored(kept, runs or [], metric=metric, target=target, against=against)
+        console().print(report.table(comparison))
+        if (tests := report.pairs_table(comparison)) is not None:
+            console().print(tests)
+        if out is not None:
+            with writing(out):
+                write(comparison, out)
+        if figure is not None:
+            save_figure(report.figure(comparison), figure)

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from parley.cli.options import Store
-from parley.cli.screen import writing
+from parley.cli.screen import without_collection, writing
 
 
 def report(
@@ -33,8 +33,9 @@ def report(
 
     parley report digits last --out page.html
     """
-    from parley.report.page import write_report
-    from parley.store.runs import RunStore
+    with without_collection():
+        from parley.report.page import write_report
+        from parley.store.runs import RunStore
 
-    with RunStore(store, create=False) as kept, writing(out):
-        write_report(kept, runs or [], out, names=names, title=title)
+        with RunStore(store, create=False) as kept, writing(out):
+            write_report(kept, runs or [], out, names=names, title=title)
