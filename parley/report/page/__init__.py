@@ -35,6 +35,8 @@ _MOST_POINTS, _FEWEST_POINTS = 300, 24
 _MOST_SERIES = 40
 """Metrics that can be chosen."""
 _PICTURES = 3
+_PICTURED = 12
+"""Groups of runs above which no pictures are drawn: loading their data would take longer than all else."""
 _LARGEST = 200_000
 """Samples of a federation above which no picture of it is drawn."""
 
@@ -113,6 +115,9 @@ def _points(curves: int, groups: int) -> tuple[int, int]:
 
 def _partition(groups: list[Group], names: bool) -> str:
     """Who has which labels, where the data are at hand; one picture for each federation."""
+    if len(groups) > _PICTURED:
+        words = f"Not drawn for {len(groups)} studies; a report of at most {_PICTURED} of them draws it."
+        return section("partition", "Who has what", f"<p>{text(words)}</p>")
     found: dict[str, str] = {}
     for group in groups:
         key = json.dumps(group.config.get("data"), sort_keys=True, default=str)
