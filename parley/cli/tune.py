@@ -78,6 +78,7 @@ def tune(
     from parley.core.errors import InputError
     from parley.core.files import write_atomically
     from parley.report.tuning_figure import tuning_figure
+    from parley.runtimes import nursery
     from parley.store.runs import RunStore
     from parley.study.study import study_table, tuning_of
     from parley.study.toml_text import to_toml, without_seed
@@ -91,6 +92,8 @@ def tune(
     if params:
         section["params"] = _params(params)
     tuning = tuning_of({"tune": section})
+    if tuning.workers > 1:
+        nursery.current()  # imports for the workers while this process goes on
     found = candidates(table, study.parent, tuning)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is no folder; name another with --out.")

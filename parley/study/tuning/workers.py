@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 import numpy as np
+import torch
 
 from parley.core.errors import InputError, ParleyError, StopRun
 from parley.core.processes import end_with_parent
 from parley.engine.listeners import Listener
 from parley.learn.metrics import smaller_is_better
+from parley.runtimes import nursery
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.study.description import Study
@@ -28,6 +31,8 @@ STEPS = 10
 """How often in a run a pruner is asked."""
 SHARE = 0.1
 """Of the evaluations, those at the end whose mean is the score."""
+PATIENCE = 3.0
+"""Seconds in which a worker that is interrupted may save its run."""
 Report = Callable[[int, float], bool]
 """(round, value so far) -> whether to stop."""
 
@@ -107,29 +112,23 @@ def score_of(found: Attempt, metric: str, rule: str) -> float | None:
 @contextmanager
 def processes(count: int, store: Path) -> Iterator[list[Connection]]:
     """So many worker processes, by the connections to them; they end with the block, and with this process."""
-    context = get_context("spawn")
     started = []
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(before, "1"))
-    try:
-        for _ in range(count):
-            here, there = context.Pipe()
-            worker = context.Process(target=_serve, args=(there, store), daemon=True)
-            worker.start()
-            there.close()
-            started.append((worker, here))
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    for _ in range(count):
+        here, there = Pipe()
+        with there:
+            started.append((nursery.start(__name__, [there.fileno()]), here))
+        here.send(store)
     try:
         yield [here for _, here in started]
     finally:
-        for worker, here in started:
+        for _, here in started:
             here.close()
-            worker.join(5.0)
-            if worker.is_alive():
-                worker.terminate()
-                worker.join()
+        for worker, _ in started:
+            try:
+                worker.wait(PATIENCE)
+            except TimeoutExpired:  # in the middle of a run, which its checkpoint keeps
+                worker.kill()
+                worker.wait()
 
 
 def ready(connections: list[Connection]) -> list[Connection]:
@@ -137,10 +136,13 @@ def ready(connections: list[Connection]) -> list[Connection]:
     return [one for one in wait(connections) if isinstance(one, Connection)]
 
 
-def _serve(connection: Connection, path: Path) -> None:
+def main(files: Sequence[int]) -> None:
     """A worker's life: jobs come in, ("report", round, value), ("done", outcome) or ("error", sentence) go out."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a run that is interrupted is saved
+    torch.set_num_threads(1)
     end_with_parent()
-    with RunStore(path) as store:
+    connection = Connection(files[0])
+    with suppress(EOFError, OSError, KeyboardInterrupt), RunStore(connection.recv()) as store:
         trainer = Trainer(store, alone=False)
 
         def report(round: int, value: float) -> bool:
@@ -148,13 +150,8 @@ def _serve(connection: Connection, path: Path) -> None:
             return bool(connection.recv())
 
         while True:
-            try:
-                job, asks = connection.recv()
-            except (EOFError, OSError, KeyboardInterrupt):
-                return
+            job, asks = connection.recv()
             try:
                 connection.send(("done", trainer.perform(job, report if asks else None)))
             except ParleyError as error:
                 connection.send(("error", str(error)))
-            except (KeyboardInterrupt, BrokenPipeError, EOFError):
-                return
