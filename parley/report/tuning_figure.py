@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parley.report.style import FAINT, INK, Stroke, clean, footnote, new_figure, panel, percent_axis, shortened, strokes
+from parley.report.style import FAINT, INK, Stroke, clean, footnote, new_figure, panel, shortened, strokes
 from parley.study.tuning.search import Found, Tried
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ _MOST_SETTINGS = 5
 
 def tuning_figure(found: Sequence[Found]) -> Figure:
     """One panel of trials, and one for each setting that was searched (at most five)."""
+    from matplotlib.ticker import MaxNLocator
+
     paths = list(dict.fromkeys(path for one in found for path in one.candidate.spaces))[:_MOST_SETTINGS]
     figure = new_figure(4.6 * (1 + len(paths)), 4.4, 0.1, 0.08)
     first, *others = np.atleast_1d(figure.subplots(1, 1 + len(paths), sharey=True)).tolist()
@@ -34,8 +36,10 @@ def tuning_figure(found: Sequence[Found]) -> Figure:
         panel(axes, path, path.rpartition(".")[2])
     for axes in (first, *others):
         clean(axes)
+        axes.minorticks_off()
         if metric.endswith("accuracy"):
-            percent_axis(axes.yaxis)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    first.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     _keep_in_sight(first, found)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
