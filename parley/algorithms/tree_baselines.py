@@ -26,8 +26,8 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData
-from parley.learn.histograms import leaf_values
 from parley.learn.light_trees import boosted, check_installed
+from parley.learn.splits import leaf_values
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.learn.trees import Trees, check_depth, stacked

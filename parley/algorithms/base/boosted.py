@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,3 +113,11 @@ def sum_of(trees: Tree, x: Tensor, outputs: int) -> Tensor:
     if not found:
         return torch.zeros(len(x), outputs, dtype=torch.float64)
     return torch.cat([own.sum(x) for own in found], dim=1)
+
+
+def grown(trees: Tree, number: int, x: Tensor, rows: Tensor, level: int) -> Tensor:
+    """What a round's trees, one per output, give to rows that have come to these nodes [outputs, n] of a level:
+    [n, outputs]."""
+    own = Trees.of({name.partition("/")[2]: value for name, value in trees.items() if name.startswith(f"{number:06}/")})
+    leaves = own.below(x, rows.numpy(), level)
+    return torch.from_numpy(np.take_along_axis(own.values[..., 0].numpy(), leaves, axis=1).T)
