@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.binned import BinnedTrees, table_of
-from parley.algorithms.base.boosted import grown, objective, of_round, outputs_of, sum_of, trees_since
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Replies, Reply, algorithm, ask
+from parley.algorithms.base.binned import BinnedTrees, summed, table_of
+from parley.algorithms.base.boosted import check_settings, grown, objective, of_round, outputs_of, sum_of, trees_since
+from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -33,20 +33,10 @@ from parley.core.message import Memory, Message, State
 from parley.data import ClientData
 from parley.learn import binning
 from parley.learn.growth import Growth
-from parley.learn.histograms import (
-    Nodes,
-    below,
-    chosen_rows,
-    node_histograms,
-    real_sums,
-    row_numbers,
-    statistic_names,
-    statistics,
-)
+from parley.learn.histograms import Nodes, below, chosen_rows, node_histograms, row_numbers, statistics
 from parley.learn.splits import Rules
 from parley.learn.stack import Data
 from parley.learn.task import Task
-from parley.learn.trees import check_depth
 
 
 @algorithm("histogram-boosting")
@@ -79,24 +69,11 @@ class HistogramBoosting(BinnedTrees):
 
     def __post_init__(self) -> None:
         self.check_bins()
-        check_depth(self.depth)
-        for name in ("depth", "min_leaf"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("rows", "columns"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} is a share above 0 and up to 1, not {getattr(self, name)}.")
-        for name in ("l2", "min_gain", "min_hessian"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}.")
-        if not 0 < self.lr <= 1:
-            raise InputError(f"lr must lie above 0 and up to 1, not {self.lr}.")
+        check_settings(
+            self, at_least_one=["min_leaf"], at_least_zero=["min_hessian", "min_gain", "l2"], shares=["rows", "columns"]
+        )
         if any(sign not in (-1, 0, 1) for sign in self.monotone):
             raise InputError(f"monotone has -1, 0 or 1 for every column, not {list(self.monotone)}.")
-
-    @property
-    def compressible(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("sums",) if self.real else ()
 
     # --- the server ---
 
@@ -112,7 +89,7 @@ class HistogramBoosting(BinnedTrees):
             state = yield from self.binned(task, cohort, number)
         growth = self._growth(task, state, key.fold("columns"))
         replies = yield self._roots(state, cohort, growth, key.fold("rows").seed)
-        growth.begin(_sums(replies))
+        growth.begin(summed(replies))
         while True:
             answered = replies.answered
             made, asked = growth.split()
@@ -120,13 +97,13 @@ class HistogramBoosting(BinnedTrees):
                 break
             moved = Message.of(splits=torch.from_numpy(made), nodes=torch.from_numpy(asked), **_shape(growth))
             replies = yield ask("descend", dict.fromkeys(cohort.ids, moved))
-            sums, others = _sums(replies), None
+            sums, others = summed(replies), None
             if replies.answered != answered:  # the parents' sums have rows of clients that are gone
                 rest = moved.replace(
                     splits=torch.zeros(0, 5, dtype=torch.int64), nodes=torch.from_numpy(growth.siblings())
                 )
                 replies = yield ask("descend", dict.fromkeys(cohort.ids, rest))
-                others = _sums(replies)
+                others = summed(replies)
             growth.take(sums, others)
         gains = state["bins"]["gains"] + torch.from_numpy(growth.importance)
         state = state.replace(
@@ -159,10 +136,7 @@ class HistogramBoosting(BinnedTrees):
         if asked in ("counts", "sketch"):
             return self.bins_form(task, asked, message)
         shape = len(message.tensor("nodes")), int(message.number("width")), int(message.number("bins_each")) + 1
-        names = statistic_names(objective(task))
-        if self.real:
-            return Form.of(sums=dict.fromkeys(names, (torch.float64, shape)))
-        return Form.of(sums={"histograms": (torch.int64, (*shape, len(names)))})
+        return self.sums_form(task, shape)
 
     # --- the client ---
 
@@ -215,14 +189,7 @@ class HistogramBoosting(BinnedTrees):
             int(message.number("bins_each")) + 1, 2 ** int(memory.number("level")),
             None if chosen is None else chosen.numpy(),
         ))  # fmt: skip
-        sums = real_sums(found) if self.real else {"histograms": found}
-        return Reply(Message.of(sums=sums), memory.replace(rows=torch.from_numpy(rows)), observed)
-
-
-def _sums(replies: Replies) -> Any:
-    """[nodes, columns, bins, statistics]."""
-    sums = replies.sum("sums")
-    return sums["histograms"].numpy() if "histograms" in sums else torch.stack(list(sums.values()), dim=-1).numpy()
+        return Reply(Message.of(sums=self.sums(found)), memory.replace(rows=torch.from_numpy(rows)), observed)
 
 
 def _shape(growth: Growth) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bins of columns, agreed on before the first tree, and the mean target: what boosting from histograms begins with.
+"""What boosting from histograms begins with, bins of columns and the mean target, and how histograms travel.
 
 counts     every client counts its values in cells of the number line (or of public ranges); the sums are refined
            where values are, counted again, and cut into bins (`learn.binning`)
@@ -13,16 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from parley.algorithms.base.boosted import BoostedTrees, objective
-from parley.algorithms.base.protocol import Cohort, Contexts, Reply, ask
+from parley.algorithms.base.protocol import Cohort, Contexts, Replies, Reply, ask
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn import binning, sketches
-from parley.learn.histograms import first_values, fixed
+from parley.learn.histograms import first_values, fixed, real_sums, statistic_names
 from parley.learn.stack import Data
 from parley.learn.task import Task
 
@@ -50,6 +51,10 @@ class BinnedTrees(BoostedTrees):
     def number_type(self) -> torch.dtype:
         """Of all sums."""
         return torch.float64 if self.real else torch.int64
+
+    @property
+    def compressible(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sums",) if self.real else ()
 
     def check_bins(self) -> None:
         """Refuse settings that cannot be."""
@@ -130,6 +135,25 @@ class BinnedTrees(BoostedTrees):
         if "unit" in message.scalars:
             parts |= {"targets": (self.number_type, (task.info.outputs,)), "rows": (self.number_type, ())}
         return Form.of(counts=parts)
+
+    # --- histograms on their way ---
+
+    def sums(self, histograms: Tensor) -> Tree:
+        """A client's histograms as they are sent."""
+        return real_sums(histograms) if self.real else {"histograms": histograms}
+
+    def sums_form(self, task: Task, shape: tuple[int, ...]) -> Form:
+        """Of `sums`, for so many nodes, columns and bins."""
+        names = statistic_names(objective(task))
+        if self.real:
+            return Form.of(sums=dict.fromkeys(names, (torch.float64, shape)))
+        return Form.of(sums={"histograms": (torch.int64, (*shape, len(names)))})
+
+
+def summed(replies: Replies) -> Any:
+    """All clients' histograms added up, [nodes, columns, bins, statistics]."""
+    sums = replies.sum("sums")
+    return sums["histograms"].numpy() if "histograms" in sums else torch.stack(list(sums.values()), dim=-1).numpy()
 
 
 def table_of(data: ClientData) -> binning.Floats:

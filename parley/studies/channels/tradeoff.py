@@ -132,8 +132,8 @@ def tradeoff(scale: Scale, context: StudyContext) -> StudyResult:
     seeds = "1 seed" if len(size.seeds) == 1 else f"mean of {len(size.seeds)} seeds"
     side = tables().federation.info.shape[-1]
     about = (
-        f"{problem().about}; {size.rounds} rounds of 10 steps, {seeds}; dots: the last round.\nBoosting: a tree of depth "
-        f"{boosting.depth} per class and round, pictures of {side} x {side}; it refuses channels with feedback."
+        f"{problem().about}; {size.rounds} rounds of 10 steps, {seeds}; dots: the last round.\nBoosting: a tree of "
+        f"depth {boosting.depth} per class and round, pictures of {side} x {side}; it refuses channels with feedback."
     )
     figure = traffic_figure("What compression saves", curves, about)
     return context.result(checks, {"megabytes": figure}, _numbers(trials) | {"refused": refused})
