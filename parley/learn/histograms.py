@@ -114,11 +114,11 @@ def _summed(
     codes: Codes, source: Whole, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int
 ) -> Whole:
     """`histogram` of entries whose bins are those of the row `source`."""
-    columns, statistics = codes.shape[1], values.shape[1]
-    total: Whole = np.zeros((nodes * columns * bins, statistics), np.int64)
+    columns, size = codes.shape[1], nodes * codes.shape[1] * bins
     there = np.flatnonzero(slots >= 0)
     shift = np.arange(columns, dtype=np.int32) * bins
-    most = max(1, max(_AT_ONCE, 2 * total.size) // columns)
+    most = max(1, max(_AT_ONCE, 6 * size) // columns)
+    total: Whole | None = None
     for begin in range(0, len(there), most):
         part = there[begin : begin + most]
         place = codes.take(source.take(part), axis=0) + shift
@@ -126,10 +126,11 @@ def _summed(
             place += (slots.take(part).astype(np.int32, copy=False) * np.int32(columns * bins))[:, None]
         # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
         starts = np.arange(len(part) + 1, dtype=np.int32) * columns
-        ones = csc_array((_ones(place.size), place.ravel(), starts), shape=(len(total), len(part)))
+        ones = csc_array((_ones(place.size), place.ravel(), starts), shape=(size, len(part)))
         sums = ones @ values.take(part, axis=0)
-        total = sums if begin == 0 else total + sums
-    return total.reshape(nodes, columns, bins, statistics)
+        total = sums if total is None else total + sums
+    shape = (nodes, columns, bins, values.shape[1])
+    return np.zeros(shape, np.int64) if total is None else total.reshape(shape)
 
 
 def statistic_names(objective: Objective) -> tuple[str, ...]:
@@ -140,8 +141,8 @@ def statistic_names(objective: Objective) -> tuple[str, ...]:
 def real_sums(sums: Tensor) -> Tree:
     """Whole sums [nodes, columns, bins, statistics] as real ones, in units, each statistic by itself: their sizes
     differ, so what rounds them (quantisation) must not round all alike."""
-    *fixed_point, counts = sums.unbind(-1)
-    parts = [*(part / SCALE for part in fixed_point), counts.double()]
+    *fixed_point, counts = sums.double().unbind(-1)
+    parts = [*(part / SCALE for part in fixed_point), counts.contiguous()]
     return dict(zip(statistic_names("squares" if len(parts) == 2 else "softmax"), parts, strict=True))
 
 

@@ -114,7 +114,7 @@ class Trees:
         columns, nodes = inputs.shape[1], thresholds.shape[1]
         self.check(columns)
         features, limits = self.features.cpu().numpy().astype(np.int32).ravel(), thresholds.ravel()
-        gaps = self.missing is not None and bool(np.isnan(inputs).any())
+        gaps = self.missing is not None and (begin > 0 or bool(np.isnan(inputs).any()))  # a look at all pays from afar
         missing = self.missing.cpu().numpy().ravel() if gaps and self.missing is not None else None
         height = _ROWS * max(1, _TREES // max(len(self), 1))
         for start in range(0, len(inputs), height):
