@@ -169,12 +169,9 @@ class HistogramBoosting(BinnedTrees):
 
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""
-        rows, level, splits = (
-            memory.tensor("rows").numpy(),
-            int(memory.number("level")),
-            message.tensor("splits").numpy(),
-        )
+        rows, splits = memory.tensor("rows").numpy(), message.tensor("splits").numpy()
         if len(splits):
+            level = int(memory.number("level"))
             rows = below(rows, memory.tensor("codes").numpy(), splits, int(message.number("bins_each")), 2**level)
             memory = memory.replace(level=level + 1)
         return self._answer(message, memory, rows)
