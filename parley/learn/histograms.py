@@ -127,7 +127,7 @@ def _summed(
         # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
         starts = np.arange(len(part) + 1, dtype=np.int32) * columns
         ones = csc_array((_ones(place.size), place.ravel(), starts), shape=(size, len(part)))
-        sums = ones @ values.take(part, axis=0)
+        sums: Any = ones @ values.take(part, axis=0)
         total = sums if total is None else total + sums
     shape = (nodes, columns, bins, values.shape[1])
     return np.zeros(shape, np.int64) if total is None else total.reshape(shape)
