@@ -1,0 +1,79 @@
+"""What leaves a client of counts and of sorted values: nothing that fewer than a least number stand behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parley.learn.binning import LARGEST, Counts, Floats
+
+_WIDTH = 3.0
+"""Standard deviations on both sides of the mean that cells divide."""
+
+
+def above_floor(counts: Counts, least: int) -> Counts:
+    """Each row's counts, small ones as 0; so are the next larger ones until what is left out is not small itself.
+
+    Whoever knows the sum of a row learns nothing about fewer than `least` from the difference.
+    """
+    kept = counts.copy()
+    for row in kept:
+        order = np.argsort(row, kind="stable")
+        order = order[row[order] > 0]
+        through, out = np.cumsum(row[order]), int((row[order] < least).sum())
+        while 0 < out < len(order) and through[out - 1] < least:
+            out += 1
+        row[order[:out]] = 0
+    return kept
+
+
+def cell_edges(means: Floats, deviations: Floats, bins: int) -> Floats:
+    """Upper edges of equal cells about the mean, [features, bins + 1]; values beyond have a cell on each side."""
+    most = LARGEST / 8
+    ends = [np.clip(means + side * _WIDTH * deviations, -most, most) for side in (-1, 1)]
+    return np.linspace(*ends, bins + 1, axis=1)
+
+
+def block_means(values: Floats, blocks: int, least: int) -> tuple[Floats, Counts]:
+    """Means of neighbouring values of each row and how many each is of, [rows, blocks]: at least `least`, or none.
+
+    NaN is left out. A mean lies between the values it is of, so for any t the number of values up to t is that of the
+    means up to t, each counted as often as it says, but for one mean: less than the largest block.
+    """
+    means, weights = np.zeros((len(values), blocks)), np.zeros((len(values), blocks), np.int64)
+    for row, mean, weight in zip(values, means, weights, strict=True):
+        own = np.sort(row[~np.isnan(row)])
+        parts = min(blocks, len(own) // max(least, 1))
+        if parts == 0:
+            continue
+        cuts = len(own) * np.arange(parts + 1) // parts
+        weight[:parts] = np.diff(cuts)
+        sums = np.add.reduceat(own / np.repeat(weight[:parts], weight[:parts]), cuts[:-1])
+        mean[:parts] = np.clip(sums, own[cuts[:-1]], own[cuts[1:] - 1])
+    return means, weights
+
+
+def block_quantiles(means: Floats, weights: Counts, shares: Sequence[float]) -> Floats:
+    """Quantiles of one feature from all clients' blocks."""
+    order = np.argsort(means[weights > 0], kind="stable")
+    values, through = means[weights > 0][order], np.cumsum(weights[weights > 0][order])
+    if len(values) == 0:
+        return np.zeros(len(shares))
+    wanted = np.ceil(np.asarray(shares) * through[-1])
+    return np.asarray(values[np.minimum(np.searchsorted(through, wanted), len(values) - 1)])
+
+
+def cell_quantiles(edges: Floats, counts: Counts, shares: Sequence[float]) -> Floats:
+    """Quantiles of one feature from counts in cells: linear within a cell, the only edge of an outer one."""
+    through = np.concatenate([[0], np.cumsum(counts)])
+    if through[-1] == 0:
+        return np.zeros(len(shares))
+    ends = np.concatenate([edges[:1], edges, edges[-1:]])
+    found = []
+    for share in shares:
+        wanted = share * through[-1]
+        cell = min(max(int(np.searchsorted(through, wanted)), 1), len(counts))
+        inside = (wanted - through[cell - 1]) / max(counts[cell - 1], 1)
+        found.append(ends[cell - 1] + min(inside, 1.0) * (ends[cell] - ends[cell - 1]))
+    return np.array(found)
