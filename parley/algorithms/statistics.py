@@ -5,10 +5,10 @@
     client   how many of its values lie in each cell (`cells`)
     client   means of blocks of neighbouring values, from which quantiles come (`neighbours`)
 
-All but the last are sums of whole numbers, so over any partition of the rows they are those of pooled data, bit for bit.
-Nothing leaves a client that fewer than `floor` of its samples stand behind: a client with fewer answers zeros, so does
-one with fewer values in a column for that column, small counts of cells and labels are left out (`learn.floors`), and a
-block has at least so many values. How many values of a column are missing is told as it is.
+All but the last are sums of whole numbers, so over any partition of the rows they are those of pooled data, bit for
+bit. Nothing leaves a client that fewer than `floor` of its samples stand behind: a client with fewer answers zeros, so
+does one with fewer values in a column for that column, small counts of cells and labels are left out (`learn.floors`),
+and a block has at least so many values. How many values of a column are missing is told as it is.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class FederatedStatistics(Algorithm):
     bins: int = 16
     """Cells of histograms between three standard deviations below and above the mean, or in ranges."""
     quantiles: Literal["blocks", "cells"] = "blocks"
-    """Where quantiles come from: means of blocks of neighbouring values of each client, or the cells of histograms, which
-    need nothing but sums and are coarser."""
+    """Where quantiles come from: means of blocks of neighbouring values of each client, or the cells of histograms,
+    which need nothing but sums and are coarser."""
     blocks: int = 100
     """Most blocks of a client; quantiles are off by at most one block of each client."""
     ranges: tuple[tuple[float, float], ...] = ()
@@ -132,7 +132,7 @@ class FederatedStatistics(Algorithm):
             small = (count < self.floor * width).astype(np.int64)
             own = {"count": count, "missing": values.shape[1] - count}
             own |= {"first": exact_sums(values, 1), "second": exact_sums(values, 2)}
-            for name, value in own.items():
+            for value in own.values():
                 value[small == 1] = 0
             for name, value in (own | {"small": small}).items():
                 found[name].append(value)

@@ -1,4 +1,4 @@
-"""Shared preprocessing: numbers and names that were agreed on before training, applied by every client to its samples."""
+"""Shared preprocessing: what was agreed on before training, done by every client to its samples."""
 
 from __future__ import annotations
 

@@ -264,8 +264,8 @@ def _frozen(one: Feature, method: Method, fill: str | None) -> tuple[float, floa
     """Center, scale and what stands for missing values."""
     if one.mean is None or one.std is None or not one.quantiles:
         raise InputError(
-            f"column '{one.name}' has no values that clients may tell of, so nothing can be frozen; leave it out of the "
-            "data, or lower the floor."
+            f"column '{one.name}' has no values that clients may tell of, so nothing can be frozen; leave it out of "
+            "the data, or lower the floor."
         )
     share = one.quantiles
     center, scale = {
