@@ -30,7 +30,7 @@ from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn import floors
-from parley.learn.binning import Counts, Floats, check_ranges, counts
+from parley.learn.binning import LARGEST, Counts, Floats, check_ranges, counts
 from parley.learn.exact_sums import DIGITS, exact_sums, exact_value, root, rounded
 from parley.learn.stack import Data
 from parley.learn.task import Predictor, Task
@@ -169,18 +169,21 @@ def features(task: Task) -> int:
 
 
 def moments(sums: Tree) -> tuple[Floats, Floats]:
-    """Means and standard deviations (of the population) of all features; 0 where there are no values."""
+    """Means and standard deviations (of the population) of all features; 0 where there are no values.
+
+    Sums that no values have, because a client made them up, still give numbers.
+    """
     means, deviations = [], []
     for count, first, second in zip(*(sums[name].numpy() for name in ("count", "first", "second")), strict=True):
         n = max(int(count), 1)
         means.append(rounded(exact_value(first, 1) / n))
         deviations.append(root(variance(n, first, second)))
-    return np.array(means), np.array(deviations)
+    return np.clip(means, -LARGEST, LARGEST), np.array(deviations)
 
 
 def variance(count: int, first: Counts, second: Counts) -> Fraction:
     """The variance (of the population) that a feature's sums say, exactly."""
-    return exact_value(second, 2) / count - (exact_value(first, 1) / count) ** 2
+    return max(exact_value(second, 2) / count - (exact_value(first, 1) / count) ** 2, Fraction(0))
 
 
 def _inputs(task: Task) -> int:
@@ -225,5 +228,5 @@ def _prior(task: Task, sums: Tree, means: Floats) -> Tensor:
     """The mean target, or the logarithms of the classes' shares, each counted once more."""
     if task.info.kind == "regression":
         return torch.from_numpy(means[_inputs(task) :])
-    shares: Any = sums["labels"].double() + 1
+    shares: Any = sums["labels"].double().clamp_min(0) + 1
     return (shares / shares.sum()).log()

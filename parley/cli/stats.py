@@ -196,9 +196,12 @@ def notes(found: Statistics) -> list[str]:
             said.append(f"{many} fewer than {found.floor} values of '{one.name}' and told nothing of them.")
     if found.rare:
         said.append(f"The classes lack {found.rare:,} samples, of classes too rare at their client.")
+    lacking = max((one.left_out / one.count for one in found.features if one.count), default=0.0)
+    if lacking:
+        said.append(f"Histograms lack up to {percent(lacking)} of the values, of cells too small at their client.")
     errors = [one.rank_error for one in found.features if one.rank_error is not None]
     if errors:
-        said.append(f"Quantiles are exact up to {percent(max(errors))} of the values.")
+        said.append(f"A quantile's rank is off by at most {percent(max(errors))} of the values.")
     return said
 
 

@@ -66,14 +66,14 @@ def block_quantiles(means: Floats, weights: Counts, shares: Sequence[float]) -> 
 
 def cell_quantiles(edges: Floats, counts: Counts, shares: Sequence[float]) -> Floats:
     """Quantiles of one feature from counts in cells: linear within a cell, the only edge of an outer one."""
-    through = np.concatenate([[0], np.cumsum(counts)])
+    through = np.cumsum(counts)
     if through[-1] == 0:
         return np.zeros(len(shares))
     ends = np.concatenate([edges[:1], edges, edges[-1:]])
     found = []
     for share in shares:
-        wanted = share * through[-1]
-        cell = min(max(int(np.searchsorted(through, wanted)), 1), len(counts))
-        inside = (wanted - through[cell - 1]) / max(counts[cell - 1], 1)
-        found.append(ends[cell - 1] + min(inside, 1.0) * (ends[cell] - ends[cell - 1]))
+        wanted = share * float(through[-1])
+        cell = int(np.searchsorted(through, max(wanted, 0.5)))  # the first one that has a value, if not a later one
+        inside = (wanted - through[cell]) / counts[cell] + 1
+        found.append(ends[cell] + inside * (ends[cell + 1] - ends[cell]))
     return np.array(found)

@@ -229,10 +229,11 @@ def _features(run: Run) -> list[Feature]:
     means, deviations = moments(sums)
     found = []
     for row, (name, target) in enumerate(_names(run)):
-        count, counts = int(sums["count"][row]), cells["counts"][row].numpy()
+        # No less than nothing, whatever a client made up.
+        count, counts = max(int(sums["count"][row]), 0), cells["counts"][row].clamp_min(0).numpy()
         edges = cells["edges"][row].numpy()
         if told:
-            of, values = int(told["of"][row]), told["values"][row].tolist()
+            of, values = max(int(told["of"][row]), 0), told["values"][row].tolist()
             error = int(told["off"][row]) / max(of, 1)
         else:
             of, values = int(counts.sum()), cell_quantiles(edges, counts, SHARES).tolist()

@@ -17,6 +17,7 @@ from parley.algorithms import statistics as module
 from parley.algorithms.statistics import SHARES, FederatedStatistics, variance
 from parley.core.errors import InputError
 from parley.core.wire import encode
+from parley.data.sources import InMemory
 from parley.learn import exact_sums, floors
 from parley.runtimes import remote
 from parley.runtimes.frame import unpack
@@ -35,8 +36,9 @@ def table(seed: int = 0, n: int = 120, missing: float = 0.1) -> tuple[np.ndarray
 def federation(x: np.ndarray, y: np.ndarray, owner: np.ndarray, clients: int | None = None) -> pl.Federation:
     kind = "regression" if y.dtype.kind == "f" else "classification"
     info = pl.DataInfo("table", x.shape[1:], 1 if kind == "regression" else 3, kind, missing=True)
-    parts = {f"c{i}": (x[owner == i], y[owner == i]) for i in range(clients or int(owner.max()) + 1)}
-    return pl.Federation.from_arrays(parts, info=info, missing=True)
+    ids = range(clients or int(owner.max()) + 1)
+    parts = tuple(pl.ClientData(*(torch.from_numpy(part[owner == i]) for part in (x, y))) for i in ids)
+    return pl.Federation(info, tuple(f"c{i}" for i in ids), InMemory(parts))
 
 
 def ask(data: pl.Federation, **more) -> pl.Statistics:
@@ -213,15 +215,19 @@ def test_federated_is_pooled_over_random_partitions(seed: int, clients: int):
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), clients=st.integers(1, 5), floor=st.integers(2, 12))
-def test_quantiles_keep_to_their_bound(seed: int, clients: int, floor: int):
+@given(
+    seed=st.integers(0, 10**6), clients=st.integers(1, 5), floor=st.integers(2, 12),
+    quantiles=st.sampled_from(["blocks", "cells"]),
+)  # fmt: skip
+def test_quantiles_keep_to_their_bound(seed: int, clients: int, floor: int, quantiles):
     x, y = table(seed)
     owner = np.random.default_rng(seed).integers(0, clients, len(x))
-    found = ask(federation(x, y, owner, clients), floor=floor, blocks=9)
+    found = ask(federation(x, y, owner, clients), floor=floor, blocks=9, quantiles=quantiles)
     for one, column in zip(found.features, x.T, strict=True):
         parts = [column[(owner == i) & ~np.isnan(column)] for i in range(clients)]
-        pooled = np.concatenate([part for part in parts if len(part) >= floor])
-        assert (one.count, one.rank_error is None) == (len(pooled), len(pooled) == 0)
+        pooled = np.concatenate([np.empty(0), *(part for part in parts if len(part) >= floor)])
+        assert one.count == len(pooled)
+        assert (one.rank_error is None) == (sum(one.counts if quantiles == "cells" else [len(pooled)]) == 0)
         for share, value in one.quantiles.items():
             off = one.rank_error * len(pooled) + 1e-9
             assert (pooled <= value).sum() >= share * len(pooled) - off
@@ -237,7 +243,7 @@ def test_targets_of_a_regression_and_quantiles_from_cells():
     assert found.labels == {}
     for share in (0.25, 0.5, 0.75):
         assert found["target"].quantiles[share] == pytest.approx(np.quantile(y, share), abs=0.5)
-    assert 0 < found["target"].rank_error < 0.1
+    assert 0 < found["target"].rank_error < 0.2
     assert tuple(found["target"].quantiles) == SHARES
 
 
@@ -288,6 +294,41 @@ def test_texts_are_refused():
     tokens = {"a": (np.zeros((4, 3), np.int64), np.zeros(4, np.int64))}
     with pytest.raises(InputError, match="token ids, of which there are no statistics"):
         ask(pl.Federation.from_arrays(tokens))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_numbers_that_a_client_made_up_are_just_wrong(seed: int):
+    """Whole numbers of the right form that no samples have: the statistics are spoilt, and nothing else happens."""
+    rng = np.random.default_rng(seed)
+
+    class Liar(FederatedStatistics):
+        def answers(self, asked):
+            honest = super().answers(asked)
+
+            def lie(task, message, memory, data, context):
+                reply = honest(task, message, memory, data, context)
+                if context.id != "c1":
+                    return reply
+                size = int(rng.integers(1, 63))
+                made = {
+                    name: value if value.is_floating_point() else torch.from_numpy(
+                        rng.integers(-(2**size), 2**size, value.shape)
+                    )
+                    for name, value in reply.message.tensors.items()
+                }  # fmt: skip
+                return pl.Reply(pl.Message(made))
+
+            return lie
+
+    x, y = table()
+    run = pl.train(
+        Liar(), federation(x, y, np.arange(len(x)) % 2), rounds=1, runtime="inline",
+        evaluation=pl.Evaluation(central=False, clients="none"),
+    )  # fmt: skip
+    assert not run.failures()
+    found = pl.Statistics.of(run)
+    assert len(found.rows()) == 4
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ at_least = 2
 SIZES = {"a": 60, "b": 45, "c": 14}
 
 
-def tables(place: Place, folder: Path, **headers: str) -> np.ndarray:
+def tables(place: Place, folder: Path, **headers: str) -> np.ndarray:  # noqa: F811
     """A table with named columns and classes at every node, in another order each; all of their training rows."""
     rng, pooled = np.random.default_rng(0), []
     for name, node in place.nodes.items():
