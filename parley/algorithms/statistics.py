@@ -53,7 +53,7 @@ class FederatedStatistics(Algorithm):
 
     floor: int = 10
     """Fewest samples of a client that may stand behind anything it tells; with 1 it tells of single samples."""
-    bins: int = 16
+    bins: int = 8
     """Cells of histograms between three standard deviations below and above the mean, or in ranges."""
     quantiles: Literal["blocks", "cells"] = "blocks"
     """Where quantiles come from: means of blocks of neighbouring values of each client, or the cells of histograms,

@@ -27,7 +27,7 @@ def stats(
     floor: Annotated[
         int, typer.Option("--floor", help="Fewest samples of a client that may stand behind anything it tells.")
     ] = 10,
-    bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 16,
+    bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
     quantiles: Annotated[
         str,
         typer.Option(
@@ -172,10 +172,13 @@ def show(found: Statistics) -> None:
     ]  # fmt: skip
     print_table(["column", *columns, "histogram"], rows, right=columns)
     if found.labels:
-        total = max(sum(found.labels.values()), 1)
+        total, counted = (
+            max(found.samples, 1),
+            [*found.labels.items(), *([("left out", found.rare)] if found.rare else [])],
+        )
         print_table(
             ["class", "samples", "share"],
-            [(name, count, percent(count / total)) for name, count in found.labels.items()],
+            [(name, count, percent(count / total)) for name, count in counted],
             right=["samples", "share"],
         )
     screen = console()
@@ -186,7 +189,7 @@ def show(found: Statistics) -> None:
 def notes(found: Statistics) -> list[str]:
     """What has to be known to read the tables, in sentences."""
     silent = found.clients - found.contributed - len(found.absent)
-    said = [f"{found.samples:,} samples of {found.contributed} clients, of {found.clients} that were asked."]
+    said = [f"{found.samples:,} samples; {found.contributed} of {found.clients} clients told of theirs."]
     if silent:
         said.append(f"{silent} told nothing: they have fewer than {found.floor} samples.")
     said += [f"Client '{client}' {reason}" for client, reason in found.absent.items()]
@@ -195,7 +198,9 @@ def notes(found: Statistics) -> list[str]:
             many = f"{one.withheld} clients have" if one.withheld > 1 else "One client has"
             said.append(f"{many} fewer than {found.floor} values of '{one.name}' and told nothing of them.")
     if found.rare:
-        said.append(f"The classes lack {found.rare:,} samples, of classes too rare at their client.")
+        said.append(
+            f"Left out are {found.rare:,} samples: of classes too rare at their client, and what would tell them."
+        )
     lacking = max((one.left_out / one.count for one in found.features if one.count), default=0.0)
     if lacking:
         said.append(f"Histograms lack up to {percent(lacking)} of the values, of cells too small at their client.")

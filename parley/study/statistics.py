@@ -172,7 +172,7 @@ class Statistics:
 
 
 def statistics(
-    what: Study | Federation, *, floor: int = 10, bins: int = 16, quantiles: Literal["blocks", "cells"] = "blocks",
+    what: Study | Federation, *, floor: int = 10, bins: int = 8, quantiles: Literal["blocks", "cells"] = "blocks",
     blocks: int = 100, ranges: Sequence[tuple[float, float]] = (), **settings: Any,
 ) -> Statistics:  # fmt: skip
     """Ask the clients of a study or a federation; `settings` are those of `train`, such as runtime and workers.

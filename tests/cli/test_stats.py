@@ -49,7 +49,7 @@ def test_the_tables_and_files(parley, place: Path):
     words = " ".join(out.split())
     assert "column count mean std least 25% median 75% most histogram" in words
     assert "class samples share" in words
-    assert "185 samples of 3 clients, of 3 that were asked." in words
+    assert "185 samples; 3 of 3 clients told of theirs." in words
     assert "A quantile's rank is off by at most" in words
     columns = [
         np.genfromtxt(file, delimiter=",", skip_header=1, usecols=(0, 1)) for file in place.glob("clinics/*.csv")
@@ -74,9 +74,9 @@ def test_small_clients_rare_classes_and_missing_values_are_told(parley, place: P
     assert code == 0
     words = " ".join(out.split())
     assert "column count missing mean" in words
-    assert "185 samples of 3 clients, of 4 that were asked." in words
+    assert "185 samples; 3 of 4 clients told of theirs." in words
     assert "1 told nothing: they have fewer than 10 samples." in words
-    assert "The classes lack" in words
+    assert "Left out are" in words
     assert "dead 0 0.00 %" in words
     assert "tiny has no sample of the class" in words
     assert "no matter" in words
