@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -228,5 +228,5 @@ def _prior(task: Task, sums: Tree, means: Floats) -> Tensor:
     """The mean target, or the logarithms of the classes' shares, each counted once more."""
     if task.info.kind == "regression":
         return torch.from_numpy(means[_inputs(task) :])
-    shares: Any = sums["labels"].double().clamp_min(0) + 1
-    return (shares / shares.sum()).log()
+    shares = sums["labels"].double().clamp_min(0) + 1
+    return torch.log(shares / shares.sum())

@@ -134,8 +134,12 @@ def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> 
     try:
         asked.federation()
     except InputError:
+        wrong = [one for one in differences if not one.harmless]
+        if not wrong:
+            raise
         show_differences(differences)
-        raise
+        more = f" ({len(wrong) - 1} more above)" if len(wrong) > 1 else ""
+        raise InputError(f"[data] client '{wrong[0].client}' {wrong[0].what}{more}; mend it first.") from None
     found = Statistics.of(train(asked))
     show_differences([one for one in differences if one.harmless])
     return found

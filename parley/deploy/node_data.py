@@ -141,8 +141,10 @@ def check_described(said: Any) -> dict[str, Any]:
 
 def schema_of(said: Mapping[str, Any]) -> Schema:
     """The schema in a description."""
-    lists = {name: tuple(said[name]) for name in ("shape", "target_shape", "columns", "classes")}
-    return Schema(said["kind"], dtype=said["dtype"].removeprefix("torch."), **lists)
+    shape, target_shape, columns, classes = (
+        tuple(said[name]) for name in ("shape", "target_shape", "columns", "classes")
+    )
+    return Schema(said["kind"], shape, said["dtype"].removeprefix("torch."), target_shape, columns, classes)
 
 
 def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]:

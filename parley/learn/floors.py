@@ -31,8 +31,8 @@ def above_floor(counts: Counts, least: int) -> Counts:
 def cell_edges(means: Floats, deviations: Floats, bins: int) -> Floats:
     """Upper edges of equal cells about the mean, [features, bins + 1]; values beyond have a cell on each side."""
     most = LARGEST / 8
-    ends = [np.clip(means + side * _WIDTH * deviations, -most, most) for side in (-1, 1)]
-    return np.linspace(*ends, bins + 1, axis=1)
+    low, high = (np.clip(means + side * _WIDTH * deviations, -most, most) for side in (-1, 1))
+    return np.linspace(low, high, bins + 1, axis=1)
 
 
 def block_means(values: Floats, blocks: int, least: int) -> tuple[Floats, Counts]:

@@ -134,7 +134,8 @@ def test_clients_that_do_not_fit_are_all_named(parley, place: Path, header: str,
     assert told in " ".join(out.split())
     assert "must be mended" in out
     assert err.count("\n") == 1
-    assert "east.csv" in err
+    assert "client 'east' " in err
+    assert err.endswith("mend it first.\n")
 
 
 @pytest.mark.parametrize(
