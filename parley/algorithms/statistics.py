@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm, ask
@@ -31,7 +32,7 @@ from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn import floors
 from parley.learn.binning import LARGEST, Counts, Floats, check_ranges, counts
-from parley.learn.exact_sums import DIGITS, exact_sums, exact_value, root, rounded
+from parley.learn.exact_sums import DIGITS, carried, exact_sums, exact_value, root, rounded
 from parley.learn.stack import Data
 from parley.learn.task import Predictor, Task
 
@@ -86,6 +87,7 @@ class FederatedStatistics(Algorithm):
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
         replies = yield dict.fromkeys(cohort.ids, Message())
         sums = replies.sum("sums")
+        sums |= {name: torch.from_numpy(carried(sums[name].numpy())) for name in ("first", "second")}
         means, deviations = moments(sums)
         edges = torch.from_numpy(self._edges(task, means, deviations))
         replies = yield ask("cells", dict.fromkeys(cohort.ids, Message.of(edges=edges)))
@@ -149,9 +151,11 @@ class FederatedStatistics(Algorithm):
         edges, found, begin = message.tensor("edges").numpy(), [], 0
         for values, width in _columns(task, data):
             # The last column of counts is that of missing values.
-            own = counts(values.T, edges[begin : begin + len(values)])[:, :-1]
+            here = edges[begin : begin + len(values)]
+            own = counts(values.T, here)[:, :-1]
             own[own.sum(axis=1) < self.floor * width] = 0
-            found.append(floors.above_floor(own, self.floor * width))
+            among = None if width == 1 else [_among(*both, width) for both in zip(values, here, strict=True)]
+            found.append(floors.above_floor(own, self.floor, among))
             begin += len(values)
         return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(found))}))
 
@@ -203,6 +207,14 @@ def _columns(task: Task, data: ClientData) -> list[tuple[Floats, int]]:
             raise InputError("has infinite numbers among its samples.")
         found.append((table.reshape(rows, len(data) * width).numpy(), width))
     return found
+
+
+def _among(values: Floats, edges: Floats, width: int) -> NDArray[np.bool_]:
+    """Which samples have a value in which cell, [samples, cells]."""
+    cells = np.searchsorted(edges, values).reshape(-1, width)
+    there = np.zeros((len(cells), len(edges) + 2), bool)  # the last is of missing values, which go beyond all edges
+    there[np.arange(len(cells))[:, None], np.where(np.isnan(values).reshape(cells.shape), len(edges) + 1, cells)] = True
+    return there[:, :-1]
 
 
 def _nothing(task: Task) -> Tree:

@@ -60,6 +60,13 @@ def _carry(total: Counts) -> None:
         total[:, digit] &= _MASK
 
 
+def carried(added: Counts) -> Counts:
+    """Digits that were added over clients as the digits of one sum, which are the same for every partition."""
+    total = added.copy()
+    _carry(total)
+    return total
+
+
 def exact_value(digits: NDArray[np.int64], power: int) -> Fraction:
     """The sum that some digits stand for, those of several clients added up included."""
     whole = sum(int(digit) << (_BITS * place) for place, digit in enumerate(digits))

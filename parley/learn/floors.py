@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.learn.binning import LARGEST, Counts, Floats
 
@@ -12,20 +13,27 @@ _WIDTH = 3.0
 """Standard deviations on both sides of the mean that cells divide."""
 
 
-def above_floor(counts: Counts, least: int) -> Counts:
-    """Each row's counts, small ones as 0; so are the next larger ones until what is left out is not small itself.
+def above_floor(counts: Counts, least: int, among: Sequence[NDArray[np.bool_]] | None = None) -> Counts:
+    """Each row's counts, those with too few samples behind them as 0; so are the next ones until too few are no longer
+    behind all that is left out: whoever knows the sum of a row learns nothing about few from the difference.
 
-    Whoever knows the sum of a row learns nothing about fewer than `least` from the difference.
+    `among`: for each row, which samples [samples, cells] are behind a count; without it, each counts one.
     """
     kept = counts.copy()
-    for row in kept:
-        order = np.argsort(row, kind="stable")
+    for number, row in enumerate(kept):
+        there = None if among is None else among[number]
+        behind = row if there is None else there.sum(axis=0)
+        order = np.argsort(behind, kind="stable")
         order = order[row[order] > 0]
-        through, out = np.cumsum(row[order]), int((row[order] < least).sum())
-        while 0 < out < len(order) and through[out - 1] < least:
+        out = int((behind[order] < least).sum())
+        while 0 < out < len(order) and _together(order[:out], row, there) < least:
             out += 1
         row[order[:out]] = 0
     return kept
+
+
+def _together(cells: Counts, row: Counts, there: NDArray[np.bool_] | None) -> int:
+    return int(row[cells].sum() if there is None else there[:, cells].any(axis=1).sum())
 
 
 def cell_edges(means: Floats, deviations: Floats, bins: int) -> Floats:

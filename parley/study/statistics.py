@@ -237,7 +237,7 @@ def _features(run: Run) -> list[Feature]:
             error = int(told["off"][row]) / max(of, 1)
         else:
             of, values = int(counts.sum()), cell_quantiles(edges, counts, SHARES).tolist()
-            error = (int(counts.max()) + count - of) / max(count, 1)
+            error = min((int(counts.max()) + count - of) / max(count, 1), 1.0)
         spread = (
             None if count == 0 else rounded(variance(count, sums["first"][row].numpy(), sums["second"][row].numpy()))
         )

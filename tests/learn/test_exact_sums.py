@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.learn.exact_sums import DIGITS, exact_sums, exact_value, root, rounded
+from parley.learn.exact_sums import DIGITS, carried, exact_sums, exact_value, root, rounded
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 LISTS = st.lists(FINITE, min_size=1, max_size=40)
@@ -21,8 +21,9 @@ LISTS = st.lists(FINITE, min_size=1, max_size=40)
 def test_the_sum_is_exact_over_any_partition(values: list[float], power: int, cuts: list[int]):
     x = np.array([values])
     parts = np.split(x, sorted(min(cut, len(values)) for cut in cuts), axis=1)
-    digits = sum(exact_sums(part, power)[0] for part in parts)
-    assert exact_value(digits, power) == sum(Fraction(value) ** power for value in values)
+    digits = sum(exact_sums(part, power) for part in parts)
+    assert exact_value(digits[0], power) == sum(Fraction(value) ** power for value in values)
+    assert np.array_equal(carried(digits), exact_sums(x, power))
 
 
 @settings(max_examples=60, deadline=None)

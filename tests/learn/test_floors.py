@@ -24,6 +24,20 @@ def test_no_count_and_no_difference_is_small(row: list[int], least: int):
         assert np.array_equal(kept, counts)
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), least=st.integers(1, 8))
+def test_samples_with_several_values_count_once(seed: int, least: int):
+    """Of pictures: each cell that is told, and all those left out together, have enough pictures behind them."""
+    rng = np.random.default_rng(seed)
+    there = rng.random((int(rng.integers(1, 12)), 6)) < rng.random(6)
+    counts = (there * rng.integers(1, 9, there.shape)).sum(axis=0)[None]
+    kept = above_floor(counts, least, [there])
+    told = kept[0] > 0
+    assert (there[:, told].sum(axis=0) >= least).all()
+    left = there[:, (counts[0] > 0) & ~told]
+    assert left.shape[1] == 0 or left.any(axis=1).sum() >= least or not told.any()
+
+
 @st.composite
 def federations(draw) -> list[np.ndarray]:
     """Values of some clients, with ties and gaps."""
