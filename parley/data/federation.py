@@ -164,14 +164,13 @@ class Federation:
         if self.info.scaling is not None:
             raise InputError(f"'{self.info.name}' is standardised already.")
         known: dict[int, Tensor] = {}
+        info = replace(self.info, scaling=scaling, missing=self.info.missing and not scaling.fill)
         return Federation(
-            replace(self.info, scaling=scaling, missing=self.info.missing and not scaling.fill),
-            self.ids,
-            self.source.scaled(scaling, known),
+            info, self.ids, self.source.scaled(scaling, known),
             held_out=None if self.held_out is None else self.held_out.scaled(scaling, known),
             test=None if self.test is None else ClientData(scaling.apply(self.test.x), self.test.y),
             public=None if self.public is None else scaling.apply(self.public),
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Federation('{self.info.name}', {len(self)} clients)"
