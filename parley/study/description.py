@@ -248,13 +248,6 @@ class Study:
         """The clients; loaded at the first call, then kept."""
         return self._federation
 
-    def sharing(self, other: Study) -> Study:
-        """This study with the clients that the other one has loaded, where both describe the same."""
-        same = (self.seed, self.data, self.cohort) == (other.seed, other.data, other.cohort)
-        if same and "_federation" in vars(other):
-            vars(self)["_federation"] = vars(other)["_federation"]
-        return self
-
     @cached_property
     def _federation(self) -> Federation:
         if isinstance(self.data, Federation):

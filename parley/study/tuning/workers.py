@@ -83,8 +83,8 @@ class Trainer:
         study = candidate.study(job.settings)
         if not self._alone and study.workers is None:
             study = replace(study, workers=1)
-        if self._before is not None:
-            study = study.sharing(self._before)
+        if self._before is not None and _same_clients(study, self._before):
+            vars(study)["_federation"] = self._before.federation()  # what loading it again would give
         self._before = study
         heard = [] if report is None else [_Reporter(candidate.metric, study.rounds, report)]
         found = attempt(study, self._store, heard)
@@ -95,6 +95,12 @@ class Trainer:
             )
         pruned = found.status == "stopped" and bool(found.curves)
         return Outcome(score_of(found, candidate.metric, tuning.score), found.run, found.rounds, pruned)
+
+
+def _same_clients(one: Study, other: Study) -> bool:
+    """Whether both describe the same data, read and dealt alike."""
+    decisive = ("seed", "data", "data_fingerprint", "cohort", "preprocessing")
+    return all(getattr(one, name) == getattr(other, name) for name in decisive)
 
 
 def score_of(found: Attempt, metric: str, rule: str) -> float | None:
