@@ -68,6 +68,8 @@ class NodeSettings:
     """What targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """The precision of inputs; by default arrays keep theirs and tables are float32."""
+    missing: bool = False
+    """Empty cells and NaN are missing values, which statistics and boosted trees take; else they are refused."""
     party: str | None = None
     """The party of a method that this node is, such as "shuffler" or "key server"; it has keys and no data."""
     threads: Annotated[int, Field(ge=1)] = 1
@@ -94,6 +96,8 @@ class PolicySettings:
     """Only studies whose noise is added here, before anything is sent (privacy.noise = "local")."""
     evaluation: bool = True
     """Also answer how well models do on the held-out samples."""
+    minimum_floor: Annotated[int, Field(ge=1)] = 10
+    """Of statistics only those that tell nothing which fewer samples of this node than so many stand behind."""
     minimum_samples: Annotated[int, Field(ge=0)] = 0
     """Answer nothing, approved or not, while there are fewer training samples than this."""
     minimum_nodes: Annotated[int, Field(ge=0)] = 0

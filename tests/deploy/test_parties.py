@@ -32,7 +32,7 @@ PARTIES = {"keys": "key server", "mix": "shuffler"}
 
 
 def study(rounds: int = 2, **settings: object) -> dict[str, object]:
-    named = {"name": "cp-ntk-fl", "projection": 0, "density": 0.5, "share": 1.0} | settings
+    named = {"name": "cp-ntk-fl", "projection": 0, "density": 0.05, "share": 1.0} | settings
     return table("cp-ntk-fl", rounds, algorithm=named)
 
 

@@ -13,6 +13,7 @@ import torch
 import parley as pl
 from parley.algorithms import algorithms
 from parley.algorithms.base.protocol import Reply
+from parley.algorithms.statistics import FederatedStatistics
 from parley.channels.secure import SecureSum, secure_sum
 from parley.channels.secure.channel import GROUP, KEYS, SHARES, UNMASK
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError
@@ -121,6 +122,15 @@ def test_histograms_are_summed_exactly(table: pl.Federation):
     plain, _ = trained(table, algorithm=trees, model=None)
     secure, _ = trained(table, algorithm=trees, model=None, channels=secure_sum())
     assert far(plain, secure) == 0
+
+
+def test_statistics_are_summed_exactly(table: pl.Federation):
+    told = FederatedStatistics(quantiles="cells", floor=2)
+    plain, _ = trained(table, algorithm=told, model=None, rounds=1)
+    secure, _ = trained(table, algorithm=told, model=None, rounds=1, channels=secure_sum())
+    assert far(plain, secure) == 0
+    with pytest.raises(UnsupportedError, match="blocks"):
+        trained(table, algorithm=FederatedStatistics(floor=2), model=None, channels=secure_sum())
 
 
 def test_one_shot_ridge(table: pl.Federation):

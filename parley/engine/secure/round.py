@@ -74,7 +74,7 @@ class SummedRound:
             whole = next((name for name, (dtype, _) in form.sizes.items() if not dtype.is_floating_point), None)
             if whole is not None:
                 hint = ' (set buffers = "local")' if whole.startswith("buffers/") else ""
-                raise UnsupportedError(f"it averages the whole numbers '{whole}', which have no average{hint}.")
+                raise UnsupportedError(f"it reads more of the whole numbers '{whole}' than their sum{hint}.")
         return form
 
     def _layout_of(self, form: Form) -> Layout:
