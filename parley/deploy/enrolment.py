@@ -86,7 +86,7 @@ def _check(enrolled: Mapping[str, Any], reasons: Mapping[str, str], faults: Faul
             raise ParleyError(f"'{name}', which faults.require names, {reasons.get(name, 'is not registered.')}")
     least, found = max(1, faults.at_least or 1), len(clients_of(enrolled))
     if found < least:
-        raise ParleyError(f"only {found} nodes with data enrolled of the {least} that are needed. {told}".strip())
+        raise ParleyError(f"only {found} nodes enrolled of the {least} that are needed. {told}".strip())
 
 
 def _check_party(party: str, found: list[str]) -> None:
