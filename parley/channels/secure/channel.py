@@ -48,8 +48,8 @@ class SecureSum(Channel):
     last: ClassVar[bool] = True
 
     bits: int = 24
-    """Bits to which real numbers are rounded, 2 to 48; whole numbers stay exact. Sums of up to 2^(31 - bits) and a bit
-    more clients travel as 4 bytes an entry, others as 8."""
+    """Bits to which real numbers are rounded, 2 to 48; whole numbers stay exact. Sums of fewer than 2^(32 - bits)
+    clients travel as 4 bytes an entry, others as 8."""
     largest: float = 8.0
     """Largest size of a real number in a reply; a client with a larger one is left out and named."""
     threshold: float = 2 / 3
