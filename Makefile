@@ -1,10 +1,10 @@
-# make demo | make test : each sets up .venv from the pinned constraints first, then runs.
+# make demo | make test | make docs : each sets up .venv from the pinned constraints first, then runs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format clean install
+.PHONY: demo test test-all docs lint format clean install
 
 demo: install
 	$(BIN)/parley demo
@@ -14,6 +14,10 @@ test: install lint
 
 test-all: install lint
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo docs/_build/index.html
 
 lint: install
 	$(BIN)/ruff check .
@@ -34,4 +38,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache

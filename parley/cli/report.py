@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import run_names
 from parley.cli.options import Store
 from parley.cli.screen import writing
 
@@ -14,7 +15,11 @@ from parley.cli.screen import writing
 def report(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="Runs: ids, beginnings of ids, or 'last'; default: all of the store.", metavar="[RUN]..."),
+        typer.Argument(
+            help="Runs: ids, beginnings of ids, or 'last'; default: all of the store.",
+            metavar="[RUN]...",
+            autocompletion=run_names,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="What the page is called.", metavar="TEXT")] = "",

@@ -42,14 +42,18 @@ def write_report(
     store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = ""
 ) -> Path:
     """Write the page about these runs (none: all of the store) to `path`; `names` shows the clients' names."""
+    write_atomically(Path(path), report_page(store, runs, names=names, title=title).encode())
+    return Path(path)
+
+
+def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, title: str = "") -> str:
+    """The page as text."""
     infos = [store.info(run) for run in runs] if runs else store.runs()
     infos = list({info.id: info for info in infos}.values())
     groups = groups_of(store, infos)
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
-    page = _page(title or _title(groups), groups, names, _results(store.path))
-    write_atomically(Path(path), page.encode())
-    return Path(path)
+    return _page(title or _title(groups), groups, names, _results(store.path))
 
 
 def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
