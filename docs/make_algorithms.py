@@ -2,9 +2,9 @@
 
     python docs/make_algorithms.py
 
-They are made from the algorithms' docstrings and settings, the list of what conformance checks, and docs/algorithms.toml
-(when to use a method, where it settles, what it sends). A test compares the pages with the code, so run this after
-changing an algorithm.
+They are made from the algorithms' docstrings and settings, the list of what conformance checks, and
+docs/algorithms.toml (when to use a method, where it settles, what it sends). A test compares the pages with the code,
+so run this after changing an algorithm.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ def overview() -> str:
     rows.append("| --- | --- | --- | --- |")
     for name in ours():
         facts = FACTS.get(name, {})
-        cells = [f"[`{name}`](algorithms/{name}.md)", *(facts.get(key, "") for key in ("settles", "traffic", "remembers"))]
+        cells = [
+            f"[`{name}`](algorithms/{name}.md)",
+            *(facts.get(key, "") for key in ("settles", "traffic", "remembers")),
+        ]
         rows.append(f"| {' | '.join(cells)} |")
     toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
     return "\n".join([INTRODUCTION, *rows, "", AFTER, *toctree])

@@ -1,4 +1,4 @@
-"""Writes docs/api/*.md, a page per room with its public names, from `parley/__init__.pyi`; Sphinx runs it at every build."""
+"""Writes docs/api/*.md, a page per room with its public names, from `parley/__init__.pyi`, at every build of the site."""
 
 from __future__ import annotations
 

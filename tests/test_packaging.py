@@ -1,4 +1,4 @@
-"""What is shipped: the wheel and the sdist install and run elsewhere, the citation and the container file are in step."""
+"""What is shipped: wheel and sdist install and run elsewhere, citation and container file are in step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 import parley
 
+yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DATA = (".toml", ".txt", ".json", ".css", ".js", ".html", ".pyi", ".typed")
@@ -24,7 +24,9 @@ DATA = (".toml", ".txt", ".json", ".css", ".js", ".html", ".pyi", ".typed")
 
 def run(*words: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PARLEY_STORE")}
-    done = subprocess.run([str(w) for w in words], cwd=cwd, env=clean | more, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [str(w) for w in words], cwd=cwd, env=clean | more, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -70,7 +72,10 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("dist")
     source = folder / "source"
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
@@ -104,7 +109,19 @@ def test_the_wheel_runs_in_an_environment_of_its_own(shipped: tuple[Path, Path],
     """Installed without its dependencies, which a path lends it from here: only Parley itself is new."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
     python = tmp_path / "env" / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", shipped[1], cwd=tmp_path)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        shipped[1],
+        cwd=tmp_path,
+    )
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     lent = tmp_path / "lent"
     lent.mkdir()

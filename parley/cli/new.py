@@ -13,7 +13,7 @@ app = typer.Typer(help="Begin a method of your own from a skeleton that works.",
 @app.command("algorithm")
 def algorithm(
     name: Annotated[str, typer.Argument(help="What it is called, such as my-method.", metavar="NAME")],
-    folder: Annotated[Path, typer.Option(help="Where to write; default: here.", metavar="FOLDER")] = Path("."),
+    folder: Annotated[Path, typer.Option(help="Where to write; default: here.", metavar="FOLDER")] = Path(),
 ) -> None:
     """Write a method, a study that trains it and a test that passes as written."""
     from parley.study.skeleton import new_algorithm

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
-Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)]
+Run = Annotated[
+    str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
+]
 
 
 @app.callback()

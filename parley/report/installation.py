@@ -63,7 +63,9 @@ def _packages() -> Iterator[Finding]:
         wanted = [Requirement(text) for text in requires(DISTRIBUTION) or ()]
         extras = distribution(DISTRIBUTION).metadata.get_all("Provides-Extra") or []
     except PackageNotFoundError:
-        yield Finding("packages", "note", "Parley is not installed here but run from a folder, so they cannot be checked")
+        yield Finding(
+            "packages", "note", "Parley is not installed here but run from a folder, so they cannot be checked"
+        )
         return
     needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
     missing = [said for one in needed if (said := _missing(one))]

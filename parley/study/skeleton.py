@@ -20,9 +20,13 @@ def new_algorithm(name: str, folder: Path | str = ".") -> list[Path]:
     words = re.findall(r"[a-z0-9]+", name.lower())
     file = "_".join(words)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9 _-]{0,59}", name) or keyword.iskeyword(file):
-        raise InputError(f"an algorithm is named by letters, digits and hyphens, such as 'my-method', not '{name[:80]}'.")
+        raise InputError(
+            f"an algorithm is named by letters, digits and hyphens, such as 'my-method', not '{name[:80]}'."
+        )
     if name in algorithms:
-        raise InputError(f"there is an algorithm '{name}' already (parley list algorithms {name}); choose another name.")
+        raise InputError(
+            f"there is an algorithm '{name}' already (parley list algorithms {name}); choose another name."
+        )
     paths = {source: Path(folder) / target.format(file) for source, target in _FILES.items()}
     if taken := [path for path in paths.values() if path.exists()]:
         raise InputError(f"{taken[0]} exists already; move it, or choose another name or folder.")

@@ -24,7 +24,9 @@ def test_the_page_is_in_step_with_its_table():
 @pytest.mark.parametrize("paper", FIGURES)
 def test_every_figure_and_table_is_listed(paper: str):
     listed = {entry["item"].partition(",")[0] for entry in ENTRIES[paper]}
-    expected = {f"Figure {n}" for n in range(1, FIGURES[paper] + 1)} | {f"Table {n}" for n in range(1, TABLES[paper] + 1)}
+    expected = {f"Figure {n}" for n in range(1, FIGURES[paper] + 1)} | {
+        f"Table {n}" for n in range(1, TABLES[paper] + 1)
+    }
     assert expected <= listed
     assert {item for item in listed if item.startswith(("Figure", "Table"))} == expected
 

@@ -45,7 +45,8 @@ def test_docstrings_become_markup(monkeypatch: pytest.MonkeyPatch):
 
     made = markup(["Sends `x`, |y| and a_ * b.", "", "    x <- x - y", "", "- one", "  more of it", "", "End."])
     assert made == [
-        "Sends ``x``, \\|y\\| and a\\_ \\* b.", "", "::", "", "        x <- x - y", "", "- one", "  more of it", "", "End.", "",
+        "Sends ``x``, \\|y\\| and a\\_ \\* b.", "", "::", "", "        x <- x - y", "",
+        "- one", "  more of it", "", "End.", "",
     ]  # fmt: skip
 
 

@@ -26,7 +26,13 @@ def fill(path: Path) -> list[str]:
     with RunStore(path) as made:
         ids = []
         for name in ("fedavg", NASTY):
-            config = {"name": name, "seed": 0, "rounds": 4, "algorithm": {"name": "fedavg"}, "data": {"name": "nowhere"}}
+            config = {
+                "name": name,
+                "seed": 0,
+                "rounds": 4,
+                "algorithm": {"name": "fedavg"},
+                "data": {"name": "nowhere"},
+            }
             ids.append(made.create(name, config, name))
             rows = [RoundRecord(n, {"central/accuracy": Metric(n / 8), "up/bytes": Metric(1e6)}) for n in range(5)]
             made.commit(ids[-1], rows, status="finished", summary={"central/accuracy": 0.5, "up/bytes": 5e6})

@@ -32,7 +32,9 @@ from parley.store.runs import RunStore, store_path
 LOOPBACK = "127.0.0.1"
 MOST_IN_REPORT = 500
 _PAGE = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'"
-_REPORT = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; sandbox allow-scripts"
+_REPORT = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; sandbox allow-scripts"
+)
 _COMMON = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
