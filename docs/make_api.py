@@ -1,4 +1,4 @@
-"""Writes docs/api/*.md, a page per room with its public names, from `parley/__init__.pyi`, at every build of the site."""
+"""Writes docs/api/*.md, a page per room with its public names (`parley/__init__.pyi`), whenever the site is built."""
 
 from __future__ import annotations
 
