@@ -39,10 +39,11 @@ def fill(path: Path) -> list[str]:
     return ids
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    fill(tmp_path / "runs.db")
-    with serve(tmp_path / "runs.db") as made:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("store") / "runs.db"
+    fill(path)
+    with serve(path) as made:
         yield made
 
 

@@ -79,7 +79,7 @@ class Server(ThreadingHTTPServer):
 def serve(store: Path | str | None = None, port: int = 0, *, names: bool = False) -> Iterator[Server]:
     """A server in a thread of its own, until the block ends; port 0 takes a free one."""
     server = Server(store, port, names)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield server
