@@ -69,7 +69,8 @@ def _packages() -> Iterator[Finding]:
         return
     needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
     missing = [said for one in needed if (said := _missing(one))]
-    yield Finding("packages", *(("broken", "; ".join(missing)) if missing else ("ok", f"all {len(needed)} are here")))
+    said = "; ".join(missing) or f"all {len(needed)} are here"
+    yield Finding("packages", "broken" if missing else "ok", said)
     for extra in (name for name in extras if name not in _DEVELOPERS):
         own = [r for r in wanted if r not in needed and r.marker is not None and r.marker.evaluate({"extra": extra})]
         lacking = [said for one in own if (said := _missing(one))]
