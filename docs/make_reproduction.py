@@ -33,7 +33,7 @@ Every figure and table of the five papers behind Parley, with the paper's number
 A verdict rests on the scale and date beside it: `cpu` is smaller than the paper, `paper` has the paper's sizes. **Scale
 `smoke` supports nothing**: the tests run every study at it, which shows that the study runs and no more. `parley
 reproduce NAME --scale SCALE` makes each of these again, with its checks; [studies](studies.md) tells the stories behind
-the numbers, the failed designs among them.
+the numbers, the failed designs among them. The date is that of the run or, of runs told there, of the telling.
 """
 
 
