@@ -29,6 +29,7 @@ myst_heading_anchors = 4
 highlight_language = "none"  # a block that names no language is what a terminal shows, or a formula
 
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False  # those of torch are written in a markup of their own
 autodoc_typehints = "none"  # signatures stay readable; fields are explained one by one
 autodoc_default_options = {"members": True}
 

@@ -31,6 +31,7 @@ def test_the_skeleton_passes_its_own_test(parley, place: Path):
     assert "5 passed" in done.stdout
 
 
+@pytest.mark.long
 def test_a_mistake_in_it_is_found(parley, place: Path):
     """The test that comes with it is not blind: a flipped sign fails by name."""
     parley("new", "algorithm", "wrong")

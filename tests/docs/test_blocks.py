@@ -37,7 +37,7 @@ def executed(page: str, names: dict[str, object] | None = None, start: int = 0) 
     """The names a page's programs leave, run one after the other."""
     space = {"__name__": "page", **(names or {})}
     for block in blocks(page, "python")[start:]:
-        exec(compile(block, page, "exec"), space)
+        exec(compile(block, page, "exec", dont_inherit=True), space)
     return space
 
 
