@@ -54,8 +54,8 @@ def check(said: dict[str, str]) -> None:
         key: runs[-1].config[key] for key in ("data", "model", "cohort")
     }
     compared = said["parley compare fedavg- last --target 0.85"]
-    assert runs[0].id in compared
-    assert runs[-1].id in compared
+    assert "fedavg" in compared
+    assert "moon" in compared
     assert Path("parley-demo/report.html").stat().st_size > 100_000
     assert "moon" in Path("compared.html").read_text()
 
