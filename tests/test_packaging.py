@@ -63,7 +63,8 @@ def test_the_container_builds_and_runs(tmp_path: Path):
     if built.returncode and any(word in built.stderr for word in ("resolve", "network", "timeout", "TLS", "lookup")):
         pytest.skip("the base image cannot be fetched here")
     assert built.returncode == 0, built.stderr
-    assert "whoami" not in run(engine, "run", "--rm", "parley-test", "doctor", cwd=tmp_path).stdout
+    assert "✓ packages" in run(engine, "run", "--rm", "parley-test", "doctor", cwd=tmp_path).stdout
+    assert run(engine, "run", "--rm", "--entrypoint", "id", "parley-test", "-u", cwd=tmp_path).stdout.strip() == "10001"
 
 
 @pytest.fixture(scope="module")
