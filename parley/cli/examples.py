@@ -19,6 +19,7 @@ EXAMPLES = {
     "data fetch": "parley data fetch fashion-mnist",
     "data show": "parley data show examples/digits.toml --figure partition.png",
     "list": "parley list algorithms fedprox",
+    "stats": "parley stats examples/digits.toml --csv digits.csv",
     "pareto": "parley pareto --kappa0 100 --rounds 50 --server heavy-ball",
     "gain": "parley gain examples/digits.toml",
     "attack": "parley attack examples/digits.toml --victims 2 --batch 1",

@@ -31,6 +31,7 @@ from parley.cli import (
     report,
     run,
     runs,
+    stats,
     studies,
     trained,
     ui,
@@ -76,6 +77,7 @@ app.command("export")(trained.export)
 app.command("predict")(trained.predict)
 app.add_typer(data.app, name="data")
 app.command("list")(catalogue.show)
+app.command("stats")(stats.stats)
 app.command("pareto")(pareto.pareto)
 app.command("gain")(gain.gain)
 app.command("attack")(attack.attack)

@@ -18,7 +18,6 @@ from parley.core import plugins
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
-from parley.engine.privacy import Privacy
 from parley.models import models
 from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
@@ -29,6 +28,8 @@ from parley.study.warm_start import Source, WarmStart, as_source
 
 __all__ = ["SECTIONS", "General", "Study", "load_study", "study_from_dict"]
 
+_OPTIONAL = ("privacy", "preprocessing")
+"""Sections that a study without them does not have."""
 LARGEST = 2**20
 """Bytes a study file may have."""
 
@@ -66,9 +67,8 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     made: dict[str, Any] = {
         name: build(cls, table.get(name, {}), name, f"[{name}]")
         for name, cls in SECTIONS.items()
-        if name not in ("privacy", "init_from")
+        if name != "init_from" and (name in table or name not in _OPTIONAL)
     }
-    private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
     if "partition" in data:
         data["partition"] = code.named(data["partition"])
@@ -93,7 +93,8 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         device=runtime.device,
         checkpoint=made["store"].checkpoint,
         channels=tuple(named_channel(code.name(text)) for text in made["channels"].up),
-        privacy=private,
+        privacy=made.get("privacy"),
+        preprocessing=made.get("preprocessing"),
         name=general.name or "",
         logging=made["logging"],
         plugins=tuple(code.files),

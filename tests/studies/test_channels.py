@@ -22,9 +22,12 @@ def test_tradeoff(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     result = run_study("channels/tradeoff", "smoke", tmp_path / "out")
     assert [check for check in result.checks if check.passed is False] == []
-    assert sum(check.passed is True for check in result.checks) == 9
+    assert sum(check.passed is True for check in result.checks) == 12
     sent = {arm["arm"]: arm["megabytes"] for arm in result.data["arms"]}
-    assert len(sent) == 3 * len(CHANNELS)
+    refused = result.data["refused"]
+    assert set(refused) == {"sign", "top-k(0.01)", "ef21, top-k(0.01)"}
+    assert all("cannot be added to the next" in why for why in refused.values())
+    assert len(sent) == 4 * len(CHANNELS) - len(refused)
     assert sent["FedAvg, qsgd(4)"] < sent["FedAvg, qsgd(8)"] / 1.8 < sent["FedAvg, no channel"] / 6
     assert sent["FedAvg, ef21, top-k(0.01)"] == sent["FedAvg, top-k(0.01)"]
     with RunStore(tmp_path / "out" / "runs.db") as store:
