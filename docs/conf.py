@@ -46,7 +46,13 @@ def _docstring(app: object, what: str, name: str, thing: object, options: object
     lines[:] = markup(lines)
 
 
+def _index_again(*_: object) -> list[str]:
+    """Other pages may have come, which the index must place."""
+    return ["index"]
+
+
 def setup(app) -> None:  # type: ignore[no-untyped-def]
     write_pages(DOCS / "api")
+    app.connect("env-get-outdated", _index_again)
     app.connect("source-read", _unlisted)
     app.connect("autodoc-process-docstring", _docstring)
