@@ -23,7 +23,9 @@ from parley.cli import (
     conformance,
     data,
     deploy,
+    doctor,
     gain,
+    new,
     node,
     pareto,
     report,
@@ -33,8 +35,10 @@ from parley.cli import (
     studies,
     trained,
     tune,
+    ui,
     watch,
 )
+from parley.cli.examples import show_examples
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
 from parley.core.text import printable
@@ -44,7 +48,6 @@ app = typer.Typer(
     help="Federated learning among clients that disagree.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -72,6 +75,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("tune")(tune.tune)
 app.command("watch")(watch.watch)
+app.command("ui")(ui.ui)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)
@@ -86,6 +90,9 @@ app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(node.app, name="node")
+app.add_typer(new.app, name="new")
+app.command("doctor")(doctor.doctor)
+show_examples(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -48,12 +48,16 @@ def write_report(
 
     `names` shows the clients' names.
     """
+    write_atomically(Path(path), report_page(store, runs, names=names, title=title).encode())
+    return Path(path)
+
+
+def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, title: str = "") -> str:
+    """The page as text."""
     groups = stored_groups(store, selected(store, runs))
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
-    page = _page(title or _title(groups), groups, names, _results(store.path))
-    write_atomically(Path(path), page.encode())
-    return Path(path)
+    return _page(title or _title(groups), groups, names, _results(store.path))
 
 
 def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
