@@ -1,0 +1,48 @@
+"""How far advised settings are from the best of a grid: the share of federations within each factor, and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parley.report.style import FAINT, PALETTE, clean, legend, new_figure, panel, percent_axis, y_label
+from parley.theory.theta import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_RANGE = 0.3, 10.0
+_TICKS = (0.3, 0.5, 1, 1.15, 2, 4, 10)
+
+
+def factors_figure(factors: Mapping[str, Array]) -> Figure:
+    """On the left a curve per kind of advice, the higher the better; on the right every federation by its number."""
+    result = new_figure(11, 4.4, 0.12, 0.08)
+    left, right = result.subplots(1, 2)
+    for place, (name, ratios) in enumerate(factors.items()):
+        shown = np.clip(np.where(np.isfinite(ratios), ratios, _RANGE[1]), *_RANGE)
+        steps = np.concatenate([[_RANGE[0]], np.sort(shown), [_RANGE[1]]])
+        shares = np.concatenate([[0.0], np.arange(1, len(shown) + 1) / len(shown), [(ratios < np.inf).mean()]])
+        colour = PALETTE[place]
+        left.step(steps, shares, where="post", color=colour, linewidth=2.2, label=name)
+        right.plot(
+            np.arange(len(shown)), shown, "o", color=colour, markersize=7 - 2 * place, label=name, markeredgecolor="white"
+        )
+    for axes, scaled in ((left, "x"), (right, "y")):
+        line = axes.axvline if scaled == "x" else axes.axhline
+        for limit in (1.15, 2.0):
+            line(limit, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        axes.set(**{f"{scaled}scale": "log", f"{scaled}lim": _RANGE, f"{scaled}ticks": _TICKS})
+        axis = axes.xaxis if scaled == "x" else axes.yaxis
+        axis.set_major_formatter(lambda value, _: f"{value:g}x")
+        axes.minorticks_off()
+        clean(axes, "both")
+    left.set_ylim(0, 1.02)
+    percent_axis(left.yaxis)
+    panel(left, "cost until the target, advised over best of the grid", "factor")
+    panel(right, "federation by federation", "seed")
+    y_label(left, "share of federations")
+    legend(left, loc="lower right")
+    return result
