@@ -33,7 +33,7 @@ from parley.theory.theta import Array
 Kind = Literal["regression", "two classes", "classes"]
 KINDS: tuple[Kind, ...] = ("regression", "two classes", "classes")
 Unit = Literal["rounds", "megabytes"]
-RATES = (0.03, 0.1, 0.3, 1.0)
+RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Local step sizes of the grid, half-decades as the papers take them."""
 MODEL = Linear(zero=True)
 
@@ -115,7 +115,7 @@ def grid(problem: Problem) -> dict[str, tuple[Algorithm, tuple[Channel, ...]]]:
     batch = problem.batch
     found: dict[str, tuple[Algorithm, tuple[Channel, ...]]] = {}
     for lr in reversed(RATES):
-        for steps in (10, 1):
+        for steps in (30, 5, 1):
             work = {"lr": lr, "steps": steps, "batch": batch}
             name = f"lr {lr:g}, {steps} steps"
             averaged = {"fedavg": FedAvg(**work), "fedavgm": FedAvgM(**work, server=HeavyBall(0.3, 0.9))}
@@ -130,7 +130,7 @@ def grid(problem: Problem) -> dict[str, tuple[Algorithm, tuple[Channel, ...]]]:
             for alpha in (0.1, 1.0):
                 found[f"feddyn {alpha:g}, {name}"] = FedDyn(**work, alpha=alpha), ()
     for lr in (0.03, 0.1):
-        for steps in (1, 10):
+        for steps in (1, 5):
             name = f"fedadam {lr:g}, lr 0.1, {steps} steps"
             found[name] = FedAdam(lr=0.1, steps=steps, batch=batch, server=Adam(lr)), ()
     return found
