@@ -1,11 +1,14 @@
-"""Derivatives of a client's loss as a function of one flat vector, written out or along given directions."""
+"""Derivatives of a client's loss as a function of one flat vector, written out or along given directions.
+
+Second derivatives are taken backwards twice: torch's forward mode has gaps, and importing it warns.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, hessian, jvp, vmap
+from torch.func import functional_call, grad, jacrev, vmap
 
 from parley.advise.objective import Array, Objective
 
@@ -32,7 +35,7 @@ class Derivatives:
         return self._losses(x, self.own.data.x, self.own.data.y).mean()
 
     def hessian(self, x: Array) -> Array:
-        return np.asarray(hessian(self._mean)(torch.from_numpy(x)).detach().numpy(), dtype=np.float64)
+        return np.asarray(jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy(), dtype=np.float64)
 
     def gradient(self, x: Array) -> Array:
         return self.own.value_and_gradient(x)[1]
@@ -56,6 +59,6 @@ class Derivatives:
     def products(self, x: Array, directions: Array) -> Array:
         """The Hessian at x times each column of `directions` [d, r]."""
         at = torch.from_numpy(x)
-        along = vmap(lambda v: jvp(grad(self._mean), (at,), (v,))[1], chunk_size=_CHUNK)
-        found = along(torch.from_numpy(np.ascontiguousarray(directions.T)))
+        along = vmap(grad(lambda x, v: grad(self._mean)(x) @ v), in_dims=(None, 0), chunk_size=_CHUNK)
+        found = along(at, torch.from_numpy(np.ascontiguousarray(directions.T)))
         return np.asarray(found.detach().numpy().T, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,4 +45,24 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
     panel(right, "federation by federation", "seed")
     y_label(left, "share of federations")
     legend(left, loc="lower right")
+    return result
+
+
+def megabytes_figure(curves: Mapping[str, Mapping[str, Sequence[tuple[Array, Array]]]]) -> Figure:
+    """A panel per data set: accuracy over megabytes, thin lines for seeds, thick ones for their mean."""
+    result = new_figure(5.6 * len(curves), 4.4, 0.12, 0.08)
+    grid = result.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (name, arms) in zip(grid, curves.items(), strict=True):
+        for place, (arm, seeds) in enumerate(arms.items()):
+            for spent, accuracy in seeds:
+                axes.plot(spent, accuracy, color=PALETTE[place], linewidth=0.8, alpha=0.45)
+            most = min(float(spent[-1]) for spent, _ in seeds)
+            common = np.linspace(0, most, 200)
+            mean = np.mean([np.interp(common, spent, accuracy) for spent, accuracy in seeds], axis=0)
+            axes.plot(common, mean, color=PALETTE[place], linewidth=2.4, label=arm)
+        panel(axes, name, "megabytes, all clients together")
+        percent_axis(axes.yaxis)
+        clean(axes, "both")
+        legend(axes, loc="lower right")
+    y_label(grid[0], "test accuracy")
     return result

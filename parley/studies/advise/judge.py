@@ -21,7 +21,7 @@ from parley.study.train import make_task, train
 
 _DIVERGED = 10.0
 """A loss above so many times the first one is not coming back."""
-HOPELESS = 3.0
+HOPELESS = 2.0
 """A setting of the grid that has cost so many times the best one so far is given up."""
 PATIENCE = 4
 """Advised runs may take so many times the budget, to see by how much advice misses."""
@@ -38,9 +38,9 @@ class Judged:
     best: float
     best_name: str
     worst: float
-    """Infinite where some setting of the grid costs more than three times the best, or never gets there."""
+    """Infinite where some setting of the grid costs more than twice the best, or never gets there."""
     reached: int
-    """Settings of the grid that got there within three times the best."""
+    """Settings of the grid that got there within twice the best."""
     settings: int
     advised: float
     advised_name: str
@@ -127,7 +127,7 @@ def cost_of(
 
 
 def grid_costs(own: Problem, every: int = 1) -> dict[str, float]:
-    """Of every setting of the grid; infinite for what costs more than three times the best, or never gets there."""
+    """Of every setting of the grid; infinite for what costs more than twice the best, or never gets there."""
     costs: dict[str, float] = {}
     for name, (algorithm, channels) in list(grid(own).items())[::every]:
         most = HOPELESS * min(costs.values(), default=math.inf)
