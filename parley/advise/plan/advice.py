@@ -48,7 +48,9 @@ class Advice:
         """The advised study as a file for `parley run`."""
         text = to_toml(self.best.resolved())
         if text is None:
-            raise InputError("parts of this study were made in Python and cannot be written to a file; train advice.best.")
+            raise InputError(
+                "parts of this study were made in Python and cannot be written to a file; train advice.best."
+            )
         return f"# Advised by parley advise for {self.budget()}.\n{text}"
 
     def budget(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Candidate:
     """One complete setting."""
 
     work: LocalWork
-    server: ServerStep = ServerStep()
+    server: ServerStep = field(default_factory=ServerStep)
     channels: tuple[Channel, ...] = ()
 
     @property

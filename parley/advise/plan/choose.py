@@ -1,8 +1,8 @@
 """The candidate with the best forecast: the cheapest that reaches the target, else the lowest loss when all is spent.
 
-Every candidate is forecast on the quadratic that the losses resemble; the best of them again with curvatures mistaken
-by a fifth, clients that pull twice as hard and other draws, where losses are not quadratic or rounds are random. Of what is as good within 3% the
-simplest is taken.
+Every candidate is forecast on the quadratic that the losses resemble. Where losses are not quadratic or rounds are
+random, the best of them are forecast again with curvatures mistaken by a fifth, clients that pull twice as hard and
+other draws. Of what is as good within 3% the simplest is taken.
 """
 
 from __future__ import annotations
@@ -126,9 +126,7 @@ def _variants(found: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]
     return [(clients.scaled(*factors), seed + place) for place, factors in enumerate(_MISTAKEN)]
 
 
-def _judged(
-    candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, found: Resemblance
-) -> Ranked:
+def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, found: Resemblance) -> Ranked:
     """By the mean over the curves; what does not reach the target is worse than all that does."""
     scores, reached = [], []
     for curve in curves:

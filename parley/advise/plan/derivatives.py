@@ -25,9 +25,7 @@ class Derivatives:
 
     def _losses(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         parts = x.split([leaf.numel() for leaf in self.own.leaves])
-        tree = {
-            name: part.view_as(leaf) for name, part, leaf in zip(self.names, parts, self.own.leaves, strict=True)
-        }
+        tree = {name: part.view_as(leaf) for name, part, leaf in zip(self.names, parts, self.own.leaves, strict=True)}
         outputs: Tensor = self.own.loss(functional_call(self.own.module, tree, (inputs,)), targets)
         return outputs
 
@@ -35,7 +33,9 @@ class Derivatives:
         return self._losses(x, self.own.data.x, self.own.data.y).mean()
 
     def hessian(self, x: Array) -> Array:
-        return np.asarray(jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy(), dtype=np.float64)
+        return np.asarray(
+            jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy(), dtype=np.float64
+        )
 
     def gradient(self, x: Array) -> Array:
         return self.own.value_and_gradient(x)[1]

@@ -16,10 +16,11 @@ from parley.advise.plan.advice import Advice, Recommendation
 from parley.advise.plan.candidates import traffic
 from parley.advise.plan.choose import Goal, Ranked, kind_of, rank
 from parley.advise.plan.measure import Measured, measure
-from parley.advise.plan.pilot import Arm, Pilot, pilot as run_pilot
+from parley.advise.plan.pilot import Arm, Pilot
+from parley.advise.plan.pilot import pilot as run_pilot
 from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.local_update import FedAvg, FedAvgM, LocalUpdate
 from parley.algorithms.base.server import HeavyBall
+from parley.algorithms.local_update import FedAvg, FedAvgM, LocalUpdate
 from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError
@@ -56,8 +57,8 @@ def advise(
     """Advise on a study (or its file): method, rates, local steps, server, channels and when to stop.
 
     The budget is `rounds` (default: the study's) or `megabytes` that all clients together send and receive. A target
-    loss that the study names (`[evaluate] metric = "loss", target = ...`) is to be reached as cheaply as can be; without
-    one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain` estimates who
+    loss that the study names (`[evaluate] metric = "loss", target = ...`) is to be reached as cheaply as can be;
+    without one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain` estimates who
     profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is measured.
     """
     own = study if isinstance(study, Study) else load(study)
@@ -111,7 +112,9 @@ def _check(study: Study, rounds: int | None, megabytes: float | None) -> None:
         raise InputError("advice does not cover [privacy]: noise and clipping change what is best; leave it out.")
     if not isinstance(study.algorithm, LocalSGD):
         name = type(study.algorithm).__name__
-        raise InputError(f"advice is for methods of local SGD, and {name} is none; name fedavg or leave [algorithm] out.")
+        raise InputError(
+            f"advice is for methods of local SGD, and {name} is none; name fedavg or leave [algorithm] out."
+        )
 
 
 def _goal(
@@ -121,13 +124,15 @@ def _goal(
     evaluation = study.evaluation or Evaluation()
     excess: float | None = None
     if evaluation.target is not None and measured.quadratic is not None:
-        loss = evaluation.metric == "loss" or (evaluation.metric == "auto" and study.federation().info.kind == "regression")
+        loss = evaluation.metric == "loss" or (
+            evaluation.metric == "auto" and study.federation().info.kind == "regression"
+        )
         if loss and evaluation.headline is None:
             excess = evaluation.target - measured.quadratic.least_loss
             if excess <= 0:
                 unknown.append(
-                    f"when the target {evaluation.target:g} is reached: the training loss of all clients has its minimum at "
-                    f"{measured.quadratic.least_loss:.4g}."
+                    f"when the target {evaluation.target:g} is reached: the training loss of all clients "
+                    f"has its minimum at {measured.quadratic.least_loss:.4g}."
                 )
                 excess = None
         else:
@@ -138,7 +143,7 @@ def _goal(
 
 
 def _arms(ranked: Sequence[Ranked], study: Study, like: LocalSGD, task: Task, goal: Goal) -> list[Arm]:
-    """The candidates of a pilot, the advised one first: forecast ones that differ, else variations of the study's own."""
+    """The candidates of a pilot, the advised one first: those forecast that differ, else variations of the study's."""
     if ranked:
         arms: list[Arm] = []
         for one in _different(ranked, _ARMS):
@@ -170,7 +175,7 @@ def _limit(goal: Goal, arm: Arm, task: Task, participants: int) -> int:
     limit = goal.limit(each)
     if limit < 1:
         raise InputError(
-            f"{goal.megabytes:g} MB do not pay for one round, which takes {each * participants / 1e6:.3g} MB; allow more."
+            f"{goal.megabytes:g} MB do not pay for one round, which takes {each * participants / 1e6:.3g} MB."
         )
     return limit
 
@@ -178,7 +183,9 @@ def _limit(goal: Goal, arm: Arm, task: Task, participants: int) -> int:
 def _own_reason(arm: Arm, tried: Pilot | None) -> Recommendation:
     if tried is not None:
         return Recommendation("method", arm.name, "nothing could be forecast; the pilot decided.")
-    return Recommendation("method", arm.name, "nothing could be forecast, so the study's own setting stays; try --pilot.")
+    return Recommendation(
+        "method", arm.name, "nothing could be forecast, so the study's own setting stays; try --pilot."
+    )
 
 
 def _gains(
@@ -191,7 +198,9 @@ def _gains(
     parameters = sum(p.numel() for p in task.network.parameters())
     work = float(federation.sizes().sum()) * parameters * study.rounds
     if wanted is None and not is_least_squares(task) and work > _GAIN_WORK:
-        unknown.append("who gains by joining: many trainings at this size; `--gain`, or parley gain on the study, takes them.")
+        unknown.append(
+            "who gains by joining: many trainings at this size; `--gain`, or parley gain on the study, takes them."
+        )
         return None
     try:
         return gains_of.from_study(study, folds=5 if not is_least_squares(task) else 8, tell=tell)
@@ -213,8 +222,8 @@ def _always_unknown(measured: Measured, chosen: Arm, goal: Goal, tried: Pilot | 
         said.append(f"clients that were not looked at: {measured.looked} of {measured.clients:,} stand for all.")
     if found is not None and measured.parameters > found.clients.g.shape[1]:
         said.append(
-            f"what happens outside {found.clients.g.shape[1]} directions of {measured.parameters:,}: of a model this large "
-            "forecasts rank settings, they promise no loss. A pilot says more."
+            f"what happens outside {found.clients.g.shape[1]} directions of {measured.parameters:,}: of a model "
+            "this large forecasts rank settings, they promise no loss. A pilot says more."
         )
     if goal.excess is None:
         said.append("accuracy on new samples: forecasts are of the training loss of all clients together.")

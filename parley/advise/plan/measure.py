@@ -97,7 +97,9 @@ class Measured:
                     if (part, metric) in self.spread.found:
                         one = self.spread.omega(part, metric)  # type: ignore[arg-type]
                         sure = "exact" if one.exact else f"between {one.low:.3g} and {one.high:.3g}"
-                        rows.append((f"{name} of {part}", f"{one.value:.3g}", f"mean distance from the mixture, {sure}"))
+                        rows.append(
+                            (f"{name} of {part}", f"{one.value:.3g}", f"mean distance from the mixture, {sure}")
+                        )
         if self.dissimilarity is not None and self.curvature is not None:
             B, G = self.dissimilarity
             L, mu = self.curvature
@@ -126,7 +128,9 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
     small = parameters <= LARGEST
     ids, data = _looked_at(federation, small, study.seed)
     sizes = federation.sizes()
-    shares = np.array([len(own) if small else federation.size(name) for name, own in zip(ids, data, strict=True)], float)
+    shares = np.array(
+        [len(own) if small else federation.size(name) for name, own in zip(ids, data, strict=True)], float
+    )
     if study.sampling.weights == "uniform":
         shares[:] = 1.0
     shares /= shares.sum()

@@ -73,8 +73,8 @@ class Pilot:
 
     def sentence(self) -> str:
         return (
-            f"{len(self.tried)} candidates were tried in {self.rounds} rounds in all, {self.rounds / self.of:.0%} of the "
-            f"{self.of} rounds of the run; '{self.tried[0].name}' won."
+            f"{len(self.tried)} candidates were tried in {self.rounds} rounds in all, {self.rounds / self.of:.0%} of "
+            f"the {self.of} rounds of the run; '{self.tried[0].name}' won."
         )
 
 
@@ -88,8 +88,13 @@ def rung_rounds(arms: int) -> int:
         left, added, length = math.ceil(left / 2), length, 2 * length
 
 
-def pilot(study: Study, arms: Sequence[Arm], goal: Goal, rounds: int, least: float | None, share: float = SHARE) -> Pilot:
-    """Try as many of the arms as the budget pays for, in their order; `rounds` are those of the run, `least` the loss that forecasts count from."""
+def pilot(
+    study: Study, arms: Sequence[Arm], goal: Goal, rounds: int, least: float | None, share: float = SHARE
+) -> Pilot:
+    """Try as many of the arms as the budget pays for, in their order.
+
+    `rounds` are those of the run, `least` is the loss that forecasts count from.
+    """
     evaluation = replace(study.evaluation or Evaluation(), every=1, patience=None)
     base = replace(
         study, data=study.federation(), seed=study.seed + SEED, evaluation=evaluation, logging=Logging(), observers=(),

@@ -33,14 +33,15 @@ PART_SHARE = 0.5
 
 def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, goal: Goal) -> list[Recommendation]:
     """Method, gamma, K, server and channels of a candidate that was forecast."""
-    candidate, work, server = best.candidate, best.candidate.work, best.candidate.server
+    candidate, work = best.candidate, best.candidate.work
     assert found.quadratic is not None
     L = found.quadratic.largest
     pull = f"pull at the optimum {found.pull:.3g}"
     against = "" if runner_up is None else f" Next best: {describe(runner_up.candidate)}, {_expected(runner_up, goal)}."
     made = [
         Recommendation(
-            "method", method_name(candidate), f"{_WHY[work.method]} ({pull}). Expected: {_expected(best, goal)}.{against}",
+            "method", method_name(candidate),
+            f"{_WHY[work.method]} ({pull}). Expected: {_expected(best, goal)}.{against}",
             _FORMULAS[work.method],
         ),
         Recommendation(
@@ -58,7 +59,9 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
     ]  # fmt: skip
     if work.alpha:
         made.append(
-            Recommendation("pull alpha", f"{work.alpha:.4g}", "the best of those forecast.", f"alpha = {work.alpha / L:.2g} L")
+            Recommendation(
+                "pull alpha", f"{work.alpha:.4g}", "the best of those forecast.", f"alpha = {work.alpha / L:.2g} L"
+            )
         )
     made.append(_channels(best, found, goal))
     return made
@@ -120,8 +123,8 @@ def parts_reason(task: Task, found: Measured) -> Recommendation | None:
     shown = ", ".join(f"{part.label} every {T}" for part, T in zip(parts, periods, strict=True))
     return Recommendation(
         "part periods", f"{shown} (method fedals)",
-        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. No forecast "
-        "covers this; it is not in the study below.",
+        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. No "
+        "forecast covers this; it is not in the study below.",
         "minimise sum_q s_q v_q T_q^2 with sum_q s_q / T_q <= half of all: T_q ~ v_q^(-1/3) (paper 004)",
     )  # fmt: skip
 

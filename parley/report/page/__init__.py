@@ -60,7 +60,8 @@ def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, 
         sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
     count = sum(len(group.runs) for group in groups)
-    script = f"{embedded('data', _charts(groups, metric))}<script>{_asset('uPlot.iife.min.js')}</script><script>{_asset('page.js')}</script>"
+    code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
+    script = embedded("data", _charts(groups, metric)) + "".join(code)
     return document(title, f"{count} run{'s' if count > 1 else ''}.", parts, script, _asset("uPlot.min.css"))
 
 

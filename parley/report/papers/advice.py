@@ -28,7 +28,13 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
         colour = PALETTE[place]
         left.step(steps, shares, where="post", color=colour, linewidth=2.2, label=name)
         right.plot(
-            np.arange(len(shown)), shown, "o", color=colour, markersize=7 - 2 * place, label=name, markeredgecolor="white"
+            np.arange(len(shown)),
+            shown,
+            "o",
+            color=colour,
+            markersize=7 - 2 * place,
+            label=name,
+            markeredgecolor="white",
         )
     for axes, scaled in ((left, "x"), (right, "y")):
         line = axes.axvline if scaled == "x" else axes.axhline

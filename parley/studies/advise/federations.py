@@ -58,12 +58,13 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
                 f"with a pilot: share within {PILOT_WITHIN:g}x of the best", float((tried <= PILOT_WITHIN).mean()),
                 PILOT_SHARE,
             ),
-            at_most("rounds of the pilot over those of the budget, at most", max(one.pilot_share for one in judged), 0.5),
+            at_most("rounds of the pilot over the budget's, at most", max(one.pilot_share for one in judged), 0.5),
         ],
         scale,
     )  # fmt: skip
     data = {
-        "quantiles": QUANTILES, "without_pilot": np.quantile(plain, QUANTILES), "with_pilot": np.quantile(tried, QUANTILES),
+        "quantiles": QUANTILES,
+        "without_pilot": np.quantile(plain, QUANTILES), "with_pilot": np.quantile(tried, QUANTILES),
         "federations": [one.plain() for one in judged],
     }  # fmt: skip
     return context.result(checks, {"factors": factors_figure({"without a pilot": plain, "with a pilot": tried})}, data)

@@ -6,11 +6,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parley.advise.plan.candidates import traffic
 from parley.advise.plan.make import advise
 from parley.advise.plan.reasons import describe
 from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.local_update import FedAvg
-from parley.advise.plan.candidates import traffic
 from parley.channels.base import Channel
 from parley.core.errors import QuorumError, StopRun
 from parley.engine.listeners import Listener
