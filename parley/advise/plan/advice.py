@@ -43,6 +43,8 @@ class Advice:
     """What could not be estimated, one sentence each."""
     gains: Gains | None = None
     pilot: Pilot | None = None
+    first: Ranked | None = None
+    """What the forecast alone advises; with a pilot it may not be what is advised."""
 
     def toml(self) -> str:
         """The advised study as a file for `parley run`."""

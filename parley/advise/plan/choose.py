@@ -139,12 +139,20 @@ def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], go
         if goal.excess is None:
             scores.append(last)
         elif np.isfinite(rounds):
-            scores.append(max(rounds, 1.0) * goal.price(size))
+            scores.append(_crossing(curve, int(rounds), goal.excess) * goal.price(size))
         else:
             missing = np.log(last / goal.excess) if goal.excess > 0 and np.isfinite(last) else 10.0
             scores.append(limit * goal.price(size) * (2 + min(max(missing, 0.0), 10.0)))
     middle = curves[len(curves) // 2]
     return Ranked(candidate, size, limit, middle, float(np.mean(reached)), float(np.mean(scores)))
+
+
+def _crossing(curve: Array, rounds: int, level: float) -> float:
+    """Where between two rounds the curve, straight on a log scale, meets the level: the more room, the earlier."""
+    if rounds < 1:
+        return 1.0
+    before, after = float(curve[rounds - 1]), max(float(curve[rounds]), 1e-300)
+    return rounds - 1 + float(np.log(before / level) / max(np.log(before / after), 1e-12))
 
 
 def _packed(one: Ranked, found: Resemblance, task: Task, goal: Goal) -> Ranked:

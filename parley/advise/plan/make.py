@@ -58,8 +58,9 @@ def advise(
 
     The budget is `rounds` (default: the study's) or `megabytes` that all clients together send and receive. A target
     loss that the study names (`[evaluate] metric = "loss", target = ...`) is to be reached as cheaply as can be;
-    without one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain` estimates who
-    profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is measured.
+    without one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain`
+    estimates who profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is
+    measured.
     """
     own = study if isinstance(study, Study) else load(study)
     tell = tell or (lambda _what, _done, _total: None)
@@ -76,7 +77,7 @@ def advise(
     tell("forecasting", 1, 3)
     ranked = rank(measured.quadratic, task, goal, own.seed) if measured.quadratic is not None else []
     arms = _arms(ranked, own, like, task, goal)
-    limit = _limit(goal, arms[0], task, measured.participants)
+    limit, first = _limit(goal, arms[0], task, measured.participants), arms[0].ranked
     made: list[Recommendation] = []
     tried: Pilot | None = None
     if pilot:
@@ -99,7 +100,7 @@ def advise(
     made.append(reasons.stopping_reason(chosen.ranked, goal, limit, found))
     unknown += _always_unknown(measured, chosen, goal, tried)
     listed = [arm.ranked for arm in arms if arm.ranked is not None]
-    return Advice(own, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried)
+    return Advice(own, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
 
 
 def _check(study: Study, rounds: int | None, megabytes: float | None) -> None:

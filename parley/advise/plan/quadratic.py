@@ -1,9 +1,8 @@
 """The quadratic that a federation's losses resemble between the start and their common optimum.
 
 Hessians [d, d] of every client are taken at the first weights, half-way and at the optimum of the mean loss (Simpson's
-rule, so that the mean gradient between the two ends is met), where losses are not quadratic; of squared losses of
-linear models one is exact. Gradients at the optimum say how far clients pull apart there, single samples' gradients how noisy
-batches are.
+rule, so that the mean gradient between the two ends is met); where losses are quadratic, one is exact. Gradients at the
+optimum say how far clients pull apart there, single samples' gradients how noisy batches are.
 """
 
 from __future__ import annotations

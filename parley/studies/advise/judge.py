@@ -16,13 +16,10 @@ from parley.core.errors import QuorumError, StopRun
 from parley.engine.listeners import Listener
 from parley.store.records import RoundRecord
 from parley.studies.advise.problems import MODEL, Problem, grid, problem
-from parley.study.channel_names import stages
 from parley.study.train import make_task, train
 
 _DIVERGED = 10.0
 """A loss above so many times the first one is not coming back."""
-HOPELESS = 2.0
-"""A setting of the grid that has cost so many times the best one so far is given up."""
 PATIENCE = 4
 """Advised runs may take so many times the budget, to see by how much advice misses."""
 
@@ -37,11 +34,9 @@ class Judged:
     about: dict[str, float]
     best: float
     best_name: str
-    worst: float
-    """Infinite where some setting of the grid costs more than twice the best, or never gets there."""
-    reached: int
-    """Settings of the grid that got there within twice the best."""
     settings: int
+    worse: str
+    """A setting of the grid that costs more than the advised one; empty where there is none."""
     advised: float
     advised_name: str
     forecast: float
@@ -63,28 +58,27 @@ class Judged:
     @property
     def is_worst(self) -> bool:
         """No setting of the grid costs more than the advised one."""
-        return not self.advised < self.worst
+        return not self.worse
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"factor": self.factor, "pilot_factor": self.pilot_factor}
 
 
-def judge(seed: int, every: int = 1) -> Judged:
-    """The federation of a seed; `every`: only each so many-th setting of the grid."""
+def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> Judged:
+    """The federation of a seed; `every`: only each so many-th setting of the grid; `known`: its costs, if at hand."""
     own = problem(seed)
-    costs = grid_costs(own, every)
+    costs = grid_costs(own, every) if known is None else known
     best = min(costs, key=lambda name: costs[name])
-    budget = _budget(own)
-    plain = advise(own.study(FedAvg(batch=own.batch)), whole=False, **budget)
-    tried = advise(own.study(FedAvg(batch=own.batch)), whole=False, pilot=True, **budget)
-    paid, piloted = (
-        cost_of(own, one.best.algorithm, stages(one.best.channels), PATIENCE * own.rounds) for one in (plain, tried)
-    )
-    assert tried.pilot is not None
+    advice = advise(own.study(FedAvg(batch=own.batch)), whole=False, pilot=True, **_budget(own))
+    assert advice.pilot is not None
+    assert advice.first is not None
+    first, last = advice.first.candidate, advice.ranked[0].candidate
+    paid = {
+        one: cost_of(own, one.algorithm(batch=own.batch), one.channels, PATIENCE * own.rounds) for one in {first, last}
+    }
     return Judged(
-        seed, own.kind, own.unit, own.about, costs[best], best, max(costs.values()),
-        sum(math.isfinite(cost) for cost in costs.values()), len(costs), paid, describe(plain.ranked[0].candidate),
-        plain.ranked[0].rounds, piloted, describe(tried.ranked[0].candidate), tried.pilot.rounds / tried.pilot.of,
+        seed, own.kind, own.unit, own.about, costs[best], best, len(costs), _worse(own, paid[first], costs), paid[first],
+        describe(first), advice.first.rounds, paid[last], describe(last), advice.pilot.rounds / advice.pilot.of,
     )  # fmt: skip
 
 
@@ -127,9 +121,19 @@ def cost_of(
 
 
 def grid_costs(own: Problem, every: int = 1) -> dict[str, float]:
-    """Of every setting of the grid; infinite for what costs more than twice the best, or never gets there."""
+    """Of every setting of the grid; infinite for what costs more than the best so far, or never gets there."""
     costs: dict[str, float] = {}
     for name, (algorithm, channels) in list(grid(own).items())[::every]:
-        most = HOPELESS * min(costs.values(), default=math.inf)
-        costs[name] = cost_of(own, algorithm, channels, most=most)
+        costs[name] = cost_of(own, algorithm, channels, most=min(costs.values(), default=math.inf))
     return costs
+
+
+def _worse(own: Problem, paid: float, costs: dict[str, float]) -> str:
+    """The first setting, from the smallest steps on, that costs more than this."""
+    if not math.isfinite(paid):
+        return ""
+    settings = grid(own)
+    for name in reversed(costs):
+        if paid < costs[name] < math.inf or cost_of(own, *settings[name], most=paid) == math.inf:
+            return name
+    return ""
