@@ -77,8 +77,8 @@ def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> J
         one: cost_of(own, one.algorithm(batch=own.batch), one.channels, PATIENCE * own.rounds) for one in {first, last}
     }
     return Judged(
-        seed, own.kind, own.unit, own.about, costs[best], best, len(costs), _worse(own, paid[first], costs), paid[first],
-        describe(first), advice.first.rounds, paid[last], describe(last), advice.pilot.rounds / advice.pilot.of,
+        seed, own.kind, own.unit, own.about, costs[best], best, len(costs), _worse(own, paid[first], costs),
+        paid[first], describe(first), advice.first.rounds, paid[last], describe(last), advice.pilot.rounds / advice.pilot.of,
     )  # fmt: skip
 
 
