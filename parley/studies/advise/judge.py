@@ -78,7 +78,8 @@ def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> J
     }
     return Judged(
         seed, own.kind, own.unit, own.about, costs[best], best, len(costs), _worse(own, paid[first], costs),
-        paid[first], describe(first), advice.first.rounds, paid[last], describe(last), advice.pilot.rounds / advice.pilot.of,
+        paid[first], describe(first), advice.first.rounds, paid[last], describe(last),
+        advice.pilot.rounds / advice.pilot.of,
     )  # fmt: skip
 
 
