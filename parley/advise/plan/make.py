@@ -25,7 +25,9 @@ from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError
 from parley.engine.settings import Evaluation
+from parley.learn.schedules import Constant
 from parley.learn.task import Task
+from parley.study.channel_names import stages
 from parley.study.description import Study
 from parley.study.study import study_from_dict, study_table
 from parley.study.train import make_task
@@ -33,7 +35,7 @@ from parley.study.train import make_task
 Tell = Callable[[str, int, int], None]
 _ARMS = 5
 """Candidates of a pilot."""
-_GAIN_WORK = 2e9
+_GAIN_WORK = 5e7
 """Samples times parameters times rounds up to which gains are estimated by training without being asked."""
 
 
@@ -96,9 +98,9 @@ def advise(
     if whole and (parts := reasons.parts_reason(task, measured)) is not None:
         made.append(parts)
     best = replace(own, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
-    found = _gains(best, task, gain, whole, tell, unknown)
+    found = _gains(best, task, measured, gain, whole, tell, unknown)
     made.append(reasons.stopping_reason(chosen.ranked, goal, limit, found))
-    unknown += _always_unknown(measured, chosen, goal, tried)
+    unknown += [*_left_out(own, like), *_always_unknown(measured, goal, tried)]
     listed = [arm.ranked for arm in arms if arm.ranked is not None]
     return Advice(own, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
 
@@ -190,14 +192,12 @@ def _own_reason(arm: Arm, tried: Pilot | None) -> Recommendation:
 
 
 def _gains(
-    study: Study, task: Task, wanted: bool | None, whole: bool, tell: Tell, unknown: list[str]
+    study: Study, task: Task, measured: Measured, wanted: bool | None, whole: bool, tell: Tell, unknown: list[str]
 ) -> Gains | None:  # fmt: skip
     """Who gains, where that is cheap or asked for."""
     if wanted is False or not whole:
         return None
-    federation = study.federation()
-    parameters = sum(p.numel() for p in task.network.parameters())
-    work = float(federation.sizes().sum()) * parameters * study.rounds
+    work = float(measured.clients * measured.sizes[1]) * measured.parameters * study.rounds
     if wanted is None and not is_least_squares(task) and work > _GAIN_WORK:
         unknown.append(
             "who gains by joining: many trainings at this size; `--gain`, or parley gain on the study, takes them."
@@ -210,7 +210,21 @@ def _gains(
         return None
 
 
-def _always_unknown(measured: Measured, chosen: Arm, goal: Goal, tried: Pilot | None) -> list[str]:
+def _left_out(study: Study, like: LocalSGD) -> list[str]:
+    """What the study asks for and forecasts do not cover."""
+    said = []
+    if like.optimizer != "sgd" or like.options or like.clip is not None or like.schedule != Constant():
+        said.append(
+            "the study's local optimizer, its options, clipping and schedule: plain SGD is advised in their place."
+        )
+    if stages(study.channels):
+        said.append("the study's own channels, which are left out of what is advised.")
+    if study.start is not None:
+        said.append("the weights that the study begins from: those of its seed were measured.")
+    return said
+
+
+def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list[str]:
     """What no measurement here says."""
     found = measured.quadratic
     said = []

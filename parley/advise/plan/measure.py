@@ -23,6 +23,8 @@ CLIENTS, SAMPLES = 40, 200
 """Of a large model so many clients are looked at, and so many samples of each."""
 _EVERYBODY = 400
 """Clients up to which a small model is measured on all of them."""
+_COUNTED = 10_000
+"""Clients up to which all are asked for their size; of more, those that are looked at stand for them."""
 _LOCAL_ITERATIONS = 100
 
 
@@ -127,7 +129,7 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
     parameters = sum(p.numel() for p in task.network.parameters() if p.requires_grad)
     small = parameters <= LARGEST
     ids, data = _looked_at(federation, small, study.seed)
-    sizes = federation.sizes()
+    sizes = np.array([federation.size(name) for name in ids]) if len(federation) > _COUNTED else federation.sizes()
     shares = np.array(
         [len(own) if small else federation.size(name) for name, own in zip(ids, data, strict=True)], float
     )
@@ -165,10 +167,10 @@ def _looked_at(federation: Federation, small: bool, seed: int) -> tuple[list[str
     """All clients and samples of a small model, else some of both."""
     key = Key(seed).fold("advise")
     most = _EVERYBODY if small else CLIENTS
-    ids = [str(one) for one in federation.ids]
-    if len(ids) > most:
-        chosen = key.fold("clients").numpy().choice(len(ids), most, replace=False)
-        ids = [ids[i] for i in sorted(chosen.tolist())]
+    places: Sequence[int] = range(len(federation))
+    if len(federation) > most:
+        places = sorted(key.fold("clients").numpy().choice(len(federation), most, replace=False).tolist())
+    ids = [str(federation.ids[place]) for place in places]
     data = []
     for name in ids:
         own = federation.client(name)
