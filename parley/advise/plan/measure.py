@@ -19,7 +19,7 @@ from parley.learn.task import Task
 from parley.study.description import Study
 from parley.theory.theta import Array
 
-CLIENTS, SAMPLES = 40, 200
+CLIENTS, SAMPLES = 24, 64
 """Of a large model so many clients are looked at, and so many samples of each."""
 _EVERYBODY = 400
 """Clients up to which a small model is measured on all of them."""

@@ -24,8 +24,8 @@ LARGEST = 150
 """Parameters up to which all second derivatives are written out."""
 _SIMPSON = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
 _ITERATIONS = 500
-_SKETCHED_ITERATIONS = 60
-_KRYLOV, _PULLS = 24, 16
+_SKETCHED_ITERATIONS = 40
+_KRYLOV, _PULLS = 16, 10
 """Directions that large models are looked at along."""
 
 

@@ -7,12 +7,15 @@ trains for so many rounds; the advised settings get the megabytes that this took
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parley.advise.plan.candidates import traffic
 from parley.advise.plan.make import advise
+from parley.advise.plan.reasons import describe
 from parley.algorithms.local_update import FedAvg
 from parley.engine.settings import Evaluation, Sampling
 from parley.report.papers.advice import megabytes_figure
@@ -37,7 +40,14 @@ def pictures(scale: Scale, context: StudyContext) -> StudyResult:
     """Advised settings against FedAvg with its default settings on real pictures, at equal megabytes."""
     sets: list[Images] = ["fashion"] if scale == "smoke" else ["fashion", "writers"]
     jobs = [(scale, images, seed) for images in sets for seed in SEEDS[scale]]
-    found = spread(_measured, jobs, context, "pictures")
+    return summarised(jobs, spread(measured, jobs, context, "pictures"), scale, context)
+
+
+def summarised(
+    jobs: Sequence[tuple[Scale, Images, int]], found: Sequence[dict[str, Any]], scale: Scale, context: StudyContext
+) -> StudyResult:
+    """The checks, the figure and the numbers."""
+    sets = list(dict.fromkeys(images for _, images, _ in jobs))
     by_set: dict[str, list[dict[str, Any]]] = {NAMES[images]: [] for images in sets}
     for (_, images, _), one in zip(jobs, found, strict=True):
         by_set[NAMES[images]].append(one)
@@ -57,7 +67,7 @@ def pictures(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"megabytes": megabytes_figure(curves)}, {"sets": by_set})
 
 
-def _measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
+def measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
     """Accuracy and megabytes of the three arms, round by round."""
     scale, images, seed = job
     problem = clients(scale, images, 0.1)
@@ -68,19 +78,23 @@ def _measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
     )  # fmt: skip
     task = make_task(shown, problem.model, seed)
     budget = ROUNDS[scale] * problem.cohort * traffic(FedAvg(), task) / 1e6
-    advised = {
-        _ARMS[1]: advise(plain, megabytes=budget, whole=False),
-        _ARMS[2]: advise(plain, megabytes=budget, whole=False, pilot=True),
-    }
-    found: dict[str, Any] = {"seed": seed, "budget": budget}
-    for name, own in {_ARMS[0]: plain, **{name: one.best for name, one in advised.items()}}.items():
+    advice = advise(plain, megabytes=budget, whole=False, pilot=True)
+    assert advice.first is not None
+    assert advice.pilot is not None
+    first, last = advice.first, advice.ranked[0]
+    like = FedAvg()
+    arms = {_ARMS[0]: (plain, "lr 0.1, one epoch")}
+    for name, one in zip(_ARMS[1:], (first, last), strict=True):
+        own = replace(plain, algorithm=one.candidate.algorithm(like), channels=one.candidate.channels, rounds=one.limit)
+        arms[name] = own, describe(one.candidate)
+    found: dict[str, Any] = {"seed": seed, "budget": budget, "pilot": advice.pilot.sentence()}
+    for name, (own, setting) in arms.items():
         run = train(own, data=problem.evaluated_on("test"))
         rounds, accuracy = run.series("central/accuracy")
-        traffic_of = [run.series(metric)[1] for metric in ("up/bytes", "down/bytes")]
-        spent = np.concatenate([[0.0], np.cumsum(np.sum(traffic_of, axis=0))]) / 1e6
+        sent = [run.series(metric)[1] for metric in ("up/bytes", "down/bytes")]
+        spent = np.concatenate([[0.0], np.cumsum(np.sum(sent, axis=0))]) / 1e6
         found[name] = {
-            "megabytes": spent[np.asarray(rounds, dtype=int)], "accuracy": np.asarray(accuracy),
-            "setting": own.resolved()["algorithm"] if name == _ARMS[0] else advised[name].named("method").value,
-            "advice": [] if name == _ARMS[0] else [(one.what, one.value) for one in advised[name].recommendations],
+            "setting": setting, "megabytes": spent[np.asarray(rounds, dtype=int)].tolist(),
+            "accuracy": np.asarray(accuracy).tolist(),
         }  # fmt: skip
     return found
