@@ -69,8 +69,8 @@ def test_client_names_are_hidden_unless_asked_for(parley, place: Path):
         (("--set", "model.name=mlpp"), "mlp"),
         (("--rounds", "0"), "at least one round"),
         (("--megabytes", "0.0001"), "do not pay for one round"),
-        (("--set", "algorithm.name=ffgb"), "local SGD"),
-        (("--page", "nowhere/a.html"), "cannot be written"),
+        (("--set", "algorithm.name=ffgb"), "leave out the model"),
+        (("--page", "study.toml/a.html"), "cannot be written"),
     ],
 )
 def test_refusals(parley, arguments: tuple[str, ...], words: str):
