@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format clean install
+.PHONY: demo test test-long test-all lint format clean install
 
 demo: install
 	$(BIN)/parley demo
@@ -12,8 +12,11 @@ demo: install
 test: install lint
 	$(BIN)/python -m pytest -n 2
 
+test-long: install
+	$(BIN)/python -m pytest -n 2 -m "long and not slow"
+
 test-all: install lint
-	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 -m "long or slow or not slow"
 
 lint: install
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe, wait
@@ -20,26 +21,25 @@ import torch
 
 from parley.core.errors import ParleyError
 from parley.core.failure import Failure
+from parley.core.processes import end_with_parent
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.execute import describe
 from parley.runtimes.node import Node, failure, handle
-from parley.runtimes.processes import end_with_parent
 from parley.runtimes.protocol import Job
 
-MAIN = "from parley.runtimes.host import main; main()"
 READY = "ready"
 
 
-def main() -> None:
+def main(files: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     torch.set_num_threads(1)
     keep_freed_memory()
-    line: Connection = Connection(int(sys.argv[1]))
+    line: Connection = Connection(files[0])
     job: Job | None = None
     while True:
         try:
             item = line.recv()
-            if isinstance(item, bytes):  # the job of the runtime that uses us from now on
+            if isinstance(item, bytes):  # the job
                 job, said = _loaded(item)
                 line.send(said)
             else:

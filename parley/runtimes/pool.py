@@ -25,11 +25,11 @@ from parley.core.message import Payload
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
-from parley.runtimes.processes import spawn
+from parley.runtimes.nursery import Process, start
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 
-_MAIN = "from parley.runtimes.worker import main; main()"
+_WORKER = "parley.runtimes.worker"
 _STARTS = 60.0
 """Seconds a worker may take to come up."""
 _FALSE_STARTS = 3
@@ -38,7 +38,7 @@ _FALSE_STARTS = 3
 
 @dataclass
 class Worker:
-    process: subprocess.Popen[bytes]
+    process: Process
     line: Connection
     up: tuple[Arena, Arena]
     """Where its answers lie, in turns."""
@@ -84,7 +84,7 @@ class Pool:
         up = (Arena(), Arena())
         descriptors = (theirs.fileno(), *(arena.descriptor for arena in (self._data, self._down, *up)))
         with theirs:
-            process = spawn(_MAIN, descriptors)
+            process = start(_WORKER, descriptors)
         worker = Worker(process, Connection(ours.detach()), up)
         worker.line.send(self._job)
         return worker

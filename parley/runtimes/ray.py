@@ -21,8 +21,8 @@ import torch
 
 from parley.core.errors import InputError, ParleyError, UnsupportedError
 from parley.core.failure import Failure
+from parley.core.processes import search_path
 from parley.runtimes.execute import describe
-from parley.runtimes.processes import search_path
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 from parley.runtimes.ray_worker import Client, packed_items, packed_job, unpacked
 

@@ -7,7 +7,6 @@ in a process, in the message objects or at the server can help it. What works he
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import socket
@@ -19,7 +18,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import cloudpickle
@@ -31,9 +29,9 @@ from parley.core.failure import Failure
 from parley.data import Federation
 from parley.data.sources import InMemory
 from parley.runtimes.execute import describe
-from parley.runtimes.host import MAIN, READY
+from parley.runtimes.host import READY
 from parley.runtimes.node import create
-from parley.runtimes.processes import search_path, spawn
+from parley.runtimes.nursery import Process, start
 from parley.runtimes.protocol import Job, runtimes
 from parley.runtimes.remote import Named, Remote
 
@@ -42,10 +40,8 @@ from parley.runtimes.remote import Named, Remote
 class Host:
     """A process that forks nodes; see `host`."""
 
-    process: Popen[bytes]
+    process: Process
     line: Connection
-    path: str
-    """Where it looks for modules."""
     ready: bool = False
     at: int | None = None
     """The number of the item it was given."""
@@ -54,17 +50,13 @@ class Host:
     def start(cls) -> Host:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = spawn(MAIN, (theirs.fileno(),))
-        return cls(process, Connection(ours.detach()), search_path())
+            process = start("parley.runtimes.host", (theirs.fileno(),))
+        return cls(process, Connection(ours.detach()))
 
     def end(self) -> None:
         self.line.close()
         self.process.kill()
         self.process.wait()
-
-
-_idle: list[Host] = []
-"""Hosts of runtimes that were closed, for the next one: to import torch takes seconds."""
 
 
 class Wire(Remote):
@@ -90,11 +82,7 @@ class Wire(Remote):
     def close(self) -> None:
         """Nodes of a stored run keep their folders; the others' go."""
         while self._hosts:
-            host = self._hosts.pop()
-            if host.ready and host.at is None and len(_idle) < 2:
-                _idle.append(host)
-            else:
-                host.end()
+            self._hosts.pop().end()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
         torch.set_num_threads(self._before)
@@ -139,14 +127,7 @@ class Wire(Remote):
 
     def _host(self) -> Host:
         """A host that has been given the job; it says so when it is ready."""
-        host = None
-        while _idle and host is None:
-            host = _idle.pop()
-            if host.process.poll() is not None or host.path != search_path():
-                host.end()
-                host = None
-        host = host or Host.start()
-        host.ready = False
+        host = Host.start()
         with suppress(OSError):
             host.line.send(self._packed)
         return host
@@ -174,12 +155,6 @@ def _packed(job: Job) -> bytes:
 def _check_ready(said: Any) -> None:
     if said != READY:
         raise UnsupportedError(f'the algorithm or the model cannot be sent to nodes ({said}); use "inline".')
-
-
-@atexit.register
-def _end_idle() -> None:
-    while _idle:
-        _idle.pop().end()
 
 
 runtimes("wire")(Wire)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
 from multiprocessing.connection import Connection
@@ -17,10 +17,10 @@ import torch
 
 from parley.algorithms.base.protocol import Reply
 from parley.core.message import Message, Payload
+from parley.core.processes import end_with_parent
 from parley.runtimes.allocator import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, Space, loads
 from parley.runtimes.execute import attempt, evaluate
-from parley.runtimes.processes import end_with_parent
 from parley.runtimes.protocol import Call, EvaluationCall, Job, Score
 
 Packed = tuple[type[Payload], dict[str, Ref], dict[str, Any]]
@@ -35,12 +35,12 @@ def unpack(packed: Packed, arena: Space, copy: bool) -> Any:
     return kind({n: arena.get(ref).clone() if copy else arena.get(ref) for n, ref in refs.items()}, scalars)
 
 
-def main() -> None:
+def main(files: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     torch.set_num_threads(1)
     keep_freed_memory()
     end_with_parent()
-    line, *descriptors = (int(number) for number in sys.argv[1:6])
+    line, *descriptors = files
     connection = Connection(line)
     data, down, *up = (Arena(descriptor) for descriptor in descriptors)
     job, device = loads(data.get(connection.recv()).numpy().tobytes(), data)

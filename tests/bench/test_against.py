@@ -49,6 +49,7 @@ def test_a_slower_checkout_is_seen(slower: Path) -> None:
     assert "EMPTY" in str(paired_table([found]).columns[0]._cells)
 
 
+@pytest.mark.long
 def test_the_command_prints_the_pairs(slower: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", "EMPTY", "--scale", "smoke", "--against", str(slower)])

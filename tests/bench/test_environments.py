@@ -24,6 +24,7 @@ def test_the_cache_follows_the_environment_variable(monkeypatch: pytest.MonkeyPa
     assert cache_folder() == Path.home() / ".cache" / "parley" / "bench"
 
 
+@pytest.mark.long
 def test_an_environment_is_reused_until_its_pins_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pins = tmp_path / "pins"
     pins.mkdir()

@@ -31,6 +31,7 @@ def falls_asleep(process: psutil.Process) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_two_loops_race_and_agree() -> None:
     said: list[str] = []
     small = workload("LR-MNIST", "smoke", cores=1)
@@ -53,6 +54,7 @@ def test_bare_loops_take_part_without_parameters() -> None:
     assert all(check.passed is None for check in result.checks if "parley" in check.claim)
 
 
+@pytest.mark.long
 def test_a_contestant_sleeps_until_it_is_asked_and_leaves_nothing_behind(tmp_path: Path) -> None:
     write_work(workload("EMPTY", "smoke"), tmp_path)
     with Child(PLAIN, OWN[""], tmp_path, 1, tmp_path / "log") as child:

@@ -31,6 +31,7 @@ def test_memories_survive_a_kill_and_are_all_the_right_ones():
     json.dumps(result.as_json(), allow_nan=False)
 
 
+@pytest.mark.long
 def test_channels_are_timed_beside_a_clients_round():
     (result,) = bench(["channel-cost"], "smoke")
     assert {"client's round", "top-k(0.01) send", "qsgd(4) receive"} <= {one.name for one in result.standings}
@@ -88,6 +89,7 @@ def test_a_disk_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch):
         many_memories.measure("full")
 
 
+@pytest.mark.long
 def test_a_terminated_measurement_leaves_nothing_behind(tmp_path: Path):
     code = "from parley.bench import many_memories as m; m.SMOKE = m.Crowd(9000, 10, 8, 4); m.measure('smoke')"
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}) as process:

@@ -23,6 +23,7 @@ from parley.data import ClientData, Federation
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
 from parley.models import mlp
+from parley.runtimes import nursery
 from parley.store.runs import RunStore
 from parley.study.train import train
 
@@ -185,9 +186,18 @@ def test_the_same_in_processes_and_workers_that_die(tmp_path: Path, same):
 
 def resources() -> tuple[int, list[psutil.Process], int]:
     """Open descriptors, child processes and shared memory maps of this process."""
+    nursery.current()
     gc.collect()
     maps = sum("memfd:parley" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return len(list(Path("/proc/self/fd").iterdir())), psutil.Process().children(recursive=True), maps
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that this one's nursery has forked."""
+    here = psutil.Process()
+    while not (forked := [one for one in here.children(recursive=True) if one not in here.children()]):
+        time.sleep(0.01)
+    return forked
 
 
 class Killer(Listener):
@@ -195,8 +205,7 @@ class Killer(Listener):
 
     def round(self, record) -> None:
         if record.number == 1:
-            victim = psutil.Process().children()[0]
-            victim.kill()
+            workers()[0].kill()
             time.sleep(0.2)
 
 
@@ -204,7 +213,7 @@ class EarlyKiller(Listener):
     """Kills a worker that is still starting."""
 
     def start(self, run, rounds: int) -> None:
-        psutil.Process().children()[0].kill()
+        workers()[0].kill()
 
 
 def test_strict_runs_stop_at_the_first_client_that_raises_with_its_traceback():
@@ -221,6 +230,41 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(same):
         for runtime, listeners in (("inline", []), ("pool", [EarlyKiller()]))
     ]
     same(*runs)
+
+
+class Abandoner(Listener):
+    """Kills the nursery between two rounds, with whom all its workers end."""
+
+    def round(self, record) -> None:
+        if record.number == 1:
+            nursery.current()._process.kill()
+
+
+def test_a_nursery_that_dies_is_replaced_with_its_workers(same):
+    everyone = federation(3)
+    runs = [
+        train(moody({}), everyone, runtime=runtime, listeners=listeners, **options(rounds=3))
+        for runtime, listeners in (("inline", []), ("pool", [Abandoner()]), ("wire", [Abandoner()]))
+    ]
+    for run in runs[1:]:
+        same(run, runs[0])
+
+
+def test_workers_see_the_environment_and_the_folder_of_now(tmp_path, monkeypatch):
+    """Although they come from a process that was started before."""
+    nursery.current()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARLEY_TEST_WORD", "now")
+
+    class Telling(FedAvg):
+        def client(self, task, message, memory, data, context) -> Reply:
+            Path("said").write_text(os.environ["PARLEY_TEST_WORD"] + os.environ["OMP_NUM_THREADS"])
+            return super().client(task, message, memory, data, context)
+
+    for runtime in ("pool", "wire"):
+        train(Telling(lr=0.1, batch=4), federation(2), runtime=runtime, **options(rounds=1))
+        assert (tmp_path / "said").read_text() == "now1"
+        (tmp_path / "said").unlink()
 
 
 def test_a_worker_that_dies_while_idle_is_replaced(same):
@@ -321,6 +365,7 @@ from parley.core.message import Memory
 from parley.data import Federation
 from parley.study.train import make_task
 from parley.models import mlp
+from parley.runtimes import nursery
 from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.core.context import Context
 
@@ -332,7 +377,7 @@ federation = Federation.from_arrays({i: (np.ones((3, 2), np.float32), np.array([
 task = make_task(federation, mlp(3), 0)
 algorithm = Sleepy()
 runtime, _ = open_runtime("pool", Job(algorithm, task, federation), 2)
-print(*[child.pid for child in psutil.Process().children()], flush=True)
+print(*[worker.process.pid for worker in runtime._workers], flush=True)
 message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
 runtime.run([Call(i, message, Memory(), Context.alone(Key(0), i)) for i in "ab"], Stamp("", 0, 1, 0, 0))
 """

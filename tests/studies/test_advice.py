@@ -8,6 +8,7 @@ from parley.studies.paper001.advice import QUANTILES, judge, problem
 from parley.theory.servers import SERVERS
 
 
+@pytest.mark.long
 def test_every_check_holds_and_the_distributions_are_reported():
     """Heavy ball within twice the best for at least 75 of the seeds 0-99, for both kinds of clients."""
     result = run_study("001/advice", "smoke")

@@ -24,8 +24,9 @@ from parley.studies.trials import Arm, Trial, trained
 
 @pytest.mark.parametrize(
     ("name", "claims"),
-    [("fig1", 1), ("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1), ("fednova", 1),
-     ("feddyn", 1)],
+    [("fig1", 1), ("fednova", 1), ("feddyn", 1),
+     *(pytest.param(*one, marks=pytest.mark.long)
+       for one in (("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1)))],
 )  # fmt: skip
 def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path
@@ -37,6 +38,7 @@ def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     assert len(result.files) == 2
 
 
+@pytest.mark.long
 def test_a_small_language_model_needs_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path):
     if find_spec("transformers") is None:
         if "hf" in os.environ.get("PARLEY_REQUIRE", ""):

@@ -43,7 +43,7 @@ CASES = [
 FAMILY = family()
 
 
-@pytest.mark.parametrize("runtime", ["inline", "stacked"])
+@pytest.mark.parametrize("runtime", ["inline", pytest.param("stacked", marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}: {case.statement}")
 def test_it_holds(case, runtime):
     if runtime == "stacked" and not case.stackable:
