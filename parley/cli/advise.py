@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 
+_SHOWN = ("name", "lr", "steps", "epochs", "batch", "alpha", "server")
+"""Settings of a method that advice is about."""
+
 EXAMPLES = """Examples:
 
     parley advise examples/pareto.toml
@@ -104,7 +107,10 @@ def changed(found: Advice) -> str:
     from parley.study.toml_text import to_toml
 
     whole = found.best.resolved()
-    return to_toml({key: whole[key] for key in ("rounds", "algorithm", "channels")}) or ""
+    method = {
+        key: whole["algorithm"][key] for key in _SHOWN if whole["algorithm"].get(key, 0.0) != 0.0 or key == "batch"
+    }
+    return to_toml({"rounds": whole["rounds"], "algorithm": method, "channels": whole["channels"]}) or ""
 
 
 def _plain(value: str) -> str:

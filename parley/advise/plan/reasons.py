@@ -50,10 +50,7 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
             f"gamma = {work.gamma * L:.2g} / L, L = {L:.4g}",
         ),
         Recommendation(
-            "local steps K", str(work.K),
-            "more local work shortens the way to a point that is farther off; this many suit the budget."
-            if work.K > 1 else "every further local step would pull the result away from the common optimum.",
-            "kappa(K) falls from L/mu to 1, the distance of the minimisers grows (paper 001, eqs. 9 and 11)",
+            "local steps K", str(work.K), *_local_steps(candidate),
         ),
         _server(candidate),
     ]  # fmt: skip
@@ -65,6 +62,20 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
         )
     made.append(_channels(best, found, goal))
     return made
+
+
+def _local_steps(candidate: Candidate) -> tuple[str, str]:
+    """Why so many, and by which formula."""
+    if candidate.work.method in ("scaffold", "feddyn"):
+        return (
+            "corrected local steps lead to the common optimum however many there are; more of them than this save no "
+            "further rounds.",
+            "a fixed point has Delta_i = 0 for all i, so sum_i p_i grad f_i = 0",
+        )
+    formula = "kappa(K) falls from L/mu to 1, the distance of the minimisers grows (paper 001, eqs. 9 and 11)"
+    if candidate.work.K == 1:
+        return "every further local step would pull the result away from the common optimum.", formula
+    return "more local work shortens the way to a point that is farther off; this many suit the budget.", formula
 
 
 def _server(candidate: Candidate) -> Recommendation:
