@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parley.report.style import FAINT, PALETTE, clean, legend, new_figure, panel, percent_axis, y_label
+from parley.report.style import FAINT, PALETTE, clean, footnote, legend, new_figure, panel, percent_axis, y_label
 from parley.theory.theta import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_RANGE = 0.3, 10.0
-_TICKS = (0.3, 0.5, 1, 1.15, 2, 4, 10)
+_RANGE = 0.3, 30.0
+_TICKS = (0.3, 0.5, 1, 2, 4, 10, 30)
+_MARKS: tuple[dict[str, Any], ...] = (
+    {"marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8},
+    {"marker": "o", "markersize": 5},
+)
 
 
 def factors_figure(factors: Mapping[str, Array]) -> Figure:
@@ -27,15 +31,7 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
         shares = np.concatenate([[0.0], np.arange(1, len(shown) + 1) / len(shown), [(ratios < np.inf).mean()]])
         colour = PALETTE[place]
         left.step(steps, shares, where="post", color=colour, linewidth=2.2, label=name)
-        right.plot(
-            np.arange(len(shown)),
-            shown,
-            "o",
-            color=colour,
-            markersize=7 - 2 * place,
-            label=name,
-            markeredgecolor="white",
-        )
+        right.plot(np.arange(len(shown)), shown, linestyle="none", color=colour, label=name, **_MARKS[place])
     for axes, scaled in ((left, "x"), (right, "y")):
         line = axes.axvline if scaled == "x" else axes.axhline
         for limit in (1.15, 2.0):
@@ -46,6 +42,10 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
         axes.minorticks_off()
         clean(axes, "both")
     left.set_ylim(0, 1.02)
+    right.set_xticks(range(0, max(len(one) for one in factors.values()), 5))
+    footnote(
+        result, "Dashed: 1.15x and 2x. At 0.3x also what the grid never reached, at 30x also what advice never did."
+    )
     percent_axis(left.yaxis)
     panel(left, "cost until the target, advised over best of the grid", "factor")
     panel(right, "federation by federation", "seed")

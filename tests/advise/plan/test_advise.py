@@ -98,7 +98,7 @@ def test_bytes_of_a_round_are_what_the_engine_counts(candidate: Candidate) -> No
 
 
 def test_megabytes_are_not_exceeded_and_bits_are_saved() -> None:
-    study = with_target(regression(), 0.001)
+    study = with_target(regression(spread=0.1), 0.05)
     advice = advise(study, megabytes=0.02, whole=False)
     assert advice.named("channels").value == "qsgd(8)"
     run = pl.train(advice.best, evaluation=pl.Evaluation())
