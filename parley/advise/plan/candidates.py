@@ -107,7 +107,8 @@ def traffic(algorithm: LocalUpdate, task: Task, channels: Sequence[Channel] = ()
     assert form is not None
     for channel in channels:
         form = channel.transmitted(form, algorithm.compressible)
-    zeros = {name: torch.zeros(shape, dtype=dtype) for name, (dtype, shape) in form.items()}  # type: ignore[misc]
+    specs: dict[str, Any] = dict(form)
+    zeros = {name: torch.zeros(shape, dtype=dtype) for name, (dtype, shape) in specs.items()}
     return wire_size(message) + wire_size(Message(zeros))
 
 

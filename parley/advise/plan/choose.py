@@ -82,11 +82,11 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     variants = _variants(found, seed)
     second = []
     for one in _first_of_each(coarse):
-        curves = [
+        again = [
             forecast(clients, one.candidate.work, [one.candidate.server], len(one.curve) - 1, draw)[0]
             for clients, draw in variants
         ]
-        second.append(_judged(one.candidate, one.bytes_each, one.limit, curves, goal, found))
+        second.append(_judged(one.candidate, one.bytes_each, one.limit, again, goal, found))
     second.sort(key=lambda one: one.score)
     as_good = [one for one in second if one.score <= _AS_GOOD * second[0].score]
     first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))

@@ -67,7 +67,7 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
     )  # fmt: skip
     data = {
         "quantiles": QUANTILES,
-        "without_pilot": np.quantile(plain, QUANTILES), "with_pilot": np.quantile(tried, QUANTILES),
+        "without_pilot": np.quantile(plain, QUANTILES, method="higher"), "with_pilot": np.quantile(tried, QUANTILES, method="higher"),
         "federations": [one.plain() for one in judged],
     }  # fmt: skip
     return context.result(checks, {"factors": factors_figure({"without a pilot": plain, "with a pilot": tried})}, data)

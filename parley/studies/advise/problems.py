@@ -10,7 +10,7 @@ on are for development; seeds 0 to 29 are judged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -116,7 +116,7 @@ def grid(problem: Problem) -> dict[str, tuple[Algorithm, tuple[Channel, ...]]]:
     found: dict[str, tuple[Algorithm, tuple[Channel, ...]]] = {}
     for lr in reversed(RATES):
         for steps in (30, 5, 1):
-            work = {"lr": lr, "steps": steps, "batch": batch}
+            work: dict[str, Any] = {"lr": lr, "steps": steps, "batch": batch}
             name = f"lr {lr:g}, {steps} steps"
             averaged = {"fedavg": FedAvg(**work), "fedavgm": FedAvgM(**work, server=HeavyBall(0.3, 0.9))}
             for method, algorithm in averaged.items():
