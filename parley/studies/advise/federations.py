@@ -65,9 +65,10 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
         ],
         scale,
     )  # fmt: skip
+    spread_of = {"without_pilot": plain, "with_pilot": tried}
     data = {
         "quantiles": QUANTILES,
-        "without_pilot": np.quantile(plain, QUANTILES, method="higher"), "with_pilot": np.quantile(tried, QUANTILES, method="higher"),
+        **{name: np.quantile(factors, QUANTILES, method="higher") for name, factors in spread_of.items()},
         "federations": [one.plain() for one in judged],
-    }  # fmt: skip
+    }
     return context.result(checks, {"factors": factors_figure({"without a pilot": plain, "with a pilot": tried})}, data)
