@@ -41,7 +41,7 @@ def federations(scale: Scale, context: StudyContext) -> StudyResult:
 
 
 def _smoke(seed: int) -> Judged:
-    return judge(seed, every=12)
+    return judge(seed, every=10)
 
 
 def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) -> StudyResult:
