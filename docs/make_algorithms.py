@@ -50,6 +50,7 @@ are in [configuration.md](configuration.md); what is said about fixed points and
 | `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
 | `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
 | `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
+| `statistics` | counts and moments of pooled data, bit for bit ([statistics](statistics.md)) | sums | nothing |
 | `local-only` | every client's own optimum | 0 | its model |
 | `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
 

@@ -24,6 +24,7 @@ from parley.models import feature_maps, models
 from parley.study.data_section import loader_settings, own_settings
 from parley.study.sections import plain
 from parley.study.study import SECTIONS, General
+from parley.study.tuning.settings import Tuning
 from parley.theory.kernel.registry import kernels
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -68,6 +69,7 @@ def page() -> str:
     parts += ["## [algorithm.kernel]\n", KERNELS, choices(kernels)]
     for name, cls in SECTIONS.items():
         parts += [f"## [{name}]\n", f"{summary(cls)}\n", table(settings_of(cls))]
+    parts += ["## [tune]\n", f"{summary(Tuning)}\n", table(settings_of(Tuning))]
     return "\n".join(parts)
 
 

@@ -71,6 +71,7 @@ from parley.algorithms.local_update import (
     Reptile as Reptile,
 )
 from parley.algorithms.scaffold import Scaffold as Scaffold
+from parley.algorithms.statistics import FederatedStatistics as FederatedStatistics
 from parley.algorithms.tree_baselines import TreeBagging as TreeBagging, TreeCyclic as TreeCyclic
 from parley.channels.base import Channel as Channel, channel as channel
 from parley.core.context import Context as Context
@@ -103,6 +104,7 @@ from parley.data import (
     SHomogeneity as SHomogeneity,
     Sorted as Sorted,
 )
+from parley.data.preprocessing import Preprocessing as Preprocessing
 from parley.engine.importance import importance as importance
 from parley.engine.listeners import Listener as Listener
 from parley.engine.loggers import MLflow as MLflow, TensorBoard as TensorBoard, WandB as WandB
@@ -133,9 +135,11 @@ from parley.learn.weak import (
 from parley.models.spec import ModelSpec as ModelSpec
 from parley.store.records import Failure as Failure, Metric as Metric, RoundRecord as RoundRecord
 from parley.store.runs import RunStore as RunStore
+from parley.store.tables import results as results
 from parley.study.description import Logging as Logging
 from parley.study.difference import Difference as Difference, difference as difference
 from parley.study.load import export_run as export_run, load_run as load_run
+from parley.study.statistics import Statistics as Statistics, statistics as statistics
 from parley.study.study import load_study as load_study, Study as Study
 from parley.study.train import train as train
 from parley.study.warm_start import WarmStart as WarmStart

@@ -22,6 +22,7 @@ from parley.algorithms import (
     ntk_fl,
     ridge,
     scaffold,
+    statistics,
     tct,
     tree_baselines,
 )
@@ -31,5 +32,5 @@ __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
     "datashare", "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb",
     "ffgb_distill", "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "ntk_fl", "ridge",
-    "scaffold", "tct", "tree_baselines",
+    "scaffold", "statistics", "tct", "tree_baselines",
 ]  # fmt: skip

@@ -19,18 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.boosted import BoostedTrees, objective, of_round, outputs_of, sum_of, trees_since
+from parley.algorithms.base.boosted import (
+    BoostedTrees,
+    check_settings,
+    objective,
+    of_round,
+    outputs_of,
+    sum_of,
+    trees_since,
+)
 from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm
-from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData
-from parley.learn.histograms import leaf_values
 from parley.learn.light_trees import boosted, check_installed
+from parley.learn.splits import leaf_values
 from parley.learn.stack import Data
 from parley.learn.task import Task
-from parley.learn.trees import Trees, check_depth, stacked
+from parley.learn.trees import Trees, stacked
 
 
 @dataclass(frozen=True)
@@ -51,12 +58,7 @@ class LocalTrees(BoostedTrees):
     """Penalty on the square of leaf values."""
 
     def __post_init__(self) -> None:
-        check_depth(self.depth)
-        for name in ("depth", "trees", "min_leaf"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if not 0 < self.lr <= 1:
-            raise InputError(f"lr must lie above 0 and up to 1, not {self.lr}.")
+        check_settings(self, at_least_one=("trees", "min_leaf"))
 
     def init(self, task: Task, key: Key) -> State:
         objective(task)

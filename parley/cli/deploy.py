@@ -186,6 +186,11 @@ def run(
 
 def follow(path: Path, id: str, *, whole: bool) -> None:
     """Print a run's log until it ends; its end is the exit code."""
+    raise typer.Exit(0 if finished(path, id, whole=whole) else 1)
+
+
+def finished(path: Path, id: str, *, whole: bool) -> str:
+    """Print a run's log until it ends; its id in the run store, nothing if it did not get to its end."""
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions
     from parley.store.locks import is_locked
@@ -205,7 +210,7 @@ def follow(path: Path, id: str, *, whole: bool) -> None:
             print(text.decode(errors="replace"), end="", flush=True)
         if not one.active:
             print(f"{one.id} {one.status}: {one.said}" + (f" Run {one.run} is in {folder.store}." if one.run else ""))
-            raise typer.Exit(0 if one.status == "finished" else 1)
+            return str(one.run) if one.status == "finished" else ""
         if not warned and not is_locked(folder.path / "server.lock"):
             print(f"the server does not run; it begins when it does: parley deploy server -f {path}", flush=True)
             warned = True

@@ -30,8 +30,11 @@ from parley.cli import (
     report,
     run,
     runs,
+    stats,
     studies,
     trained,
+    tune,
+    watch,
 )
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
@@ -68,11 +71,14 @@ app.command("demo")(studies.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("tune")(tune.tune)
+app.command("watch")(watch.watch)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)
 app.add_typer(data.app, name="data")
 app.command("list")(catalogue.show)
+app.command("stats")(stats.stats)
 app.command("pareto")(pareto.pareto)
 app.command("gain")(gain.gain)
 app.command("advise")(advise.advise)

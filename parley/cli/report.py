@@ -8,22 +8,34 @@ from typing import Annotated, Optional
 import typer
 
 from parley.cli.options import Store
-from parley.cli.screen import writing
+from parley.cli.screen import without_collection, writing
 
 
 def report(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="Runs: ids, beginnings of ids, or 'last'; default: all of the store.", metavar="[RUN]..."),
+        typer.Argument(
+            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.", metavar="[RUN]..."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="What the page is called.", metavar="TEXT")] = "",
     names: Annotated[bool, typer.Option("--names", help="Show the clients' names.")] = False,
     store: Store = None,
 ) -> None:
-    """Write one HTML page about runs that needs no network: results, curves, clients, roll-call, settings."""
-    from parley.report.page import write_report
-    from parley.store.runs import RunStore
+    """Write one HTML page about runs that needs no network: results, curves, clients, roll-call, settings.
 
-    with RunStore(store, create=False) as kept, writing(out):
-        write_report(kept, runs or [], out, names=names, title=title)
+    Runs that differ in their seeds alone are one line, one curve and one band.
+
+    Examples:
+
+    parley report
+
+    parley report digits last --out page.html
+    """
+    with without_collection():
+        from parley.report.page import write_report
+        from parley.store.runs import RunStore
+
+        with RunStore(store, create=False) as kept, writing(out):
+            write_report(kept, runs or [], out, names=names, title=title)

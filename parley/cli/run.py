@@ -15,9 +15,8 @@ from parley.cli.options import Set, Store
 from parley.cli.screen import megabytes, percent, print_table, seconds
 
 if TYPE_CHECKING:
-    from parley.store.runs import RunInfo, RunStore
+    from parley.store.runs import RunInfo
     from parley.store.tables import Absence
-    from parley.study.description import Study
 
 MOST_SEEDS = 1000
 MOST_NAMES = 20
@@ -79,7 +78,7 @@ def run(
             loaded = [replace(one, init_from=start) for one in loaded]
         try:
             for one in loaded:
-                done = _finished(runs, one) if resume and chosen else None
+                done = runs.finished(one.fingerprint(), one.rounds) if resume and chosen else None
                 again = resume and (not chosen or runs.unfinished(one.fingerprint(), one.rounds) is not None)
                 if done is None:
                     trained = train(one, store=runs, resume=again, progress=not quiet)
@@ -117,15 +116,11 @@ def seeds_of(text: str) -> list[int]:
     return found
 
 
-def _finished(runs: RunStore, study: Study) -> str | None:
-    """The newest run of this study that has all its rounds."""
-    own = [info for info in runs.runs() if info.fingerprint == study.fingerprint() and info.status == "finished"]
-    return own[-1].id if own and own[-1].rounds >= study.rounds else None
-
-
 def show_group(infos: list[RunInfo]) -> None:
     """Runs that differ in their seeds, and what they have in common."""
-    from statistics import mean, stdev
+    from statistics import fmean
+
+    from parley.study.seeds import half_interval
 
     summaries = [info.summary for info in infos]
     names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
@@ -135,8 +130,9 @@ def show_group(infos: list[RunInfo]) -> None:
     ]
     if len(infos) > 1:
         both = {name: [own[name] for own in summaries if name in own] for name in names}
-        rows.append(["mean", None, None, None, *[metric_value(name, mean(values)) for name, values in both.items()]])
-        rows.append(["std", None, None, None, *[metric_value(name, stdev(values)) for name, values in both.items()]])
+        rows.append(["mean", None, None, None, *[metric_value(name, fmean(values)) for name, values in both.items()]])
+        halves = {name: half_interval(values) for name, values in both.items()}
+        rows.append(["±", "half of a 95% interval", None, None, *[metric_value(n, half) for n, half in halves.items()]])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,21 +26,51 @@ def list_runs(context: typer.Context, store: Store = None) -> None:
         context.obj = store
         return
     from parley.store.runs import RunStore
+    from parley.study.seeds import by_study
 
     with RunStore(store, create=False) as runs:
         infos = runs.runs()
     columns = ["run", "status", "rounds", "result", "MB up", "seconds", "begun"]
-    print_table(columns, [_row(info) for info in infos], right=columns[2:6])
+    rows: list[list[object]] = []
+    for group in by_study(infos):
+        if len(group) > 1:
+            rows.append(_group_row(group))
+        rows += [_row(info, "  " if len(group) > 1 else "") for info in group]
+    print_table(columns, rows, right=columns[2:6])
 
 
-def _row(info: RunInfo) -> list[object]:
-    summary = info.summary
-    judged = [name for name in summary if name.startswith(("central/", "clients/"))]
-    name = next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
+def _headline(info: RunInfo) -> str:
+    judged = [name for name in info.summary if name.startswith(("central/", "clients/"))]
+    return next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
+
+
+def _row(info: RunInfo, before: str) -> list[object]:
+    summary, name = info.summary, _headline(info)
     result = f"{name.rpartition('/')[2]} {metric_value(name, summary[name])}" if name else None
     return [
-        info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
+        before + info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
         megabytes(summary.get("up/bytes")), seconds(summary.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
+    ]  # fmt: skip
+
+
+def _group_row(group: Sequence[RunInfo]) -> list[object]:
+    """What runs that differ in their seeds have in common: the mean of their results and half of its 95% interval."""
+    from statistics import fmean
+
+    from parley.study.seeds import half_interval, seeds_text
+
+    name = _headline(group[0])
+    values = [info.summary[name] for info in group if name in info.summary]
+    result = None
+    if values:
+        half = f" ±{metric_value(name, half_interval(values))}" if len(values) > 1 else ""
+        result = f"{name.rpartition('/')[2]} {metric_value(name, fmean(values))}{half}"
+    costs = [[info.summary[cost] for info in group if cost in info.summary] for cost in ("up/bytes", "seconds")]
+    up, spent = (fmean(found) if found else None for found in costs)
+    done = sum(info.status == "finished" for info in group)
+    return [
+        f"{group[0].name}, seeds {seeds_text(group)}", f"{done} of {len(group)} done", None, result, megabytes(up),
+        seconds(spent), None,
     ]  # fmt: skip
 
 

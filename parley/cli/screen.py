@@ -73,6 +73,18 @@ def write_texts(*wanted: tuple[Path | None, Callable[[], str]]) -> None:
                 write_atomically(path, text().encode())
 
 
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """For a command that reads, prints and ends: looking for garbage would take an eighth of its time."""
+    import gc
+
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def percent(value: float | None) -> str | None:
     return None if value is None else f"{100 * value:.2f} %"
 

@@ -21,7 +21,7 @@ from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs
 from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
 from parley.data.ids import NumberedIds
-from parley.data.scaling import pooled_scaling
+from parley.data.scaling import Scaling, pooled_scaling
 from parley.data.sources import Cached, Elsewhere, HeldOut, InMemory, Made, Source
 
 __all__ = ["ClientData", "DataInfo", "Federation", "NumberedIds"]
@@ -150,26 +150,27 @@ class Federation:
     def standardised(self) -> Federation:
         """The federation with inputs of mean 0 and deviation 1 per column, by statistics of all training samples.
 
-        The statistics are sums that clients could send without showing samples (`parley.data.scaling` says which);
-        they are kept as `info.scaling`, and the test set and public inputs are treated alike. Images are standardised
-        per channel. Constant columns and regression targets are left alone.
+        The statistics, sums that clients could send (see `parley.data.scaling`), are kept as `info.scaling`. Images are
+        standardised per channel. Constant columns and regression targets are left alone.
         """
-        if self.info.scaling is not None:
-            raise InputError(f"'{self.info.name}' is standardised already.")
         if self.info.kind == "text":
             raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
         if self.info.missing:
             raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised.")
-        scaling = pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape)
+        return self.scaled(pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape))
+
+    def scaled(self, scaling: Scaling) -> Federation:
+        """The federation with inputs to which this was done, the test set and public inputs included."""
+        if self.info.scaling is not None:
+            raise InputError(f"'{self.info.name}' is standardised already.")
         known: dict[int, Tensor] = {}
+        info = replace(self.info, scaling=scaling, missing=self.info.missing and not scaling.fill)
         return Federation(
-            replace(self.info, scaling=scaling),
-            self.ids,
-            self.source.scaled(scaling, known),
+            info, self.ids, self.source.scaled(scaling, known),
             held_out=None if self.held_out is None else self.held_out.scaled(scaling, known),
             test=None if self.test is None else ClientData(scaling.apply(self.test.x), self.test.y),
             public=None if self.public is None else scaling.apply(self.public),
-        )
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Federation('{self.info.name}', {len(self)} clients)"

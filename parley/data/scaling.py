@@ -23,18 +23,22 @@ class Scaling:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     """Constant columns have mean 0 and deviation 1 here: they are left alone."""
-    samples: int
-    """How many samples the statistics are of."""
-    numbers_sent: int
+    samples: int = 0
+    """How many samples the statistics are of, where that is known."""
+    numbers_sent: int = 0
     """What every client would have to send: a count, and a sum and a sum of squares per column."""
+    fill: tuple[float, ...] = ()
+    """What stands for missing values (NaN) before all else; they stay missing without it."""
 
     def apply(self, x: Tensor) -> Tensor:
         """Inputs [n, columns] or [n, channels, ...], standardised, in their own dtype."""
         shape = (len(self.mean), *[1] * (x.ndim - 2))
-        mean, deviation = (
-            torch.tensor(values, dtype=torch.float64).reshape(shape) for values in (self.mean, self.deviation)
+        mean, deviation, fill = (
+            torch.tensor(values, dtype=torch.float64).reshape(shape)
+            for values in (self.mean, self.deviation, self.fill or self.mean)
         )
-        return ((x.double() - mean) / deviation).to(x.dtype)
+        values = torch.where(x.isnan(), fill, x.double()) if self.fill else x.double()
+        return ((values - mean) / deviation).to(x.dtype)
 
 
 def pooled_scaling(clients: Callable[[], Iterable[Tensor]], shape: tuple[int, ...]) -> Scaling:

@@ -60,6 +60,10 @@ class Source(ABC):
         """The same clients with standardised inputs; tensors in `known` are not made again."""
         return Scaled(self, scaling)
 
+    def relabelled(self, numbers: Tensor) -> Source:
+        """The same clients with class numbers[k] in place of class k."""
+        return Relabelled(self, numbers)
+
 
 @dataclass(frozen=True)
 class Pooled(Source):
@@ -157,6 +161,12 @@ class Elsewhere(Source):
     def recipe(self) -> str | None:
         return self.told
 
+    def scaled(self, scaling: Scaling, known: Known) -> Source:
+        return self  # where the samples are it is done to them
+
+    def relabelled(self, numbers: Tensor) -> Source:
+        return self
+
 
 @dataclass(frozen=True)
 class HeldOut(Source):
@@ -253,6 +263,30 @@ class Scaled(Source):
     def recipe(self) -> str | None:
         inner = self.source.recipe
         return None if inner is None else f"{inner} standardised"
+
+
+@dataclass(frozen=True)
+class Relabelled(Source):
+    """Clients of `source` whose classes are numbered anew when they are loaded."""
+
+    source: Source
+    numbers: Tensor
+    """int64 [classes]: the new number of each."""
+
+    def size(self, i: int) -> int:
+        return self.source.size(i)
+
+    def load(self, i: int) -> ClientData:
+        data = self.source.load(i)
+        return ClientData(data.x, self.numbers[data.y])
+
+    def form(self) -> SampleForm:
+        return self.source.form()
+
+    @property
+    def recipe(self) -> str | None:
+        inner = self.source.recipe
+        return None if inner is None else f"{inner} relabelled {self.numbers.tolist()}"
 
 
 def _once(x: Tensor, scaling: Scaling, known: Known) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 from parley import __version__
 from parley.algorithms import algorithms
 from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.statistics import FederatedStatistics
 from parley.core.errors import InputError, ParleyError
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
@@ -91,10 +92,12 @@ def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Propos
         ("algorithm", proposal.algorithm, policy.algorithms, algorithms),
         ("model", proposal.model, policy.models, models),
     ):
-        if name not in allowed and not ("*" in allowed and name in known):
+        if name is not None and name not in allowed and not ("*" in allowed and name in known):
             return f"the {what} '{name}'"
     if disclosed := discloses(folder, proposal):
         return f"'{proposal.algorithm}' hands out {disclosed}"
+    if (least := _floor_of(folder, proposal)) is not None and least < policy.minimum_floor:
+        return f"statistics with a floor of {least} where it asks for {policy.minimum_floor}"
     used = proposal.channels
     if "*" not in policy.channels:
         for name in used:
@@ -106,6 +109,12 @@ def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Propos
     if proposal.rounds > policy.rounds:
         return f"{proposal.rounds} rounds where it allows {policy.rounds}"
     return _privacy_obstacle(policy, proposal) or _evaluation_obstacle(policy, proposal)
+
+
+def _floor_of(folder: NodeFolder, proposal: Proposal) -> int | None:
+    """The fewest samples behind anything that is told, of a method that tells statistics."""
+    methods = _inner(proposal.rebuilt(folder.modules).algorithm)
+    return min((method.floor for method in methods if isinstance(method, FederatedStatistics)), default=None)
 
 
 def _privacy_obstacle(policy: PolicySettings, proposal: Proposal) -> str | None:

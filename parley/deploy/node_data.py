@@ -19,6 +19,7 @@ from parley.data.checks import SampleForm
 from parley.data.fingerprint import data_digest
 from parley.data.local.folder import SUFFIXES, open_files
 from parley.data.local.images import open_images
+from parley.data.schema import Schema
 from parley.data.sources import HeldOut, InMemory
 from parley.deploy.settings import NodeSettings
 
@@ -69,7 +70,9 @@ def _read(places: Sequence[str], settings: NodeSettings, base: Path) -> tuple[li
         raise InputError(
             f"'{shown(paths[0])}' is neither a folder of images by class nor one of {', '.join(SUFFIXES)}."
         )
-    files = open_files(tuple(paths), "node", settings.target, settings.kind, settings.dtype)
+    files = open_files(
+        tuple(paths), "node", settings.target, settings.kind, settings.dtype, missing=settings.missing
+    )  # fmt: skip
     return [files.load(number) for number in range(len(paths))], files.info
 
 
@@ -77,15 +80,18 @@ def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[Clien
     """What functions of the owner's return: data frames with a target column, or arrays (x, y)."""
     found = [plugins.from_file(name)() for name in names]
     if all(isinstance(one, tuple) for one in found):
-        federation = Federation.from_arrays({str(n): one for n, one in enumerate(found)}, dtype=settings.dtype)
+        federation = Federation.from_arrays(
+            {str(n): one for n, one in enumerate(found)}, dtype=settings.dtype, missing=settings.missing
+        )
     else:
         if settings.target is None:
             raise InputError(f"'{shown(names[0])}' returns a data frame; say which column to predict (target).")
         frames = [_owned(one, str(number)) for number, one in enumerate(found)]
         frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
         federation = Federation.from_frame(
-            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype or "float32"
-        )
+            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype or "float32",
+            missing=settings.missing,
+        )  # fmt: skip
     return [federation.client(str(number)) for number in range(len(found))], federation.info
 
 
@@ -109,7 +115,7 @@ def described(data: OwnData) -> dict[str, Any]:
         "shape": list(form.shape), "dtype": str(form.dtype), "target_shape": list(form.target_shape),
         "target_dtype": str(form.target_dtype), "kind": info.kind, "outputs": info.outputs,
         "classes": list(info.classes), "columns": list(info.columns), "vocabulary": info.vocabulary,
-        "fingerprint": data.fingerprint,
+        "missing": info.missing, "fingerprint": data.fingerprint,
     }  # fmt: skip
 
 
@@ -126,9 +132,19 @@ def check_described(said: Any) -> dict[str, Any]:
             raise WireError(f"'{name}' of its description is not what it should be.")
     if said.get("dtype") not in _DTYPES or said.get("target_dtype") not in _DTYPES:
         raise WireError("its description names a type of numbers that is none.")
+    if type(said.get("missing")) is not bool:
+        raise WireError("its description does not say whether values may be missing.")
     if said.get("kind") not in ("classification", "regression", "text") or not isinstance(said.get("fingerprint"), str):
         raise WireError("its description says neither what the data are for nor their fingerprint.")
     return dict(said)
+
+
+def schema_of(said: Mapping[str, Any]) -> Schema:
+    """The schema in a description."""
+    shape, target_shape, columns, classes = (
+        tuple(said[name]) for name in ("shape", "target_shape", "columns", "classes")
+    )
+    return Schema(said["kind"], shape, said["dtype"].removeprefix("torch."), target_shape, columns, classes)
 
 
 def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]:
@@ -154,7 +170,7 @@ def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]
     vocabulary = max(each["vocabulary"] for each in said.values())
     info = DataInfo(
         "deployment", tuple(one["shape"]), outputs, one["kind"], classes, vocabulary=vocabulary,
-        columns=tuple(one["columns"]),
+        columns=tuple(one["columns"]), missing=any(each["missing"] for each in said.values()),
     )  # fmt: skip
     form = SampleForm(
         torch.Size(one["shape"]), _DTYPES[one["dtype"]], torch.Size(one["target_shape"]), _DTYPES[one["target_dtype"]]

@@ -51,11 +51,13 @@ class Proposal:
         if len(modules) < len(study.plugins):
             raise InputError("two modules of the study have the same file name; rename one of them.")
         anybody = Federation(DataInfo("deployment", (1,), 1, "classification"), NumberedIds(10**6), Elsewhere())
-        table = replace(study, data=anybody, privacy=None, data_fingerprint=None).resolved()
+        table = replace(study, data=anybody, privacy=None, preprocessing=None, data_fingerprint=None).resolved()
         # What follows from the data is left open: nobody knows them yet.
         table["loss"] = table["loss"] if study.loss is not None else None
         if study.privacy is not None:
             table["privacy"] = plain(study.privacy)
+        if study.preprocessing is not None:
+            table["preprocessing"] = plain(study.preprocessing)
         kept = {name: value for name, value in table.items() if name not in _SERVERS}
         _refuse_python(kept, "the study")
         return cls(__version__, _without_paths(kept, {str(p): Path(p).name for p in study.plugins}), modules)
@@ -99,8 +101,10 @@ class Proposal:
         return str(dict(self.study.get("algorithm") or {}).get("name", "?"))
 
     @property
-    def model(self) -> str:
-        return str(dict(self.study.get("model") or {}).get("name", "?"))
+    def model(self) -> str | None:
+        """None for methods that train no network."""
+        described = self.study.get("model")
+        return None if described is None else str(dict(described).get("name", "?"))
 
     @property
     def rounds(self) -> int:

@@ -7,10 +7,13 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
+from parley.algorithms.statistics import FederatedStatistics
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
+from parley.data.schema import schema_differences
 from parley.deploy.carrier import Carrier
 from parley.deploy.enrolment import enrol, federation_of
+from parley.deploy.node_data import schema_of
 from parley.deploy.proposal import Proposal
 from parley.deploy.runtime import Engagement, Flower
 from parley.deploy.server_folder import ServerFolder
@@ -101,6 +104,9 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
         found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
         enrolled = enrolled or found
+    for told in schema_differences({name: schema_of(said) for name, said in enrolled.items()}):
+        if not told.harmless or isinstance(study.algorithm, FederatedStatistics):
+            note(f"{told.client} {told.what}.")
     federation = federation_of(enrolled)
     one = submissions.update(one.id, enrolled=enrolled, status=RUNNING)
     if one.attempts > 1 and study.privacy is not None and one.run is not None:

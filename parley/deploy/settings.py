@@ -68,6 +68,8 @@ class NodeSettings:
     """What targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """The precision of inputs; by default arrays keep theirs and tables are float32."""
+    missing: bool = False
+    """Empty cells and NaN are missing values, which statistics and boosted trees take; else they are refused."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads that training may use; other numbers than 1 may round differently."""
 
@@ -92,6 +94,8 @@ class PolicySettings:
     """Only studies whose noise is added here, before anything is sent (privacy.noise = "local")."""
     evaluation: bool = True
     """Also answer how well models do on the held-out samples."""
+    minimum_floor: Annotated[int, Field(ge=1)] = 10
+    """Of statistics only those that tell nothing which fewer samples of this node than so many stand behind."""
     minimum_samples: Annotated[int, Field(ge=0)] = 0
     """Answer nothing, approved or not, while there are fewer training samples than this."""
     minimum_nodes: Annotated[int, Field(ge=0)] = 0

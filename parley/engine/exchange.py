@@ -18,7 +18,7 @@ from parley.core.failure import Failure
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, is_finite, schema
+from parley.core.tree import Schema, Tree, is_finite, schema
 from parley.core.wire import wire_size
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
@@ -87,7 +87,7 @@ class Round:
             raise UnsupportedError(
                 f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
             )
-        self._check_finite(new)
+        self._check_finite({name: value for name, value in new.tensors.items() if state.tensors.get(name) is not value})
         return self._closed(new)
 
     def _closed(self, state: State) -> State:
@@ -248,9 +248,10 @@ class Round:
         if not there and (self.private is None or not self.private.plan.central):
             raise _NobodyAnswered
 
-    def _check_finite(self, state: State) -> None:
-        if not is_finite(state.tensors):
-            name = next(name for name, value in state.tensors.items() if not is_finite({name: value}))
+    def _check_finite(self, fresh: Tree) -> None:
+        """`fresh`: what the round has put into the state."""
+        if not is_finite(fresh):
+            name = next(name for name, value in fresh.items() if not is_finite({name: value}))
             raise ParleyError(
                 f"round {self.stamp.round}: the server's state is no longer finite ('{name}'); the run stopped at its "
                 "last checkpoint. Lower the step sizes, or clip (algorithm.clip)."

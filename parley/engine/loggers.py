@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -62,32 +65,56 @@ class TensorBoard(Listener):
 
 
 class WandB(Listener):
-    """Logs every metric to a project at Weights & Biases; needs the package wandb."""
+    """Logs every metric to a project at Weights & Biases; needs the extra `parley-fl[wandb]`.
+
+    With `WANDB_MODE=offline` nothing leaves the machine: `wandb sync` sends it later.
+    """
 
     def __init__(self, project: str) -> None:
         self._wandb, self._project = _package("wandb", "Weights & Biases"), project
         self._run: Any = None
+        if os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
+            with self._reached():  # before a run is entered anywhere
+                self._wandb.login()
 
     def start(self, run: Run, rounds: int) -> None:
-        self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
+        with self._reached():
+            self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except self._wandb.Error as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise InputError(
+                f"Weights & Biases cannot be told ({reason}); log in with 'wandb login', or set WANDB_MODE=offline."
+            ) from None
 
     def round(self, record: RoundRecord) -> None:
         self._run.log({name: metric.value for name, metric in record.metrics.items()}, step=record.number)
 
     def end(self, run: Run) -> None:
         if self._run is not None:
-            self._run.finish()
+            self._run.finish(exit_code=int(run.status == "failed"))
 
 
 class MLflow(Listener):
-    """Logs every metric to an experiment in MLflow; needs the package mlflow."""
+    """Logs every metric to an experiment in MLflow; needs the extra `parley-fl[mlflow]`.
+
+    Where it is kept, $MLFLOW_TRACKING_URI says: a server, or a file such as sqlite:///mlflow.db.
+    """
 
     def __init__(self, experiment: str) -> None:
         self._mlflow, self._experiment, self._open = _package("mlflow", "MLflow"), experiment, False
 
     def start(self, run: Run, rounds: int) -> None:
-        self._mlflow.set_experiment(self._experiment)
-        self._mlflow.start_run(run_name=_title(run))
+        try:
+            self._mlflow.set_experiment(self._experiment)
+            self._mlflow.start_run(run_name=_title(run))
+        except self._mlflow.MlflowException as error:
+            reason = " ".join(str(error).split()).rstrip(".")[:300]
+            raise InputError(f"MLflow cannot be told ({reason}); see $MLFLOW_TRACKING_URI.") from None
         self._open = True
 
     def round(self, record: RoundRecord) -> None:
@@ -102,7 +129,7 @@ def _package(name: str, title: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise InputError(f"{title} is not installed; pip install {name}.") from None
+        raise InputError(f"{title} is not installed; pip install 'parley-fl[{name}]'.") from None
 
 
 def _title(run: Run) -> str:

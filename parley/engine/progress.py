@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import io
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -107,24 +108,30 @@ class Progress(Listener):
         self.console = console or Console(stderr=True)
         self.figures = Figures()
         self._live: Live | None = None
+        self._page: NotebookDisplay | None = None
         self._status, self._name, self._rounds = "running", "", 1
         self._first = self._begun = self._spoken = 0.0
         self._ended: float | None = None
 
     def start(self, run: Run, rounds: int) -> None:
-        self.figures = Figures()
-        for record in run.records:
-            self.figures.add(record)
-        self._status, self._rounds = "running", rounds
-        self._name = printable(run.name or type(run.algorithm).__name__)
-        self._first, self._ended = self.figures.round, None
-        self._begun = self._spoken = time.monotonic()
-        if self.console.is_terminal:
+        self.begin(run.name or type(run.algorithm).__name__, rounds, run.records)
+        if self.console.is_jupyter:
+            self._page = NotebookDisplay(self.drawn)
+        elif self.console.is_terminal:
             # The display is drawn by a thread of its own, so that it moves during long rounds and costs short ones
             # nothing; `end` restores the cursor, and so does the end of the process should `end` never be called.
             self._live = Live(console=self.console, refresh_per_second=UPDATES, get_renderable=self.drawn)
             self._live.start()
             atexit.register(self._close)
+
+    def begin(self, name: str, rounds: int, records: Iterable[RoundRecord]) -> None:
+        """A run that has these records so far; nothing is shown yet."""
+        self.figures = Figures()
+        for record in records:
+            self.figures.add(record)
+        self._status, self._rounds, self._name = "running", rounds, printable(name)
+        self._first, self._ended = self.figures.round, None
+        self._begun = self._spoken = time.monotonic()
 
     def note(self, text: str) -> None:
         self.console.print(f"{self._name}: {printable(text)}", style="dim", markup=False, highlight=False)
@@ -135,15 +142,28 @@ class Progress(Listener):
 
     def round(self, record: RoundRecord) -> None:
         self.figures.add(record)
-        if self._live is None and (now := time.monotonic()) - self._spoken >= QUIET:
-            self._spoken = now
-            self._say()
+        if self._page is not None:
+            self._page.update()
+        elif self._live is None:
+            self.say_now_and_then()
 
     def end(self, run: Run) -> None:
-        self._status, self._ended = run.status, time.monotonic()
-        if self._live is None:
-            self._say()
+        self.ended(run.status)
+        if self._page is not None:
+            self._page.update(at_once=True)
+        elif self._live is None:
+            self.say()
         self._close()
+
+    def ended(self, status: str) -> None:
+        """The run is over; nothing is shown yet."""
+        self._status, self._ended = status, time.monotonic()
+
+    def say_now_and_then(self) -> None:
+        """A line, if the last one was a while ago."""
+        if (now := time.monotonic()) - self._spoken >= QUIET:
+            self._spoken = now
+            self.say()
 
     def drawn(self) -> RenderableType:
         """The bar and the line of figures."""
@@ -170,7 +190,8 @@ class Progress(Listener):
         pace = f"{rate:.3g} rounds/s" if rate >= 1 else f"{1 / rate:.3g} s/round"
         return f"{pace}, {duration(left)} left"
 
-    def _say(self) -> None:
+    def say(self) -> None:
+        """A line about how the run stands."""
         figures = " · ".join(self.figures.parts())
         line = f"{self._name}: round {self.figures.round}/{self._rounds} · {figures} · {self._pace()}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -180,6 +201,31 @@ class Progress(Listener):
             live, self._live = self._live, None
             live.stop()
             atexit.unregister(self._close)
+
+
+class NotebookDisplay:
+    """A place in a notebook's output that is drawn anew, as the terminal's is; needs nothing but IPython itself."""
+
+    def __init__(self, drawn: Callable[[], RenderableType]) -> None:
+        from importlib import import_module
+
+        self._display: Any = import_module("IPython.display")
+        self._drawn, self._last = drawn, time.monotonic()
+        self._handle = self._display.display(self._display.HTML(self._html()), display_id=True)
+
+    def update(self, *, at_once: bool = False) -> None:
+        """Draw it anew, at most a few times a second."""
+        now = time.monotonic()
+        if self._handle is not None and (at_once or now - self._last >= 1 / UPDATES):
+            self._last = now
+            self._handle.update(self._display.HTML(self._html()))
+
+    def _html(self) -> str:
+        """Colours in the page itself; text keeps the notebook's own, which may be dark."""
+        screen = Console(file=io.StringIO(), record=True, width=100, force_jupyter=False, color_system="standard")
+        screen.print(self._drawn())
+        style = "white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo,Consolas,monospace"
+        return screen.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
 class ProgressRow(Listener):

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.learn.histograms import SCALE, Floats, Rules, Splits, Whole, best_splits, leaf_values
+from parley.learn.histograms import SCALE, Floats, Whole
+from parley.learn.splits import Rules, Splits, best_splits, leaf_values
 from parley.learn.trees import Trees, feature_type
 
 Sums = NDArray[np.int64] | NDArray[np.float64]
@@ -127,11 +128,12 @@ class Growth:
 
     def _real(self, sums: Sums) -> Floats:
         """G, H and counts, [3, nodes, columns, bins]."""
-        parts = np.moveaxis(sums, -1, 0)
         step = 1 / SCALE if sums.dtype == np.int64 else 1.0
-        count = parts[-1].astype(np.float64)
-        gradient = parts[0] * (step * self.unit)
-        return np.stack([gradient, count if len(parts) == 2 else parts[1] * step, count])
+        found = np.empty((3, *sums.shape[:-1]))
+        np.multiply(sums[..., 0], step * self.unit, out=found[0])
+        np.multiply(sums[..., -2 if sums.shape[-1] == 3 else -1], step if sums.shape[-1] == 3 else 1.0, out=found[1])
+        found[2] = sums[..., -1]
+        return found
 
     def trees(self) -> Trees:
         """The trees, complete."""

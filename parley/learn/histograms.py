@@ -1,9 +1,7 @@
-"""Gradient histograms and the splits they lead to: second-order boosting (Friedman, 2001; Chen & Guestrin, 2016).
+"""Gradient histograms of second-order boosting (Friedman, 2001; Chen & Guestrin, 2016).
 
 Of every node, column and bin a histogram has the sums G = sum_j g_j and H = sum_j h_j over the rows there, and how many
-they are. A split into L and R gains
-
-    1/2 [ G_L^2 / (H_L + lambda) + G_R^2 / (H_R + lambda) - G^2 / (H + lambda) ],   leaves give  -G / (H + lambda).
+they are; `learn.splits` has what follows from them.
 
 g_j and h_j are rounded to multiples of 2^-24 (times a unit) and added as 64-bit integers: no order of the rows, and no
 way of dealing them to clients, changes a bit of a sum.
@@ -11,32 +9,34 @@ way of dealing them to clients, changes a bit of a sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.tree import Tree
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Codes = NDArray[np.uint8]
 """Bins of rows, [n, columns]; missing values have the number of bins."""
 Nodes = NDArray[np.int16]
-"""The node of each row, -1 in leaves."""
+"""The node of a level that each row is in, by tree, [outputs, n]; from 0 on the left."""
+Flags = NDArray[np.bool_]
 Objective = Literal["squares", "logistic", "softmax"]
 SCALE = 2.0**24
 """Steps of the fixed-point numbers in a unit."""
-_FINE = 2.0**36
+FINE = 2.0**36
 """Steps of leaf values in a unit: so few digits that sums of leaf values are exact, in any order."""
 _RUNAWAY = 2.0**8
 """Gradients beyond so many units mean that training has diverged."""
 _TINY = 1e-12
+_AT_ONCE = 2**22
+"""Entries of rows that are added up in one product, which bounds what it needs of memory."""
 
 
 def first_values(objective: Objective, totals: Whole, rows: int, unit: float) -> Floats:
@@ -45,10 +45,10 @@ def first_values(objective: Objective, totals: Whole, rows: int, unit: float) ->
     `totals`: sums of the (fixed-point) targets, or how many rows each class has.
     """
     if objective == "squares":
-        return np.rint(totals * unit / SCALE / max(rows, 1) / unit * _FINE) / _FINE * unit
+        return np.rint(totals * unit / SCALE / max(rows, 1) / unit * FINE) / FINE * unit
     share = np.clip(totals / max(rows, 1), 1e-6, 1 - 1e-6)
     logits = np.log(share[1:] / share[:1]) if objective == "logistic" else np.log(share)
-    return np.rint(logits * _FINE) / _FINE
+    return np.rint(logits * FINE) / FINE
 
 
 def fixed(values: Floats, unit: float = 1.0) -> Whole:
@@ -88,58 +88,85 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
 
     `codes` [n, columns] are bins, `slots` [n] the node of each row; a negative one leaves it out.
     """
-    if nodes == 0 or len(slots) == 0:
-        return np.zeros((nodes, codes.shape[1], bins, values.shape[1]), np.int64)
-    if slots.min() < 0:
-        rows: Whole = np.flatnonzero(slots >= 0)
-        codes, slots, values = codes.take(rows, axis=0), slots.take(rows), values.take(rows, axis=0)
-    n, columns = codes.shape
-    place = codes.astype(np.int32)
-    place += np.arange(columns, dtype=np.int32) * bins
-    if nodes > 1:
-        place += (slots.astype(np.int32) * (columns * bins))[:, None]
-    # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
-    starts = np.arange(n + 1, dtype=np.int32) * columns
-    sums: Any = csc_array((_ones(n * columns), place.ravel(), starts), shape=(nodes * columns * bins, n)) @ values
-    found: Whole = sums.reshape(nodes, columns, bins, values.shape[1])
-    return found
+    return _summed(codes, np.arange(len(codes)), slots, values, nodes, bins)
 
 
-def node_histograms(codes: Codes, rows: Nodes, values: Whole, nodes: Whole, bins: int) -> Whole:
+def node_histograms(
+    codes: Codes, rows: Nodes, values: Whole, nodes: Whole, bins: int, width: int, chosen: Flags | None = None
+) -> Whole:
     """Histograms of the nodes asked for, [nodes, columns, bins, statistics].
 
-    `rows` [outputs, n]: the node each row is in, by tree; `values` [outputs, n, statistics]; `nodes` [nodes, 2]: tree
-    and number, in the order of the trees.
+    `rows` [outputs, n]: where each row is, by tree, among the `width` nodes of a level; `values` [outputs, n,
+    statistics]; `nodes` [nodes, 2]: tree and number; `chosen` [n]: rows that count.
     """
-    parts = []
-    for tree, own in enumerate(rows):
-        asked = nodes[nodes[:, 0] == tree, 1]
-        slots = np.full(max(own.max(initial=0), asked.max(initial=0)) + 2, -1, np.int16)
-        slots[asked] = np.arange(len(asked))  # the last entry is that of rows in leaves, numbered -1
-        parts.append(histogram(codes, slots.take(own), values[tree], len(asked), bins))
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    outputs, n = rows.shape
+    table = np.full(outputs * width, -1, np.int32)
+    table[nodes[:, 0] * width + nodes[:, 1]] = np.arange(len(nodes))
+    slots = table.take(_by_tree(rows, width))
+    if chosen is not None:
+        slots[:, ~chosen] = -1
+    return _summed(
+        codes, np.tile(np.arange(n), outputs), slots.ravel(), values.reshape(outputs * n, -1), len(nodes), bins
+    )
 
 
-def real_steps(count: int) -> Tensor:
-    """What turns whole statistics into real ones, in units: [statistics]."""
-    return torch.tensor([1 / SCALE] * (count - 1) + [1.0], dtype=torch.float64)
+def _summed(
+    codes: Codes, source: Whole, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int
+) -> Whole:
+    """`histogram` of entries whose bins are those of the row `source`."""
+    columns, size = codes.shape[1], nodes * codes.shape[1] * bins
+    there = np.flatnonzero(slots >= 0)
+    shift = np.arange(columns, dtype=np.int32) * bins
+    most = max(1, max(_AT_ONCE, 6 * size) // columns)
+    total: Whole | None = None
+    for begin in range(0, len(there), most):
+        part = there[begin : begin + most]
+        place = codes.take(source.take(part), axis=0) + shift
+        if nodes > 1:
+            place += (slots.take(part).astype(np.int32, copy=False) * np.int32(columns * bins))[:, None]
+        # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
+        starts = np.arange(len(part) + 1, dtype=np.int32) * columns
+        ones = csc_array((_ones(place.size), place.ravel(), starts), shape=(size, len(part)))
+        sums: Any = ones @ values.take(part, axis=0)
+        total = sums if total is None else total + sums
+    shape = (nodes, columns, bins, values.shape[1])
+    return np.zeros(shape, np.int64) if total is None else total.reshape(shape)
 
 
-def below(rows: Nodes, codes: Codes, splits: Whole, bins: int) -> Nodes:
-    """Each row's node after these splits (number, column, bin, missing right); -1 in leaves."""
-    count = max(int(rows.max(initial=0)), int(splits[:, 0].max(initial=0))) + 2
-    column, limit, left = np.zeros(count, np.int32), np.zeros(count, np.uint8), np.full(count, -1, np.int16)
-    gaps = np.zeros(count, np.bool_)
-    node: Whole = splits[:, 0]
-    column[node], limit[node], gaps[node], left[node] = splits[:, 1], splits[:, 2], splits[:, 3] == 1, 2 * node
-    code = codes.ravel().take(column.take(rows) + np.arange(len(rows)) * codes.shape[1])
-    right = code > limit.take(rows)
+def statistic_names(objective: Objective) -> tuple[str, ...]:
+    """What is added up of every row."""
+    return ("gradients", "counts") if objective == "squares" else ("gradients", "hessians", "counts")
+
+
+def real_sums(sums: Tensor) -> Tree:
+    """Whole sums [nodes, columns, bins, statistics] as real ones, in units, each statistic by itself: their sizes
+    differ, so what rounds them (quantisation) must not round all alike."""
+    *fixed_point, counts = sums.double().unbind(-1)
+    parts = [*(part / SCALE for part in fixed_point), counts.contiguous()]
+    return dict(zip(statistic_names("squares" if len(parts) == 2 else "softmax"), parts, strict=True))
+
+
+def below(rows: Nodes, codes: Codes, splits: Whole, bins: int, width: int) -> Nodes:
+    """Where each row is a level further down, after these splits (tree, number, column, bin, missing right).
+
+    Rows of a node that was not split go left, so that their leaf of the complete tree is found in the end.
+    """
+    nodes = len(rows) * width
+    column, limit, gaps = np.zeros(nodes, np.int64), np.full(nodes, 255, np.uint8), np.zeros(nodes, np.bool_)
+    node = splits[:, 0] * width + splits[:, 1]
+    column[node], limit[node], gaps[node] = splits[:, 2], splits[:, 3], splits[:, 4] == 1
+    at = _by_tree(rows, width)
+    code = codes.ravel().take(column.take(at) + np.arange(0, codes.size, codes.shape[1]))
+    right = code > limit.take(at)
     missing = code == bins
     if missing.any():
-        right[missing] = gaps[rows[missing]]
-    below = left.take(rows)
-    below[right & (below >= 0)] += 1
-    return below
+        right[missing] = gaps.take(at[missing])
+    return 2 * rows + right
+
+
+def _by_tree(rows: Nodes, width: int) -> Whole:
+    """Numbers that tell the nodes of all trees apart."""
+    return rows.astype(np.int64) + np.arange(0, len(rows) * width, width)[:, None]
 
 
 def _ones(count: int) -> Whole:
@@ -151,82 +178,6 @@ def _many_ones(count: int) -> Whole:
     ones = np.ones(count, np.int64)
     ones.flags.writeable = False
     return ones
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a split must satisfy."""
-
-    l2: float
-    min_leaf: int
-    min_hessian: float
-    min_gain: float
-    signs: NDArray[np.int8] | None = None
-    """By column: +1 rising, -1 falling, 0 free."""
-
-    def value(self, g: Floats, h: Floats, low: Floats, high: Floats) -> Floats:
-        """What a leaf gives, before the step size."""
-        best = np.divide(-g, h + self.l2, out=np.zeros_like(g), where=h + self.l2 > _TINY)
-        return best if self.signs is None else np.clip(best, low, high)
-
-    def score(self, g: Floats, h: Floats, value: Floats) -> Floats:
-        """By how much a leaf with this value lowers the loss."""
-        return -value * (g + (h + self.l2) / 2 * value)
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The best split of each of some nodes, [nodes] each; `gain` is 0 where a node is a leaf."""
-
-    gain: Floats
-    column: Whole
-    bin: Whole
-    missing_right: NDArray[np.bool_]
-    left: Floats
-    """[nodes, 3]: G, H and rows."""
-    right: Floats
-
-
-def best_splits(sums: Floats, rules: Rules, low: Floats, high: Floats) -> Splits:
-    """From G, H and counts [3, nodes, columns, bins], the last bin that of missing values.
-
-    Of equal gains the lowest column wins, then the lowest bin, then missing values to the right. `low`, `high`: the
-    values that each node may give.
-    """
-    nodes, columns, bins = sums.shape[1], sums.shape[2], sums.shape[3] - 1
-    gaps = sums[..., -1:]
-    total = sums[:, :, 0].sum(axis=-1)
-    left = np.cumsum(sums[..., :-1], axis=-1)
-    ways = 2 if gaps.any() else 1
-    if ways == 2:
-        left = np.stack([left, left + gaps], axis=-1)
-    left = left.reshape(3, nodes, columns, bins, ways)
-    whole = total[:, :, None, None, None]
-    right = whole - left
-    ends = [limit[:, None, None, None] for limit in (low, high)]
-    values = [rules.value(side[0], side[1], *ends) for side in (left, right)]
-    parent = rules.score(whole[0], whole[1], rules.value(whole[0], whole[1], *ends))
-    gain = rules.score(left[0], left[1], values[0]) + rules.score(right[0], right[1], values[1]) - parent
-    allowed = np.minimum(left[2], right[2]) >= max(rules.min_leaf, 1)
-    allowed &= np.minimum(left[1], right[1]) >= rules.min_hessian
-    if rules.signs is not None:
-        allowed &= rules.signs[:, None, None] * (values[1] - values[0]) >= 0
-    gain[~allowed] = -np.inf
-    flat = gain.reshape(nodes, -1)
-    best = flat.argmax(axis=1) if flat.shape[1] else np.zeros(nodes, np.int64)
-    each = np.arange(nodes)
-    found = np.where(flat[each, best] > rules.min_gain, flat[each, best], 0.0)
-    column, bin, way = np.unravel_index(best, (columns, bins, ways))
-    lefts = left[:, each, column, bin, way].T
-    rights = right[:, each, column, bin, way].T
-    none_missing = gaps[2, each, column, 0] == 0
-    goes_right = np.where(none_missing, rights[:, 2] > lefts[:, 2], way == 0)
-    return Splits(found, column, bin, goes_right, lefts, rights)
-
-
-def leaf_values(values: Floats, unit: float) -> Floats:
-    """Values with so few digits that no sum of them is rounded."""
-    return np.rint(values / unit * _FINE) / _FINE * unit
 
 
 def row_numbers(x: Floats, y: Floats | Whole) -> NDArray[np.uint64]:

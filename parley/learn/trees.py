@@ -98,31 +98,40 @@ class Trees:
                 part += values[tree].take(leaf, axis=0)
         return torch.from_numpy(total)
 
-    def _walk(self, x: Tensor) -> Any:
+    def below(self, x: Tensor, at: NDArray[Any], level: int) -> NDArray[np.int32]:
+        """The leaves of rows that have come to the nodes `at` [T, n] of a level, counted from the left: [T, n]."""
+        found = np.empty(at.shape, dtype=np.int32)
+        for rows, trees, leaf in self._walk(x, at, level):
+            found[trees, rows] = leaf
+        return found
+
+    def _walk(self, x: Tensor, at: NDArray[Any] | None = None, begin: int = 0) -> Any:
         """(rows, trees, leaves) of every block, the trees of each row in their order."""
         thresholds = self.thresholds.cpu().numpy()
-        inputs = np.ascontiguousarray(x.detach().cpu().numpy().reshape(len(x), -1), dtype=thresholds.dtype)
+        inputs = np.ascontiguousarray(x.detach().cpu().numpy().reshape(len(x), -1))
+        if inputs.dtype.itemsize >= thresholds.dtype.itemsize:  # smaller ones are compared as they are
+            inputs = inputs.astype(thresholds.dtype, copy=False)
         columns, nodes = inputs.shape[1], thresholds.shape[1]
         self.check(columns)
         features, limits = self.features.cpu().numpy().astype(np.int32).ravel(), thresholds.ravel()
-        gaps = self.missing is not None and bool(np.isnan(inputs).any())
+        gaps = self.missing is not None and (begin > 0 or bool(np.isnan(inputs).any()))  # a look at all pays from afar
         missing = self.missing.cpu().numpy().ravel() if gaps and self.missing is not None else None
         height = _ROWS * max(1, _TREES // max(len(self), 1))
         for start in range(0, len(inputs), height):
-            block = inputs[start : start + height]
-            flat, row = block.ravel(), np.arange(len(block), dtype=np.int32) * columns
+            rows = slice(start, min(start + height, len(inputs)))
+            flat, row = inputs[rows].ravel(), np.arange(rows.stop - start, dtype=np.int32) * columns
             for first in range(0, len(self), _TREES):
                 trees = slice(first, min(first + _TREES, len(self)))
                 root = np.arange(trees.start, trees.stop)[:, None] * nodes
-                node = np.zeros((trees.stop - first, len(block)), dtype=np.int32)
-                for _ in range(self.depth):
-                    at = node + root
-                    value = flat.take(features.take(at) + row)
-                    right = value > limits.take(at)
+                node = np.zeros((trees.stop - first, len(row)), np.int32) if at is None else at[trees, rows]
+                for level in range(begin, self.depth):
+                    here = node + (root + (2**level - 1))
+                    value = flat.take(features.take(here) + row)
+                    right = value > limits.take(here)
                     if missing is not None:
-                        right |= np.isnan(value) & missing.take(at)
-                    node = 2 * node + 1 + right
-                yield slice(start, start + len(block)), trees, node - nodes
+                        right |= np.isnan(value) & missing.take(here)
+                    node = 2 * node + right
+                yield rows, trees, node
 
 
 def stacked(trees: Sequence[Trees]) -> Trees:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.report.compare import Comparison, Line
+from parley.report.groups import Curve
 from parley.report.style import (
     FAINT,
     INK,
@@ -31,7 +32,7 @@ _BINS = 60
 def figure(comparison: Comparison) -> Figure:
     """Two panels, and a third where clients were evaluated one by one; save with dpi=150 for 1800 pixels' width."""
     lines = comparison.lines
-    drawn = list(zip(lines, strokes([line.run.role for line in lines]), strict=True))
+    drawn = list(zip(lines, strokes([line.group.role for line in lines]), strict=True))
     spread = [(line, stroke) for line, stroke in drawn if line.quantiles is not None]
     result = new_figure(12, 5.2, 0.1, 0.06)
     panels = result.subplots(1, 3 if spread else 2, width_ratios=(1, 1, 0.95) if spread else (1, 1))
@@ -64,10 +65,11 @@ def _legend(result: Figure, comparison: Comparison, axes: Axes) -> None:
 
 def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
     for line, stroke in drawn:
-        rounds, values, _, _ = line.run.curve(comparison.metric)
-        axes.plot(rounds, values, label=shortened(line.run.label, 40), **stroke.line)
-        if line.reached is not None:
-            axes.plot([line.reached.round], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
+        curve = line.group.curve(comparison.metric)
+        axes.plot(curve.rounds, curve.mean, label=shortened(line.label, 40), **stroke.line)
+        _band(axes, curve.rounds, curve, line, stroke)
+        for x, y in _arrivals(comparison, line, "round"):
+            axes.plot([x], [y], **stroke.dot)
     axes.set_xlim(left=0)
     panel(axes, "over rounds", "round")
     _target(axes, comparison)
@@ -75,18 +77,20 @@ def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Str
 
 
 def _over_megabytes(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
-    totals = [line.megabytes for line, _ in drawn if line.run.role == "federated" and line.megabytes > 0]
+    totals = [line.megabytes for line, _ in drawn if line.group.role == "federated" and line.megabytes > 0]
     if totals and max(totals) > 8 * min(totals):
         axes.set_xscale("log")
     for line, stroke in drawn:
-        if line.run.role != "federated":
-            axes.axhline(line.last, **stroke.line)
+        if line.group.role != "federated":
+            axes.axhline(line.last.value, **stroke.line)
             continue
-        rounds, values, megabytes, _ = line.run.curve(comparison.metric)
-        sent = megabytes > 0 if axes.get_xscale() == "log" else megabytes >= 0
-        axes.plot(megabytes[sent], values[sent], **stroke.line)
-        if line.reached is not None and line.reached.megabytes > 0:
-            axes.plot([line.reached.megabytes], [_value_at(rounds, values, line.reached.round)], **stroke.dot)
+        curve = line.group.curve(comparison.metric)
+        sent = curve.megabytes > 0 if axes.get_xscale() == "log" else curve.megabytes >= 0
+        axes.plot(curve.megabytes[sent], curve.mean[sent], **stroke.line)
+        _band(axes, curve.megabytes, curve, line, stroke, sent)
+        for x, y in _arrivals(comparison, line, "megabytes"):
+            if x > 0:
+                axes.plot([x], [y], **stroke.dot)
     if axes.get_xscale() == "linear":
         axes.set_xlim(left=0)
     else:
@@ -97,6 +101,24 @@ def _over_megabytes(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, 
     axes.tick_params(labelleft=False)
 
 
+def _band(
+    axes: Axes, x: np.ndarray, curve: Curve, line: Line, stroke: Stroke, at: np.ndarray | slice = slice(None)
+) -> None:
+    """From the lowest to the highest seed."""
+    if len(line.group.runs) > 1:
+        axes.fill_between(x[at], curve.low[at], curve.high[at], color=stroke.colour, alpha=0.15, linewidth=0)
+
+
+def _arrivals(comparison: Comparison, line: Line, what: str) -> list[tuple[float, float]]:
+    """Where runs met the target: of one run, the point on its curve; of several, each on the target's line."""
+    if len(line.group.runs) > 1:
+        return [(float(getattr(one, what)), comparison.target) for one in line.there]
+    rounds, values = line.group.runs[0].series[comparison.metric]
+    return [
+        (float(getattr(one, what)), float(values[int(np.flatnonzero(rounds == one.round)[0])])) for one in line.there
+    ]
+
+
 def _target(axes: Axes, comparison: Comparison) -> None:
     if not np.isnan(comparison.target):
         axes.axhline(comparison.target, color=FAINT, linewidth=0.9, zorder=1)
@@ -105,7 +127,7 @@ def _target(axes: Axes, comparison: Comparison) -> None:
 def _value_axis(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:
     clean(axes)
     if not comparison.lower_is_better:
-        every = np.concatenate([line.run.curve(comparison.metric)[1] for line, _ in drawn])
+        every = np.concatenate([run.series[comparison.metric][1] for line, _ in drawn for run in line.group.runs])
         known = every[np.isfinite(every)] if np.isfinite(every).any() else np.array([0.0, 1.0])
         accuracy_scale(axes, float(known.min()), float(known.max()))
 
@@ -129,10 +151,10 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
             fontsize=9.5,
             color=INK,
         )
-    names = [line.run.label for line, _ in reversed(spread)]
+    names = [line.label for line, _ in reversed(spread)]
     axes.set_yticks(range(len(spread)), [shortened(name) for name in names])
     axes.set_ylim(-0.7, len(spread) - 0.4)
-    lowest = min(float(np.nanmin(list(line.run.clients.values()))) for line, _ in spread)
+    lowest = min(float(_known(line).min()) for line, _ in spread)
     axes.set_xlim(max(-0.02, lowest - 0.05), 1.03)
     panel(axes, "client by client", "accuracy on own held-out samples")
     clean(axes, grid="x")
@@ -141,10 +163,10 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
 
 def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
     """Accuracies that differ visibly and how many clients have each."""
-    known = np.array([value for value in line.run.clients.values() if not np.isnan(value)])
-    place, counts = np.unique(np.round(known * _BINS).astype(int), return_counts=True)
+    place, counts = np.unique(np.round(_known(line) * _BINS).astype(int), return_counts=True)
     return place / _BINS, counts
 
 
-def _value_at(rounds: np.ndarray, values: np.ndarray, round: int) -> float:
-    return float(values[int(np.flatnonzero(rounds == round)[0])])
+def _known(line: Line) -> np.ndarray:
+    """The accuracies of all runs' clients."""
+    return np.array([v for run in line.group.runs for v in run.clients.values() if not np.isnan(v)])

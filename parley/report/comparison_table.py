@@ -1,4 +1,4 @@
-"""A comparison as a table for the terminal, 80 columns wide with short names."""
+"""A comparison as tables for the terminal, 80 columns wide with short names."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.core.text import printable
-from parley.report.compare import Comparison, Line
+from parley.report.compare import MOST_PAIRS, Comparison, Line
+from parley.report.pairs import Pair, about
+from parley.report.seed_means import SeedMean
 
 MISSED = "not reached"
+COSTS = ("round", "megabytes", "seconds")
 
 
 def table(comparison: Comparison) -> Table:
-    """One row per run, in the order of the comparison; the caption says what the target is."""
+    """One row per group of runs, in the order of the comparison, intervals below means; the caption says the target."""
     words = comparison.metric_words
     drawn = Table(
         box=box.SIMPLE_HEAD, title=words[0].upper() + words[1:], title_justify="left", title_style="bold",
         caption=caption(comparison), caption_justify="left", caption_style="dim", padding=(0, 1, 0, 0),
     )  # fmt: skip
     lines = comparison.lines
-    costs = {line.run.label: _costs(line) for line in lines if line.reached is not None}
-    widths = [max([least, *(len(cost[i]) for cost in costs.values())]) for i, least in enumerate((6, 5, 4))]
+    costs = {line.label: _costs(line) for line in lines if line.there}
+    widths = [
+        max([least, *(len(row[i]) for rows in costs.values() for row in rows)]) for i, least in enumerate((6, 5, 4))
+    ]
+    seeds = any(len(line.group.runs) > 1 for line in lines)
     drawn.add_column("\nrun", overflow="fold", min_width=11)
+    if seeds:
+        drawn.add_column("\nseeds", justify="right", no_wrap=True)
     drawn.add_column("\nlast", justify="right", no_wrap=True)
     drawn.add_column("\nbest", justify="right", no_wrap=True)
     heading = f"to reach {comparison.show(comparison.target)}\n{_row(('rounds', 'MB', 's'), widths)}"
@@ -36,18 +44,58 @@ def table(comparison: Comparison) -> Table:
     clients = any(line.quantiles for line in lines)
     if clients:
         drawn.add_column("clients\n10% 50% 90%", justify="center", no_wrap=True)
-    failures = any(line.run.failures for line in lines)
+    failures = any(line.failures for line in lines)
     if failures:
         drawn.add_column("\nfailed", justify="right", no_wrap=True)
     for line in lines:
-        cost = costs.get(line.run.label)
-        row = [_name(line), _last(comparison, line), Text(comparison.show(line.best))]
-        row += [Text(_row(cost, widths)) if cost else Text(MISSED, style="yellow"), Text(amount(line.seconds))]
+        row = [_name(line), *([Text(str(len(line.group.runs)))] if seeds else [])]
+        row += [_last(comparison, line), _mean(comparison, line.best), _to_target(line, costs, widths)]
+        row += [Text(amount(line.seconds))]
         row += [_sent(line)] if channels else []
         row += [_quantiles(line)] if clients else []
-        row += [Text(f"{line.run.failures:,}")] if failures else []
-        drawn.add_row(*row, style="" if line.run.role == "federated" else "dim")
+        row += [Text(f"{line.failures:,}")] if failures else []
+        drawn.add_row(*row, style="" if line.group.role == "federated" else "dim")
     return drawn
+
+
+def pairs_table(comparison: Comparison) -> Table | None:
+    """The paired tests, nearest to certainty first; None where there is nothing to say."""
+    pairs = comparison.pairs
+    words = about(pairs, comparison.groups)
+    several = sum(len(group.runs) > 1 for group in comparison.groups)
+    if not pairs and comparison.against is None and several * (several - 1) / 2 > MOST_PAIRS:
+        words = f"No paired tests of all {several * (several - 1) // 2:,} pairs; --against RUN tests each against one."
+    if not words or several == 0:
+        return None
+    drawn = Table(
+        box=box.SIMPLE_HEAD, title=f"Differences of the last {comparison.metric.rpartition('/')[2]}, seed by seed",
+        title_justify="left", title_style="bold", caption=words, caption_justify="left", caption_style="dim",
+        padding=(0, 1, 0, 0), show_header=bool(pairs),
+    )  # fmt: skip
+    drawn.add_column("pair", overflow="fold", min_width=20)
+    for heading in ("seeds", "difference", "p", "Holm", "flips"):
+        drawn.add_column(heading if pairs else "", justify="right", no_wrap=True)
+    for pair in sorted(pairs, key=lambda pair: (math.isnan(pair.corrected), pair.corrected)):
+        drawn.add_row(*_pair_cells(comparison, pair), style="bold" if pair.corrected < 0.05 else "")
+    return drawn
+
+
+def _pair_cells(comparison: Comparison, pair: Pair) -> list[Text]:
+    points = comparison.metric.endswith("accuracy")
+    value, half = (f"{100 * v:.2f}" if points else f"{v:.3g}" for v in (pair.difference.value, pair.difference.half))
+    sign = "+" if pair.difference.value > 0 else ""
+    return [
+        Text(f"{printable(pair.first)} − {printable(pair.second)}"), Text(str(len(pair.seeds))),
+        Text(f"{sign}{value} ±{half}{' points' if points else ''}"),
+        *(Text(p_text(p)) for p in (pair.t, pair.corrected, pair.flips)),
+    ]  # fmt: skip
+
+
+def p_text(p: float) -> str:
+    """A p-value with two digits, and none where it is tiny."""
+    if math.isnan(p):
+        return "–"
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
 def caption(comparison: Comparison) -> str:
@@ -55,14 +103,19 @@ def caption(comparison: Comparison) -> str:
     lines = comparison.lines
     target = "No target" if math.isnan(comparison.target) else f"Target {comparison.show(comparison.target)}"
     phrases = [f"{target}: {comparison.reason}"]
+    if any(len(line.group.runs) > 1 for line in lines):
+        phrases.append("Means over seeds; ±: half of a 95% interval (Student's t)")
+    if any(0 < len(line.there) < len(line.reached) for line in lines):
+        phrases.append("costs to the target are those of the seeds that reached it")
     sent = "MB: sent and received by all clients, as measured"
-    phrases.append(sent if all(line.run.role == "federated" for line in lines) else f"{sent} (– no model is sent)")
+    federated = all(line.group.role == "federated" for line in lines)
+    phrases.append(sent if federated else f"{sent} (– no model is sent)")
     phrases.append("s: training without evaluation")
     if any(line.raw is not None for line in lines):
         phrases.append("up: what clients sent, of what it would have been without channels")
     if any(line.quantiles for line in lines):
         phrases.append("clients: quantiles of their accuracy on their own held-out samples")
-    if any(line.run.failures for line in lines):
+    if any(line.failures for line in lines):
         phrases.append("failed: replies that did not come or could not be used")
     return ". ".join(phrases) + "."
 
@@ -74,11 +127,28 @@ def amount(value: float) -> str:
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def _costs(line: Line) -> tuple[str, str, str]:
-    reached = line.reached
-    assert reached is not None
-    megabytes = amount(reached.megabytes) if line.run.role == "federated" else "–"
-    return f"{reached.round:,}", megabytes, amount(reached.seconds)
+def _costs(line: Line) -> list[tuple[str, str, str]]:
+    """Means, and where there are several seeds half of their intervals."""
+    found = [cost for what in COSTS if (cost := line.cost(what)) is not None]
+    several = len(line.there) > 1
+    rows = [tuple(amount(cost.value) for cost in found)]
+    rows += [tuple("" if math.isnan(cost.half) else f"±{amount(cost.half)}" for cost in found)] if several else []
+    shown = []
+    for number, (rounds, megabytes, seconds) in enumerate(rows):
+        whole = number == 0 and float(found[0].value).is_integer()
+        rounds = f"{int(found[0].value):,}" if whole else rounds
+        sent = megabytes if line.group.role == "federated" else "–" if number == 0 else ""
+        shown.append((rounds, sent, seconds))
+    return shown
+
+
+def _to_target(line: Line, costs: dict[str, list[tuple[str, str, str]]], widths: list[int]) -> Text:
+    if line.label not in costs:
+        return Text(MISSED, style="yellow")
+    text = Text("\n".join(_row(row, widths) for row in costs[line.label]))
+    if len(line.there) < len(line.reached):
+        text.append(f"\n{len(line.there)} of {len(line.reached)} reached it", style="yellow")
+    return text
 
 
 def _row(cells: tuple[str, str, str], widths: list[int]) -> str:
@@ -86,17 +156,24 @@ def _row(cells: tuple[str, str, str], widths: list[int]) -> str:
 
 
 def _name(line: Line) -> Text:
-    name = Text(printable(line.run.label))
-    if line.run.status not in ("finished", "running"):
-        name.append(f" ({line.run.status})", style="yellow")
+    name = Text(printable(line.label))
+    if line.status != "finished":
+        name.append(f" ({line.status})", style="yellow")
     return name
+
+
+def _mean(comparison: Comparison, mean: SeedMean, style: str = "") -> Text:
+    text = Text(comparison.show(mean.value), style=style)
+    if not math.isnan(mean.half):
+        text.append(f"\n±{comparison.show(mean.half)}", style="dim")
+    return text
 
 
 def _last(comparison: Comparison, line: Line) -> Text:
     """The final value, bold where no federated run ended better."""
-    finals = [other.last for other in comparison.lines if other.run.role == "federated"]
-    top = (min if comparison.lower_is_better else max)(finals, default=line.last)
-    return Text(comparison.show(line.last), style="bold" if line.last == top else "")
+    finals = [other.last.value for other in comparison.lines if other.group.role == "federated"]
+    top = (min if comparison.lower_is_better else max)(finals, default=line.last.value)
+    return _mean(comparison, line.last, "bold" if line.last.value == top else "")
 
 
 def _sent(line: Line) -> Text:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from parley.report.style import PALETTE, clean, footnote, legend, new_figure, panel, percent_axis, y_label
+from parley.study.seeds import half_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,10 +26,7 @@ class SeedMean:
     @classmethod
     def of(cls, values: Sequence[float]) -> SeedMean:
         seeds = np.asarray(values, dtype=np.float64)
-        half = np.nan
-        if len(seeds) > 1:
-            half = float(stats.t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds)))
-        return cls(float(seeds.mean()), half, tuple(seeds.tolist()))
+        return cls(float(seeds.mean()), half_interval(values), tuple(seeds.tolist()))
 
     def __sub__(self, other: SeedMean) -> SeedMean:
         """The difference, seed by seed."""

@@ -22,13 +22,15 @@ class TrafficCurve:
 
 
 def traffic_figure(title: str, panels: Mapping[str, Mapping[str, TrafficCurve]], about: str) -> Figure:
-    """`panels`: method -> channel -> its curve; the same channels in every panel, the first, in grey, being none."""
-    figure = new_figure(12, 5.2, 0.1, 0.08)
+    """`panels`: method -> channel -> its curve. The first panel has all channels, the first of them, in grey, being
+    none."""
+    figure = new_figure(4 * len(panels), 5.2, 0.1, 0.08)
+    names = list(next(iter(panels.values())))
+    stroke_of = dict(zip(names, strokes(["pooled", *["federated"] * (len(names) - 1)]), strict=True))
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (method, curves) in zip(grid, panels.items(), strict=True):
-        for (name, curve), stroke in zip(
-            curves.items(), strokes(["pooled", *["federated"] * (len(curves) - 1)]), strict=True
-        ):
+        for name, curve in curves.items():
+            stroke = stroke_of[name]
             axes.plot(curve.megabytes, curve.accuracy, **stroke.line, label=name)
             axes.plot(curve.megabytes[-1:], curve.accuracy[-1:], **stroke.dot)
         axes.set_xscale("log")

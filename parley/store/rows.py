@@ -8,7 +8,7 @@ import sqlite3
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -116,14 +116,15 @@ Points = dict[str, tuple[list[int], list[float]]]
 """Metric -> the rounds in which it was measured, and its values."""
 
 
-def read_curves(db: sqlite3.Connection, number: int) -> Points:
-    """Every metric of run `number`, without the clients' values; a ValueError if one is damaged."""
+def read_curves(db: sqlite3.Connection, number: int, wanted: Collection[str] | None = None) -> Points:
+    """The metrics of run `number` (these, else all) without the clients' values; a ValueError if one is damaged."""
     curves: Points = {}
     begun: dict[str, int] = {}
     crc, pack, nan = zlib.crc32, _NUMBERS.pack, math.nan  # a long run has many of these rows
+    only = "" if wanted is None else f" AND metric IN ({', '.join('?' * len(wanted))})"
     for name, round, value, n, least, mean, most, packed, total in db.execute(
-        "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? "
-        "ORDER BY metric, round", (number,),
+        f"SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ?{only} "
+        "ORDER BY metric, round", (number, *(wanted or ())),
     ):  # fmt: skip
         if name not in curves:
             curves[name], begun[name] = ([], []), crc(name.encode())
@@ -136,7 +137,9 @@ def read_curves(db: sqlite3.Connection, number: int) -> Points:
         rounds, values = curves[name]
         rounds.append(round)
         values.append(value)
-    listed = Counter(name for names, _ in _rounds(db, number).values() for name in names)
+    listed = Counter(
+        name for names, _ in _rounds(db, number).values() for name in names if wanted is None or name in wanted
+    )
     verify(listed == {name: len(rounds) for name, (rounds, _) in curves.items()}, "the list of metrics")
     return curves
 

@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,15 +25,12 @@ import numpy as np
 from parley.core.errors import InputError, nearest
 from parley.core.files import file_errors
 from parley.core.text import printable
-from parley.store import locks, tables
+from parley.store import locks, packed, tables
 from parley.store.artefacts import Artefacts
 from parley.store.database import checksum, explained, snapshot, transaction
 from parley.store.rows import (
     insert_record,
     read_clients,
-    read_curves,
-    read_failures,
-    read_names,
     read_records,
     read_series,
     reading,
@@ -162,6 +159,10 @@ class RunStore:
             number = self._number(run)
             for record in records:
                 insert_record(self._db, number, record, time.time())
+            if records:
+                packed.drop(self._db, number)
+            if status not in (None, "running"):
+                packed.keep(self._db, number)
             newest = self._count(number)["last"] or 0
             if checkpoint is not None:
                 row = (newest, json.dumps(dict(checkpoint)))
@@ -182,6 +183,7 @@ class RunStore:
             number = self._number(run)
             for table in ("rounds", "metrics", "failures", "checkpoints"):
                 self._db.execute(f"DELETE FROM {table} WHERE run = ? AND round > ?", (number, round))
+            packed.drop(self._db, number)
             self._change(run, **self._count(number))
 
     def checkpoint(self, run: str) -> tuple[int, dict[str, Any]] | None:
@@ -215,14 +217,10 @@ class RunStore:
         values = np.array([value for _, value in points], dtype=np.float64)
         return np.array([round for round, _ in points], dtype=np.int64), values
 
-    def curves(self, run: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Every metric's rounds and values, as `series` gives them, at once."""
+    def curves(self, run: str, metrics: Iterable[str] | None = None) -> packed.Curves:
+        """Every metric's rounds and values, as `series` gives them, at once; `metrics`: of these, those measured."""
         with self._reading():
-            found = read_curves(self._db, self._number(run))
-        return {
-            name: (np.array(rounds, dtype=np.int64), np.array(values, dtype=np.float64))
-            for name, (rounds, values) in found.items()
-        }
+            return packed.curves(self._db, self._number(run), None if metrics is None else set(metrics))
 
     def last_clients(self, run: str, metric: str) -> tuple[int, dict[str, float]] | None:
         """The last round in which the metric was measured client by client, and the values; None if it never was."""
@@ -231,13 +229,13 @@ class RunStore:
 
     def metric_names(self, run: str) -> list[str]:
         with self._reading():
-            return read_names(self._db, self._number(run))
+            return packed.names(self._db, self._number(run))
 
     def failures(self, run: str) -> list[tables.Absence]:
         """Who did not contribute, in which round and why, in the order of the rounds."""
         run = self.info(run).id
         with self._reading():
-            found = read_failures(self._db, self._number(run))
+            found = packed.failures(self._db, self._number(run))
         return [tables.Absence(client, round, reason) for round, client, reason in found]
 
     def runs(self) -> list[RunInfo]:
@@ -267,6 +265,15 @@ class RunStore:
         if not infos:
             raise self._unknown(run)
         return infos[0]
+
+    def finished(self, fingerprint: str, rounds: int) -> str | None:
+        """The newest run of this configuration that finished, made for so many rounds or more."""
+        with self._reading():
+            rows = self._db.execute(
+                f"SELECT {_COLUMNS} FROM runs WHERE fingerprint = ? ORDER BY number DESC", (fingerprint,)
+            )
+            infos = (self._info(row) for row in rows.fetchall())
+            return next((i.id for i in infos if i.status == "finished" and i.config.get("rounds", 0) >= rounds), None)
 
     def unfinished(self, fingerprint: str, rounds: int = 0) -> str | None:
         """The newest run of this configuration that nobody works on and that did not reach its end, or `rounds`."""

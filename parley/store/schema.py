@@ -16,7 +16,7 @@ from parley.core.files import file_errors, make_folder
 from parley.store.database import can_write, check_tables, copied, explained, open_to_read, open_to_write, transaction
 
 APPLICATION = 0x5041524C  # "PARL", tells our file from another program's
-VERSION = 2
+VERSION = 3
 
 TABLES = (
     """CREATE TABLE runs (
@@ -72,7 +72,14 @@ TABLES = (
     checksum INTEGER NOT NULL,
     PRIMARY KEY (run, round)
 ) WITHOUT ROWID""",
+    # The curves of runs that have ended, in one piece each; they follow from the rows (see `packed`).
+    """CREATE TABLE curves (
+    run INTEGER PRIMARY KEY REFERENCES runs ON DELETE CASCADE,
+    checksum INTEGER NOT NULL,
+    packed BLOB NOT NULL
+)""",
 )
+_SINCE_3 = TABLES[-1]
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -100,12 +107,17 @@ def _readable(path: Path) -> sqlite3.Connection:
     db = open_to_read(path)
     with explained(path):
         try:
-            if 0 < _version(db, path) < VERSION:
+            version = _version(db, path)
+            if version == 1:
                 db.close()
                 db = copied(path)
                 _migrate(db, path)
                 db.execute("PRAGMA query_only = ON")
-            check_tables(db, TABLES, path)
+            check_tables(db, TABLES[:-1] if version == 2 else TABLES, path)
+            if version == 2:  # only lacks what can be done without
+                db.execute("PRAGMA query_only = OFF")
+                db.execute("CREATE TEMP TABLE curves (run, checksum, packed)")
+                db.execute("PRAGMA query_only = ON")
         except BaseException:
             db.close()
             raise
@@ -141,6 +153,8 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         version = _version(db, path)  # another process may have been faster
         if version == 1:
             from_version_1(db, TABLES, path)
+        elif version == 2:
+            db.execute(_SINCE_3)
         elif version == 0:
             for statement in TABLES:
                 db.execute(statement)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from parley.store.records import RoundRecord
+    from parley.store.runs import RunStore
 
 
 class Measurement(NamedTuple):
@@ -74,7 +75,7 @@ class Table:
                 table.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
 
     def write_parquet(self, records: Sequence[RoundRecord], path: Path) -> None:
-        arrow = _needed("pyarrow", "Parquet needs the package pyarrow; install it or export to a .csv file.")
+        arrow = needed("pyarrow", "Parquet needs the package pyarrow; install it or export to a .csv file.")
         parquet: Any = importlib.import_module("pyarrow.parquet")
         arrays = [
             arrow.array(column, type=getattr(arrow, kind)())
@@ -84,7 +85,7 @@ class Table:
             parquet.write_table(arrow.Table.from_arrays(arrays, names=list(self.columns)), part)
 
     def frame(self, records: Sequence[RoundRecord]) -> DataFrame:
-        pandas = _needed("pandas", "data frames need the package pandas; install it or export to a .csv file.")
+        pandas = needed("pandas", "data frames need the package pandas; install it or export to a .csv file.")
         frame: DataFrame = pandas.DataFrame(dict(zip(self.columns, self._by_column(records), strict=True)))
         return frame
 
@@ -96,7 +97,24 @@ METRICS = Table({"round": "int64", "metric": "string", "client": "string", "valu
 FAILURES = Table({"client": "string", "round": "int64", "reason": "string"}, absences)
 
 
-def _needed(package: str, otherwise: str) -> Any:
+def results(store: RunStore) -> DataFrame:
+    """All runs of a store as one pandas DataFrame: run, name, seed, round, metric, value (of rounds, not of clients).
+
+    `results(store).query("metric == 'central/accuracy'").groupby(["name", "round"])["value"].mean()` has curves.
+    """
+    pandas = needed("pandas", "data frames need the package pandas; install it or export to a .csv file.")
+    parts = []
+    for info in store.runs():
+        about = {"run": info.id, "name": info.name, "seed": info.config.get("seed")}
+        for metric, (rounds, values) in store.curves(info.id).items():
+            parts.append(pandas.DataFrame({**about, "round": rounds, "metric": metric, "value": values}))
+    columns = ["run", "name", "seed", "round", "metric", "value"]
+    frame: DataFrame = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame(columns=columns)
+    return frame[columns]
+
+
+def needed(package: str, otherwise: str) -> Any:
+    """A package that Parley does without, or a sentence."""
     try:
         return importlib.import_module(package)
     except ImportError:

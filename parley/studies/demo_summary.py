@@ -11,11 +11,11 @@ from parley.report import Comparison, Line
 def conclusions(comparison: Comparison, tested: int) -> list[str]:
     """Does joining pay, what does not pooling cost, which method is quickest; `tested`: samples of the test set."""
     lines = comparison.lines
-    federated = [line for line in lines if line.run.role == "federated"]
+    federated = [line for line in lines if line.group.role == "federated"]
     if not federated:
         return []
-    best = max(federated, key=lambda line: line.last)
-    by_role = {line.run.role: line for line in lines if line.run.role != "federated"}
+    best = max(federated, key=lambda line: line.last.value)
+    by_role = {line.group.role: line for line in lines if line.group.role != "federated"}
     sentences = []
     if "alone" in by_role:
         sentences.append(_joining(best, by_role["alone"]))
@@ -30,35 +30,33 @@ def ranking_noise(accuracy: float, tested: int) -> float:
 
 
 def _joining(best: Line, alone: Line) -> str:
-    verdict = "Joining pays" if best.last > alone.last else "Joining does not pay here"
+    verdict = "Joining pays" if best.last.value > alone.last.value else "Joining does not pay here"
     return (
-        f"{verdict}: a client's own model gets {alone.last:.1%} of all kinds of samples right on average"
-        f"{_at_home(alone)}, the model of {best.run.label} {best.last:.1%}{_at_home(best)}."
+        f"{verdict}: a client's own model gets {alone.last.value:.1%} of all kinds of samples right on average"
+        f"{_at_home(alone)}, the model of {best.label} {best.last.value:.1%}{_at_home(best)}."
     )
 
 
 def _at_home(line: Line) -> str:
-    if not line.run.clients:
-        return ""
-    values = [value for value in line.run.clients.values() if not math.isnan(value)]
+    values = [value for run in line.group.runs for value in run.clients.values() if not math.isnan(value)]
     return f" ({sum(values) / len(values):.0%} on the kinds it knows)" if values else ""
 
 
 def _pooling(best: Line, pooled: Line, tested: int) -> str:
-    gap = pooled.last - best.last
-    if abs(gap) <= ranking_noise(pooled.last, tested):
+    gap = pooled.last.value - best.last.value
+    if abs(gap) <= ranking_noise(pooled.last.value, tested):
         return (
-            f"Keeping the data apart costs little: with all data in one place accuracy is {pooled.last:.1%}, and the "
-            f"difference of {100 * abs(gap):.1f} points is within the noise of {tested} test samples."
+            f"Keeping the data apart costs little: with all data in one place accuracy is {pooled.last.value:.1%}, and "
+            f"the difference of {100 * abs(gap):.1f} points is within the noise of {tested} test samples."
         )
     if gap < 0:
-        return f"Training on all data in one place got less, {pooled.last:.1%}; its settings may be at fault."
-    return f"Keeping the data apart costs {100 * gap:.1f} points: all data in one place give {pooled.last:.1%}."
+        return f"Training on all data in one place got less, {pooled.last.value:.1%}; its settings may be at fault."
+    return f"Keeping the data apart costs {100 * gap:.1f} points: all data in one place give {pooled.last.value:.1%}."
 
 
 def _speed(comparison: Comparison, federated: Sequence[Line], best: Line, tested: int) -> str:
-    there = {line.run.label: line.reached for line in federated if line.reached is not None}
-    missed = [line.run.label for line in federated if line.reached is None]
+    there = {line.label: line.there[0] for line in federated if line.there}
+    missed = [line.label for line in federated if not line.there]
     target = comparison.show(comparison.target)
     if not there:
         return f"None of the federated methods reached {target}. {_ranking(federated, best, tested)}"
@@ -76,12 +74,12 @@ def _speed(comparison: Comparison, federated: Sequence[Line], best: Line, tested
 
 def _ranking(federated: Sequence[Line], best: Line, tested: int) -> str:
     if len(federated) == 1:
-        return f"It ended at {best.last:.1%}."
-    within = ranking_noise(best.last, tested)
-    near = [line.run.label for line in federated if line is not best and best.last - line.last <= within]
+        return f"It ended at {best.last.value:.1%}."
+    within = ranking_noise(best.last.value, tested)
+    near = [line.label for line in federated if line is not best and best.last.value - line.last.value <= within]
     if near:
-        return f"At the end {_listed([best.run.label, *near])} are too close for {tested} test samples to rank."
-    return f"At the end {best.run.label} leads by more than the noise of {tested} test samples."
+        return f"At the end {_listed([best.label, *near])} are too close for {tested} test samples to rank."
+    return f"At the end {best.label} leads by more than the noise of {tested} test samples."
 
 
 def _rounds(number: int) -> str:

@@ -23,7 +23,8 @@ class TrainingProblem:
     """Clients and a network, with validation samples for choosing settings and test samples for results."""
 
     federation: Federation
-    model: Model
+    model: Model | None
+    """None for methods that train no network."""
     validation: ClientData
     test: ClientData
     cohort: int

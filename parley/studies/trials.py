@@ -27,23 +27,21 @@ import parley
 from parley.algorithms import algorithms
 from parley.algorithms.base.protocol import Algorithm
 from parley.channels.base import Chain
-from parley.core.errors import QuorumError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling, Weights
-from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.studies.harness import StudyContext
 from parley.studies.rates import best_settings
 from parley.studies.spread import spread
 from parley.studies.training_problem import Recipe, SampleSet
 from parley.study.channel_names import described
+from parley.study.description import Study
 from parley.study.sections import plain
-from parley.study.train import train
+from parley.study.tuning.attempt import Attempt, attempt, mean_of_last
+from parley.study.tuning.settings import TUNING_SEED
 from parley.study.warm_start import WarmStart
 from parley.theory.theta import Array
 
-TUNING_SEED = 1000
-"""Settings are chosen with this seed, which no result uses."""
 _DIVERGED = 1e6
 """A loss beyond this counts as divergence."""
 Point = TypeVar("Point")
@@ -96,7 +94,7 @@ class Trial:
 
     def last(self, share: float) -> float:
         """The mean accuracy over this last share of the evaluations; what diverged counts as 0."""
-        return float(np.nan_to_num(self.accuracy[-max(round(len(self.accuracy) * share), 1) :]).mean())
+        return mean_of_last(np.nan_to_num(self.accuracy), share)
 
     def plain(self) -> dict[str, Any]:
         """For a study's data."""
@@ -139,9 +137,13 @@ class _Job:
         } | _optional(init_from=arm.init_from and arm.init_from.described(), target=arm.target)  # fmt: skip
 
     def fingerprint(self) -> str:
-        """The same for two jobs of the same code exactly if they must give the same numbers."""
-        decisive = {key: value for key, value in self.config().items() if key != "name"} | {"code": _code()}
+        """The same for two jobs of the same code exactly if they must give the same numbers with the same seed."""
+        decisive = {key: value for key, value in self.config().items() if key not in ("name", "seed")}
+        decisive |= {"code": _code()}
         return blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+    def key(self) -> tuple[str, int]:
+        return self.fingerprint(), self.seed
 
 
 def _optional(**settings: Any) -> dict[str, Any]:
@@ -168,11 +170,11 @@ def trained(
     listed = list(arms)
     alone = context.scale == "smoke" or len(listed) * len(seeds) == 1
     jobs = [_Job(arm, seed, samples, context.store, alone) for arm in listed for seed in seeds]
-    different = {job.fingerprint(): job for job in jobs}
+    different = {job.key(): job for job in jobs}
     found = dict(zip(different, spread(_perform, list(different.values()), context, what), strict=True))
     trials: dict[str, list[Trial]] = {arm.name: [] for arm in listed}
     for job in jobs:
-        trials[job.arm.name].append(replace(found[job.fingerprint()], arm=job.arm))
+        trials[job.arm.name].append(replace(found[job.key()], arm=job.arm))
     return trials
 
 
@@ -206,52 +208,31 @@ def tuned_and_trained(
 
 
 def _perform(job: _Job) -> Trial:
-    """Train, resume or look up; a setting that diverges is an answer, not an error."""
     arm, problem = job.arm, job.arm.problem()
+    study = Study(
+        arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
+        cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
+        workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every, target=arm.target),
+        channels=arm.channels, name=arm.name, revision=job.fingerprint(), init_from=arm.init_from,
+    )  # fmt: skip
     with ExitStack() as stack:
         store = stack.enter_context(RunStore(job.store)) if job.store is not None else None
-        fingerprint = job.fingerprint()
-        if store is not None:
-            runs = (info for info in store.runs() if info.config.get("revision") == fingerprint)
-            done = next((info for info in runs if info.status == "finished"), None)
-            if done is not None:
-                return _trial(job, store.records(done.id), done.id)
-        try:
-            run = train(
-                arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
-                cohort=Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
-                workers=None if job.alone else 1, evaluation=Evaluation(every=arm.every, target=arm.target),
-                listeners=[kind() for kind in arm.listeners], channels=arm.channels, store=store, name=arm.name,
-                revision=fingerprint, resume=_begun(store, fingerprint), init_from=arm.init_from,
-            )  # fmt: skip
-        except QuorumError:  # most clients sent NaN: the setting diverges
-            return _trial(job, [], "")
-        return _trial(job, run.records, run.id or "")
+        return _trial(job, attempt(study, store, [kind() for kind in arm.listeners]))
 
 
-def _begun(store: RunStore | None, revision: str) -> str | None:
-    """The run of this job that did not reach its end."""
-    runs = store.runs() if store is not None else []
-    return next((i.id for i in runs if i.config.get("revision") == revision and i.status != "running"), None)
-
-
-def _trial(job: _Job, records: Sequence[RoundRecord], run: str) -> Trial:
+def _trial(job: _Job, found: Attempt) -> Trial:
     arm = job.arm
     rounds = np.unique([*range(0, arm.rounds + 1, arm.every), arm.rounds]).astype(np.float64)
-    if not records:
+    if not found.curves:
         nothing = np.full(len(rounds), np.nan)
         return Trial(arm, job.seed, rounds, nothing, nothing)
     if arm.target is not None:
-        rounds = np.array([r.number for r in records if "central/accuracy" in r.metrics], dtype=np.float64)
-    names = {name: None for record in records for name in record.metrics if name.startswith(arm.metrics)}
-    accuracy, loss, *further = (_series(records, name) for name in ("central/accuracy", "central/loss", *names))
+        rounds = found.curves["central/accuracy"][0].astype(np.float64)
+    accuracy, loss = (found.curves[name][1] for name in ("central/accuracy", "central/loss"))
     loss = np.where(loss < _DIVERGED, loss, np.nan)
     rounds = rounds[: len(accuracy)]  # what reached its target has ended
-    return Trial(arm, job.seed, rounds, accuracy, loss, dict(zip(names, further, strict=True)), run)
-
-
-def _series(records: Sequence[RoundRecord], metric: str) -> Array:
-    return np.array([record.metrics[metric].value for record in records if metric in record.metrics])
+    further = {name: values for name, (_, values) in found.curves.items() if name.startswith(arm.metrics)}
+    return Trial(arm, job.seed, rounds, accuracy, loss, further, found.run)
 
 
 def _settings(algorithm: Algorithm) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from parley.core.errors import InputError, nearest
 from parley.core.key import Key
 from parley.core.plugins import digest_of
 from parley.data import Federation
+from parley.data.preprocessing import Preprocessing
 from parley.engine.observers import listeners
 from parley.engine.privacy import Privacy, privacy_plan
 from parley.engine.run import Run
@@ -120,6 +121,7 @@ class ChannelsSection:
 
 
 SECTIONS: dict[str, type] = {
+    "preprocessing": Preprocessing,
     "channels": ChannelsSection,
     "privacy": Privacy,
     "cohort": Sampling,
@@ -131,8 +133,8 @@ SECTIONS: dict[str, type] = {
     "init_from": WarmStart,
 }
 """The sections with fixed settings; those of data, model and algorithm depend on their names. All have defaults, but
-only a study that has `[privacy]` is private, and only one that has `init_from` begins from other weights than its
-seed's."""
+only a study that has `[privacy]` is private, only one that has `[preprocessing]` does it, and only one that has
+`init_from` begins from other weights than its seed's."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class Study:
     revision: str = ""
     """What else must be the same for a run to go on, such as the revision of your own code."""
     data_fingerprint: str | None = None
+    preprocessing: Preprocessing | None = None
+    """What every client does to its samples, on whichever machine they are."""
     init_from: InitFrom | Source | None = None
     """What the weights begin from in place of random ones: a stored run's id, a Run, a .safetensors file, weights by
     name, or a WarmStart, such as one round of another method: WarmStart(algorithm=FedAvg(), rounds=1)."""
@@ -201,6 +205,8 @@ class Study:
                 raise InputError(
                     "[privacy] does not cover rounds of another method; start from a stored run or a file of weights."
                 )
+        if not isinstance(self.preprocessing, Preprocessing | None):
+            raise InputError(f"preprocessing must be a Preprocessing, not a {type(self.preprocessing).__name__}.")
         if not isinstance(self.data, Federation | DataSection):
             raise InputError(f"a study needs a Federation, not a {type(self.data).__name__}.")
         if self.rounds < 1:
@@ -251,6 +257,8 @@ class Study:
                 federation = self.data.load(self.seed)
             except OSError as error:
                 raise located(InputError(f"the data cannot be read: {error}."), "data") from None
+        if self.preprocessing is not None:
+            federation = self.preprocessing.apply(federation)
         size, clients = self.sampling.size, len(federation)
         if size is not None and size > clients:
             raise InputError(f"cohort.size is {size}, but the federation has only {clients} clients; lower it.")
@@ -280,7 +288,7 @@ class Study:
             "runtime": {"name": self.runtime, "workers": self.workers, "address": self.address, "device": self.device},
             "store": {"checkpoint": float(self.checkpoint)},
             "logging": plain(self.logging),
-        } | self._described_privacy() | self._described_start()  # fmt: skip
+        } | self._described_preprocessing() | self._described_privacy() | self._described_start()  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
@@ -299,6 +307,9 @@ class Study:
         if self.loss is not None:
             return losses.name_of(self.loss) if losses.knows(self.loss) else opaque(self.loss)
         return "mse" if self.federation().info.kind == "regression" else "cross-entropy"
+
+    def _described_preprocessing(self) -> dict[str, Any]:
+        return {} if self.preprocessing is None else {"preprocessing": plain(self.preprocessing)}
 
     def _described_privacy(self) -> dict[str, Any]:
         """With the noise that was solved for: other rounds would need another."""

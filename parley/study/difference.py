@@ -17,7 +17,7 @@ FREE = (
     "init_from.store", "init_from.digest",
 )  # fmt: skip
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
-_OPTIONAL = ("privacy", "init_from")
+_OPTIONAL = ("privacy", "preprocessing", "init_from")
 """Sections without which a study is another one."""
 _MISSING = object()
 

@@ -18,17 +18,19 @@ from parley.core import plugins
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
-from parley.engine.privacy import Privacy
 from parley.models import models
 from parley.study.channel_names import named_channel
 from parley.study.data_section import data_from_table
 from parley.study.description import SECTIONS, General, Study
 from parley.study.opaque import is_opaque
 from parley.study.sections import as_table, build, check, checked, choose
+from parley.study.tuning.settings import Tuning
 from parley.study.warm_start import Source, WarmStart, as_source
 
 __all__ = ["SECTIONS", "General", "Study", "load_study", "study_from_dict"]
 
+_OPTIONAL = ("privacy", "preprocessing")
+"""Sections that a study without them does not have."""
 LARGEST = 2**20
 """Bytes a study file may have."""
 
@@ -50,7 +52,7 @@ def study_table(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, An
 def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) -> Study:
     """The study that a table describes; a relative data folder or plugin is looked for under `base` (default: here)."""
     own = settings_of(General)
-    known = [*[setting.name for setting in own], "data", "model", "algorithm", *SECTIONS]
+    known = [*[setting.name for setting in own], "data", "model", "algorithm", *SECTIONS, "tune"]
     for key in table:
         if key not in known:
             raise InputError(f"a study has no section or setting '{key}': {nearest(str(key), known)}")
@@ -60,15 +62,15 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
     for section in ("data", "model", "algorithm"):
         if is_opaque(table.get(section)):
             raise InputError(f"the {section} was made in Python and cannot be rebuilt from its description.")
+    tuning_of(table)  # what `parley tune` would do says nothing about a run, but must be right
     place = Path(base or Path.cwd())
     general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
     code = _Code(place, general)
     made: dict[str, Any] = {
         name: build(cls, table.get(name, {}), name, f"[{name}]")
         for name, cls in SECTIONS.items()
-        if name not in ("privacy", "init_from")
+        if name != "init_from" and (name in table or name not in _OPTIONAL)
     }
-    private = build(Privacy, table["privacy"], "privacy", "[privacy]") if "privacy" in table else None
     data = dict(as_table(table["data"], "data"))
     if "partition" in data:
         data["partition"] = code.named(data["partition"])
@@ -93,7 +95,8 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         device=runtime.device,
         checkpoint=made["store"].checkpoint,
         channels=tuple(named_channel(code.name(text)) for text in made["channels"].up),
-        privacy=private,
+        privacy=made.get("privacy"),
+        preprocessing=made.get("preprocessing"),
         name=general.name or "",
         logging=made["logging"],
         plugins=tuple(code.files),
@@ -102,6 +105,11 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         data_fingerprint=general.data_fingerprint,
         init_from=_start(table["init_from"], code) if "init_from" in table else None,
     )
+
+
+def tuning_of(table: Mapping[str, Any]) -> Tuning:
+    """The section [tune] of a study's table."""
+    return build(Tuning, table.get("tune", {}), "tune", "[tune]")
 
 
 def _start(given: Any, code: _Code) -> Source | None:

@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parley.study.opaque import is_opaque
-
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _STORED = ("data_fingerprint", "plugin_digests")
 """What a stored run keeps besides its study."""
@@ -17,6 +15,8 @@ _STORED = ("data_fingerprint", "plugin_digests")
 
 def to_toml(resolved: Mapping[str, Any]) -> str | None:
     """The study file of a resolved study or a stored run's configuration; None if parts of it only Python can make."""
+    from parley.study.opaque import is_opaque  # listing runs must not wait for torch
+
     if any(is_opaque(value) for value in resolved.values()):
         return None
     kept = {k: v for k, v in resolved.items() if k not in _STORED}

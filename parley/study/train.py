@@ -16,6 +16,7 @@ from parley.channels.adaptive_clip import AdaptiveClip
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
+from parley.data.preprocessing import Preprocessing
 from parley.engine.evaluation import Evaluator
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
@@ -81,6 +82,7 @@ def train(
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     privacy: Privacy | None = None,
+    preprocessing: Preprocessing | None = None,
     name: str = "",
     revision: str = "",
     logging: Logging = ...,
@@ -250,9 +252,11 @@ class _Origin:
 def client_job(study: Study, federation: Federation, population: int, secret: bytes) -> Job:
     """What a node needs to answer: the study's method, task and channels, with its own data and secrets alone.
 
-    `federation` has the node's own client; the population is that of the whole one.
+    `federation` has the node's own client, not preprocessed yet; the population is that of the whole one.
     """
     algorithm = as_algorithm(study.algorithm)
+    if study.preprocessing is not None:
+        federation = study.preprocessing.apply(federation)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     up = _stages(study)
     if study.privacy is not None:

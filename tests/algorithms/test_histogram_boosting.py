@@ -18,7 +18,7 @@ from parley.core.errors import InputError, ParleyError
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults
-from parley.learn import growth, histograms
+from parley.learn import growth, histograms, splits
 from parley.study.load import load_run
 
 NONE = Evaluation(every=1000, clients="none", central=False)
@@ -94,7 +94,7 @@ def test_a_planted_rounding_of_sums_is_noticed(monkeypatch: pytest.MonkeyPatch):
     assert all(same_model(first, other) for other in others)
     floating = lambda values, unit=1.0: values * 2.0**24 / unit  # noqa: E731
     monkeypatch.setattr(histograms, "fixed", floating)
-    monkeypatch.setattr("parley.algorithms.histogram_boosting.fixed", floating)
+    monkeypatch.setattr("parley.algorithms.base.binned.fixed", floating)
     plain = histograms.statistics
 
     def rounded(objective, raw, y, unit):
@@ -146,8 +146,8 @@ def test_the_best_split_is_the_best_of_all(seed, l2, gaps):
             wanted = np.bincount(codes[:, column], values[:, statistic], bins + 1)
             assert (sums[0, column, :, statistic] == wanted).all()
     real = np.moveaxis(sums, -1, 0) / np.array([2.0**24, 2.0**24, 1]).reshape(3, 1, 1, 1)
-    rules = histograms.Rules(l2, 4, 0.0, 0.0)
-    found = histograms.best_splits(real, rules, np.array([-np.inf]), np.array([np.inf]))
+    rules = splits.Rules(l2, 4, 0.0, 0.0)
+    found = splits.best_splits(real, rules, np.array([-np.inf]), np.array([np.inf]))
     gain, place = best_by_hand(codes, g, h, rules, bins)
     assert found.gain[0] == pytest.approx(gain, abs=1e-5)
     if place is not None and gain > 1e-4:
@@ -156,17 +156,79 @@ def test_the_best_split_is_the_best_of_all(seed, l2, gaps):
 
 def test_a_dropped_penalty_or_a_flipped_sign_is_noticed(monkeypatch: pytest.MonkeyPatch):
     check = test_the_best_split_is_the_best_of_all.hypothesis.inner_test
-    score, value = histograms.Rules.score, histograms.Rules.value
-    monkeypatch.setattr(histograms.Rules, "value", lambda self, g, h, *ends: value(self, g, h + 0.5, *ends))
-    with pytest.raises(AssertionError):
-        check(3, 0.5, True)
-    monkeypatch.setattr(histograms.Rules, "value", lambda self, *given: -value(self, *given))
-    with pytest.raises(AssertionError):
-        check(3, 0.5, True)
-    monkeypatch.setattr(histograms.Rules, "value", value)
-    monkeypatch.setattr(histograms.Rules, "score", lambda self, g, h, v: -score(self, g, h, v))
-    with pytest.raises(AssertionError):
-        check(3, 0.5, True)
+    score, value = splits.Rules.score, splits.Rules.value
+    for planted in (lambda self, g, h, v=None: score(self, g, h + 0.5, v), lambda self, *given: -score(self, *given)):
+        monkeypatch.setattr(splits.Rules, "score", planted)
+        with pytest.raises(AssertionError):
+            check(3, 0.5, True)
+    monkeypatch.setattr(splits.Rules, "score", score)
+    for planted in (
+        lambda self, g, h, *ends: value(self, g, h + 0.5, *ends),
+        lambda self, *given: -value(self, *given),
+    ):
+        monkeypatch.setattr(splits.Rules, "value", planted)
+        with pytest.raises(AssertionError):
+            test_leaves_are_newton_steps("binary")
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(1, 4), l2=st.sampled_from([0.0, 0.5]), gaps=st.booleans())
+def test_columns_that_may_rise_and_fall_are_free(seed, nodes, l2, gaps):
+    """Scores at clipped values and at the best ones are the same where nothing is clipped."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 9, (nodes, 3, 7)).astype(float)
+    counts[..., -1] *= gaps
+    counts[:, 1:] = counts[:, :1]  # the rows of a node are the same in every column
+    sums = np.stack([rng.normal(size=counts.shape) * counts, rng.uniform(0.1, 1, counts.shape) * counts, counts])
+    sums[:2, :, 1:] *= sums[:2, :, :1].sum(-1, keepdims=True) / sums[:2, :, 1:].sum(-1, keepdims=True)
+    ends = np.full(nodes, -np.inf), np.full(nodes, np.inf)
+    free, signed = (
+        splits.best_splits(sums, splits.Rules(l2, 2, 1e-3, 0.0, signs), *ends) for signs in (None, np.zeros(3, np.int8))
+    )
+    assert free.gain == pytest.approx(signed.gain, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), at_once=st.sampled_from([1, 40, 2**22]))
+def test_histograms_are_sums_over_rows(seed, at_once):
+    """Of the nodes asked for, in any number of parts, without the rows that do not count."""
+    rng = np.random.default_rng(seed)
+    n, columns, bins, outputs, width = 50, 3, 6, 2, 4
+    codes = rng.integers(0, bins, (n, columns)).astype(np.uint8)
+    rows = rng.integers(0, width, (outputs, n)).astype(np.int16)
+    values = rng.integers(-(2**30), 2**30, (outputs, n, 3))
+    nodes = np.array([[0, 3], [0, 1], [1, 0]])
+    chosen = rng.random(n) < 0.7
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(histograms, "_AT_ONCE", at_once)
+        found = histograms.node_histograms(codes, rows, values, nodes, bins, width, chosen)
+    for (tree, node), own in zip(nodes, found, strict=True):
+        for column in range(columns):
+            for bin in range(bins):
+                there = (rows[tree] == node) & (codes[:, column] == bin) & chosen
+                assert (own[column, bin] == values[tree, there].sum(0)).all()
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_clients_know_the_predictions_of_their_rows(kind):
+    """Also of rounds they missed, with gaps, and of rows and columns that a tree did not look at."""
+    x, y = table(kind, missing=True)
+    data = federation(x, y, np.arange(len(y)) % 4)
+    method, seen = replace(SMALL, rows=0.7, columns=0.6), []
+    plain = HistogramBoosting.client
+
+    class Watched(HistogramBoosting):
+        def client(self, task, message, memory, data, context):
+            reply = plain(self, task, message, memory, data, context)
+            seen.append((context.round, data.x, reply.memory.tensor("raw")))
+            return reply
+
+    rounds = 6
+    runs = [trained(method, data, number, cohort=2) for number in range(1, rounds)]
+    trained(Watched(**vars(method)), data, rounds, cohort=2)
+    assert len(seen) == 2 * rounds
+    for number, own, raw in seen[2:]:
+        assert torch.equal(runs[number - 2].predict(own)[:, -raw.shape[1] :], raw)
 
 
 @pytest.mark.parametrize("kind", ["regression", "binary", "classes"])

@@ -52,7 +52,7 @@ def test_several_seeds_are_runs_of_one_study(parley):
     code, out, _ = parley("run", "study.toml", "--seeds", "0-2")
     assert code == 0
     firsts = [line.split()[0] for line in out.splitlines() if line.strip()]
-    assert [word for word in firsts if word in ("0", "1", "2", "mean", "std")] == ["0", "1", "2", "mean", "std"]
+    assert [word for word in firsts if word in ("0", "1", "2", "mean", "±")] == ["0", "1", "2", "mean", "±"]
     with RunStore() as store:
         runs = store.runs()
         assert [info.config["seed"] for info in runs] == [0, 1, 2]

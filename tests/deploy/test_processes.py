@@ -25,6 +25,7 @@ import psutil
 import pytest
 import torch
 
+from parley.algorithms.statistics import FederatedStatistics
 from parley.cli.main import main
 from parley.core.processes import free_port
 from parley.data import Federation
@@ -39,6 +40,9 @@ from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import Submission, Submissions, submitted_study
 from parley.engine.run import Run
 from parley.study.load import load_run
+from parley.study.statistics import statistics_table
+from parley.study.study import study_table
+from parley.study.toml_text import to_toml
 from parley.study.train import train
 
 OPEN = 'algorithms = ["*"]\nmodels = ["*"]\nchannels = ["*"]\nrounds = 6\n'
@@ -177,6 +181,21 @@ def test_no_code_of_the_servers_runs_at_a_node_and_results_are_those_of_inline(b
 def test_methods_with_memories_give_the_bits_of_inline(bench: Bench, name: str, more: dict[str, object]):
     table = bench.table(name, algorithm={"name": name, "lr": 0.1, "steps": 4} | more)
     bench.same_as_inline(bench.ended(bench.submit(table)), table)
+
+
+def test_statistics_are_asked_for_frozen_and_trained_with(bench: Bench, tmp_path: Path, capfd):
+    table = bench.table()
+    (tmp_path / "study.toml").write_text(to_toml(table) or "")
+    with pytest.raises(SystemExit) as ended:
+        main(["stats", str(tmp_path / "study.toml"), "-f", str(bench.folder.path),
+              "--freeze", str(tmp_path / "frozen.toml")])  # fmt: skip
+    out = capfd.readouterr().out
+    assert ended.value.code == 0, out
+    assert "3 of 3 clients told of theirs" in out
+    bench.same_as_inline(bench.submissions["last"], statistics_table(table, FederatedStatistics()))
+    frozen = study_table(tmp_path / "frozen.toml")
+    assert len(frozen["preprocessing"]["center"]) == len(frozen["preprocessing"]["scale"]) > 1
+    bench.same_as_inline(bench.ended(bench.submit(frozen)), frozen)
 
 
 def test_a_study_submitted_twice_runs_once(bench: Bench):

@@ -41,7 +41,9 @@ from parley.study.train import train
 from .conftest import ALL, table
 
 FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled)
-QUICK = ("datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold")
+QUICK = (
+    "datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold", "statistics",
+)  # fmt: skip
 """Methods of every kind; the others are tried by `make test-all`."""
 
 
@@ -150,6 +152,8 @@ def place(server: ServerFolder, make_node, monkeypatch) -> Place:
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in FEDERATED])
 def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str):
     study = table(name, 2, algorithm={"name": name})
+    if not algorithms[name].needs_model:
+        del study["model"]
     if name.startswith(("feature-", "kernel-")):  # they fit numbers
         study |= {"model": {"name": "features" if name.startswith("feature-") else "mlp"}}
         for node in place.nodes.values():

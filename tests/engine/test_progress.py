@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -166,3 +167,30 @@ def test_several_runs_in_a_table_or_line_by_line() -> None:
         assert cells["b"][4] == "–"
         assert cells["[c]"][1] == "waiting"
         assert ("a: accuracy 50.0%" in out.getvalue()) != terminal
+
+
+def test_a_notebook_has_one_place_that_is_drawn_anew(monkeypatch):
+    """One output of IPython, updated, with the bar and the figures of the last round."""
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, html):
+            shown.append(html)
+
+    def display(html, display_id=False):
+        if display_id:  # rich shows notes as outputs of their own
+            shown.append(html)
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=None))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display, HTML=str))
+    monkeypatch.setattr("parley.engine.progress.UPDATES", 1e9)
+    drawn = Progress(Console(force_jupyter=True, file=io.StringIO()))
+    federation = pl.data.iris().split(pl.IID(), clients=3)
+    pl.train(pl.FedAvg(), federation, model=pl.models.linear(), rounds=3, listeners=[drawn], name="<b>")
+    assert len(shown) >= 4
+    assert "3/3" in shown[-1]
+    assert "finished after" in shown[-1]
+    assert "accuracy" in shown[-1]
+    assert "&lt;b&gt;" in shown[-1]
+    assert shown[-1].startswith("<pre style=")

@@ -16,8 +16,8 @@ import pytest
 import parley as pl
 from parley.core.errors import InputError
 from parley.core.failure import Failure
+from parley.report.groups import stored_groups
 from parley.report.page import write_report
-from parley.report.page.groups import groups_of
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
 
@@ -52,7 +52,7 @@ def page(store: RunStore, path: Path, **options) -> str:
 
 
 def test_seeds_are_one_group_and_the_numbers_are_right(store, tmp_path):
-    first, second = groups_of(store, store.runs())
+    first, second = stored_groups(store, store.runs())
     assert (len(first.runs), len(second.runs)) == (3, 1)
     curve = first.curve("central/accuracy", 100)
     np.testing.assert_allclose(curve.mean, 0.1 + np.arange(5) / 8)
@@ -71,7 +71,7 @@ def test_seeds_on_the_same_data_are_one_group_too(tmp_path):
         for seed in (0, 1):
             run = made.create("a", {"seed": seed, "data": {"seed": 0}, "algorithm": {"name": "fedavg"}}, "x")
             made.commit(run, records(2, 0.0), status="finished", summary={})
-        assert [len(group.runs) for group in groups_of(made, made.runs())] == [2]
+        assert [len(group.runs) for group in stored_groups(made, made.runs())] == [2]
 
 
 def test_nobody_is_named_unless_asked(store, tmp_path):

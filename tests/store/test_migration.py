@@ -90,7 +90,7 @@ def test_numbers_are_migrated(path: Path):
     for _ in range(2):
         with RunStore(path) as store:
             check(store)
-            assert store._db.execute("PRAGMA user_version").fetchone() == (2,)
+            assert store._db.execute("PRAGMA user_version").fetchone() == (3,)
             assert store._db.execute("PRAGMA application_id").fetchone() == (0x5041524C,)
             assert store._db.execute("PRAGMA foreign_key_check").fetchall() == []
             assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -152,3 +152,27 @@ def test_memories_of_format_1_are_refused(tmp_path: Path):
     (tmp_path / "records").write_bytes(b"")
     with pytest.raises(InputError, match="other tables than Parley made"):
         Memories(tmp_path, until=1)["a"]
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_store_of_format_2_lacks_only_what_can_be_done_without(
+    tmp_path: Path, writable: bool, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "runs.db"
+    with RunStore(path) as store:
+        run = store.create("x", {}, "")
+        store.commit(run, RECORDS, status="finished", summary={})
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DROP TABLE curves")
+        db.execute("PRAGMA user_version = 2")
+    if not writable:
+        for module in ("schema", "database"):
+            monkeypatch.setattr(f"parley.store.{module}.can_write", lambda path: False)
+    with RunStore(path, create=False) as store:
+        assert store.records(run) == RECORDS
+        assert {name: values.tolist() for name, (_, values) in store.curves(run).items()} == {
+            "loss": [1.5, 0.1], "seconds": [2.0],
+        }  # fmt: skip
+        assert [one.client for one in store.failures(run)] == ["b"]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (3 if writable else 2,)

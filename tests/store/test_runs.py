@@ -399,3 +399,37 @@ def test_an_interrupt_right_after_a_transaction_began_does_no_harm(store: RunSto
     store._db.execute("DELETE FROM runs")
     store.commit(run, [RoundRecord(1, {"loss": Metric(0.5)})], status="interrupted")
     assert store.info(run).rounds == 1
+
+
+def test_curves_in_one_piece_are_the_rows(tmp_path: Path):
+    """What a finished run keeps for reports is what its rows say, and goes as soon as a round changes."""
+    rows = [
+        RoundRecord(n, {"loss": Metric(float("nan") if n == 2 else 1.0 / (n + 1), {"a": 1.0, "b": 2.0})}
+                    | ({"up/bytes": Metric(5.0)} if n else {}), (Failure("b", "was away."),) if n == 3 else ())
+        for n in range(5)
+    ]  # fmt: skip
+    with RunStore(tmp_path / "runs.db") as store:
+        run = store.create("a", {}, "f")
+        store.commit(run, rows[:4])
+        piecewise = store.curves(run)
+        store.commit(run, [], status="finished", summary={})
+        assert store._db.execute("SELECT count(*) FROM curves").fetchone() == (1,)
+        for found in (piecewise, store.curves(run)):
+            assert {name: rounds.tolist() for name, (rounds, _) in found.items()} == {
+                "loss": [0, 1, 2, 3], "up/bytes": [1, 2, 3],
+            }  # fmt: skip
+            np.testing.assert_array_equal(found["loss"][1], [1.0, 0.5, np.nan, 0.25])
+        assert list(store.curves(run, ["loss", "nothing"])) == ["loss"]
+        assert store.metric_names(run) == ["loss", "up/bytes"]
+        assert [one.client for one in store.failures(run)] == ["b"]
+        store.commit(run, rows[4:])
+        assert store._db.execute("SELECT count(*) FROM curves").fetchone() == (0,)
+        assert store.curves(run)["loss"][0].tolist() == [0, 1, 2, 3, 4]
+        store.commit(run, [], status="stopped")
+        store.rewind(run, 1)
+        assert store.curves(run)["loss"][0].tolist() == [0, 1]
+        store.commit(run, [], status="finished")
+        with store._writing():
+            store._db.execute("UPDATE curves SET packed = zeroblob(length(packed))")
+        with pytest.raises(InputError, match="curves is not as it was written"):
+            store.curves(run)

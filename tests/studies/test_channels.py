@@ -10,7 +10,7 @@ import torch
 
 from parley.channels.packing import pack
 from parley.channels.quantise import QSGD
-from parley.report.compare import Comparison, to_csv
+from parley.report import Comparison, to_csv
 from parley.report.comparison_table import caption
 from parley.store.runs import RunStore
 from parley.studies import run_study
@@ -22,16 +22,19 @@ def test_tradeoff(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     result = run_study("channels/tradeoff", "smoke", tmp_path / "out")
     assert [check for check in result.checks if check.passed is False] == []
-    assert sum(check.passed is True for check in result.checks) == 9
+    assert sum(check.passed is True for check in result.checks) == 12
     sent = {arm["arm"]: arm["megabytes"] for arm in result.data["arms"]}
-    assert len(sent) == 3 * len(CHANNELS)
+    refused = result.data["refused"]
+    assert set(refused) == {"sign", "top-k(0.01)", "ef21, top-k(0.01)"}
+    assert all("cannot be added to the next" in why for why in refused.values())
+    assert len(sent) == 4 * len(CHANNELS) - len(refused)
     assert sent["FedAvg, qsgd(4)"] < sent["FedAvg, qsgd(8)"] / 1.8 < sent["FedAvg, no channel"] / 6
     assert sent["FedAvg, ef21, top-k(0.01)"] == sent["FedAvg, top-k(0.01)"]
     with RunStore(tmp_path / "out" / "runs.db") as store:
         runs = [info.id for info in store.runs() if info.name in ("FedAvg, qsgd(4)", "FedAvg, no channel")]
         comparison = Comparison.stored(store, runs)
-    packed = next(line for line in comparison.lines if "qsgd" in line.run.label)
-    plain = next(line for line in comparison.lines if "no channel" in line.run.label)
+    packed = next(line for line in comparison.lines if "qsgd" in line.label)
+    plain = next(line for line in comparison.lines if "no channel" in line.label)
     assert plain.raw is None
     assert np.isclose(packed.raw, plain.up)
     assert packed.up == pytest.approx(sent["FedAvg, qsgd(4)"])

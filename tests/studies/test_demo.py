@@ -21,7 +21,7 @@ def contender(label: str, accuracies: list[float], role: Role = "federated") -> 
         RoundRecord(n, {"central/accuracy": Metric(a), "up/bytes": Metric(1e6), "seconds": Metric(1.0)})
         for n, a in enumerate(accuracies)
     ]
-    return Contender(label, records, role=role)
+    return Contender.of_records(label, records, role=role)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -32,7 +32,7 @@ def test_the_demo_trains_stores_writes_and_says_where(tmp_path: Path, terminal: 
         comparison = demo(store, tmp_path / "demo", screen, rounds=2)
         assert [info.status for info in store.runs()] == ["finished"] * len(METHODS)
         again = Comparison.stored(store, [run.id for run in comparison.contenders])
-    assert [line.last for line in again.lines] == [line.last for line in comparison.lines]
+    assert [line.last.value for line in again.lines] == [line.last.value for line in comparison.lines]
     assert [run.label for run in comparison.contenders] == list(METHODS)
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
         "comparison.png", "comparison.csv", "comparison.json", "clients.png", "report.html", "study.toml",

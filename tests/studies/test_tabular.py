@@ -23,7 +23,7 @@ def test_a_sum_that_drops_a_client_is_noticed(monkeypatch: pytest.MonkeyPatch):
     from parley.studies.tabular import pooled
     from parley.studies.tabular.tables import embedded
 
-    whole = histogram_boosting._sums
+    whole = histogram_boosting.summed
 
     def without_the_last(replies):
         *_, last = [replies[client]["sums"]["histograms"].numpy() for client in replies]
@@ -31,5 +31,5 @@ def test_a_sum_that_drops_a_client_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
     table = embedded("wine", scored=1)
     assert pooled._same_bits(table, 2, 3).passed
-    monkeypatch.setattr(histogram_boosting, "_sums", without_the_last)
+    monkeypatch.setattr(histogram_boosting, "summed", without_the_last)
     assert not pooled._same_bits(table, 2, 3).passed

@@ -49,7 +49,8 @@ def test_trials_are_runs_that_can_be_listed_and_compared(tmp_path: Path) -> None
         assert [trial.run for runs in found.values() for trial in runs] == [info.id for info in infos]
         comparison = Comparison.stored(store, [info.id for info in infos])
     lasts = [trial.accuracy[-1] for runs in found.values() for trial in runs]
-    assert [line.last for line in comparison.lines] == lasts
+    assert [seed for line in comparison.lines for seed in line.last.seeds] == lasts
+    assert [len(line.group.runs) for line in comparison.lines] == [2, 2]  # seeds of an arm are one group
 
 
 def test_what_is_stored_is_what_would_be_trained(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_the_resolved_configuration_is_complete_and_leads_back(file: Path):
     assert resolved["data"]["central_fraction"] == 0.2
     general = {setting.name for setting in settings_of(General)}
     only_stored = {"data_fingerprint", "plugin_digests"}
-    always = {"data", "model", "algorithm", *SECTIONS} - {"privacy", "init_from"}
+    always = {"data", "model", "algorithm", *SECTIONS} - {"privacy", "preprocessing", "init_from"}
     assert set(resolved) == (general - only_stored) | always
 
 

@@ -8,8 +8,10 @@ evaluated from scratch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from parley.learn.histograms import Objective
 from parley.learn.losses import losses
 from parley.learn.task import Predictor, Task
 from parley.learn.tree_module import TreeModule
-from parley.learn.trees import Trees, stacked
+from parley.learn.trees import Trees, check_depth, stacked
 
 
 class BoostedTrees(Algorithm):
@@ -32,6 +34,9 @@ class BoostedTrees(Algorithm):
     steady: ClassVar[bool] = False
     incremental: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = True
+
+    lr: float
+    depth: int
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
         begun = int(state.scalars.get("begun", 0))
@@ -58,6 +63,25 @@ class BoostedTrees(Algorithm):
         raw = first_of(model, many) + sum_of(model.get("trees"), x, many)
         raw = raw if before is None else before[:, -many:] + raw
         return torch.cat([torch.zeros_like(raw), raw], dim=1) if objective(task) == "logistic" else raw
+
+
+def check_settings(
+    method: BoostedTrees,
+    at_least_one: Sequence[str] = (),
+    at_least_zero: Sequence[str] = (),
+    shares: Sequence[str] = (),
+) -> None:
+    """Refuse trees of a depth, or a step size, that cannot be, and numbers outside what their names say."""
+    check_depth(method.depth)
+    for names, least in (("depth", *at_least_one), 1), (at_least_zero, 0):
+        for name in names:
+            if not getattr(method, name) >= least:
+                raise InputError(f"{name} must be at least {least}, not {getattr(method, name)}.")
+    for name in shares:
+        if not 0 < getattr(method, name) <= 1:
+            raise InputError(f"{name} is a share above 0 and up to 1, not {getattr(method, name)}.")
+    if not 0 < method.lr <= 1:
+        raise InputError(f"lr must lie above 0 and up to 1, not {method.lr}.")
 
 
 def objective(task: Task) -> Objective:
@@ -112,3 +136,11 @@ def sum_of(trees: Tree, x: Tensor, outputs: int) -> Tensor:
     if not found:
         return torch.zeros(len(x), outputs, dtype=torch.float64)
     return torch.cat([own.sum(x) for own in found], dim=1)
+
+
+def grown(trees: Tree, number: int, x: Tensor, rows: Tensor, level: int) -> Tensor:
+    """What a round's trees, one per output, give to rows that have come to these nodes [outputs, n] of a level:
+    [n, outputs]."""
+    own = Trees.of({name.partition("/")[2]: value for name, value in trees.items() if name.startswith(f"{number:06}/")})
+    leaves = own.below(x, rows.numpy(), level)
+    return torch.from_numpy(np.take_along_axis(own.values[..., 0].numpy(), leaves, axis=1).T)

@@ -21,11 +21,12 @@ from typing import Any
 from parley import __version__
 from parley.core.errors import InputError, ParleyError
 from parley.core.files import write_atomically
+from parley.report.groups import Group, headline_metric, stored_groups
 from parley.report.page import sections
-from parley.report.page.groups import Group, groups_of, headline_metric
 from parley.report.page.markup import embedded, section, text
 from parley.report.partition_figure import partition_figure
 from parley.store.runs import RunStore
+from parley.study.seeds import selected
 from parley.study.study import study_from_dict
 
 _NUMBERS = 240_000
@@ -34,6 +35,8 @@ _MOST_POINTS, _FEWEST_POINTS = 300, 24
 _MOST_SERIES = 40
 """Metrics that can be chosen."""
 _PICTURES = 3
+_PICTURED = 12
+"""Groups of runs above which no pictures are drawn: loading their data would take longer than all else."""
 _LARGEST = 200_000
 """Samples of a federation above which no picture of it is drawn."""
 
@@ -41,10 +44,11 @@ _LARGEST = 200_000
 def write_report(
     store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = ""
 ) -> Path:
-    """Write the page about these runs (none: all of the store) to `path`; `names` shows the clients' names."""
-    infos = [store.info(run) for run in runs] if runs else store.runs()
-    infos = list({info.id: info for info in infos}.values())
-    groups = groups_of(store, infos)
+    """Write the page about these runs, by ids or studies' names (none: all of the store), to `path`.
+
+    `names` shows the clients' names.
+    """
+    groups = stored_groups(store, selected(store, runs))
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
     page = _page(title or _title(groups), groups, names, _results(store.path))
@@ -89,15 +93,14 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
     """What the script draws."""
     known = sorted({name for group in groups for name in group.metrics}, key=lambda name: (name != metric, name))
     chosen = known[:_MOST_SERIES]
-    drawn = sum(1 for group in groups for name in chosen if name in group.metrics)
-    most = max(_FEWEST_POINTS, min(_MOST_POINTS, _NUMBERS // (6 * max(drawn, 1))))
+    most = _points(sum(name in group.metrics for group in groups for name in chosen), len(groups))
     made = []
     for group in groups:
         own = {}
         for name in chosen:
             if name not in group.metrics:
                 continue
-            curve = group.curve(name, most)
+            curve = group.curve(name, most[name == metric], extremes=True)
             own[name] = {
                 "rounds": curve.rounds.tolist(), "megabytes": curve.megabytes.tolist(),
                 "seconds": curve.seconds.tolist(), "mean": curve.mean.tolist(),
@@ -110,11 +113,20 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
     return {"metric": metric, "metrics": chosen, "groups": made}
 
 
+def _points(curves: int, groups: int) -> tuple[int, int]:
+    """Points of each curve, and of each group's curve of the metric that is shown first, which has half of them all."""
+    others, first = (_NUMBERS // 2 // (6 * max(count, 1)) for count in (curves - groups, groups))
+    return min(_MOST_POINTS, max(_FEWEST_POINTS, others)), min(_MOST_POINTS, max(_FEWEST_POINTS, first))
+
+
 def _partition(groups: list[Group], names: bool) -> str:
     """Who has which labels, where the data are at hand; one picture for each federation."""
+    if len(groups) > _PICTURED:
+        words = f"Not drawn for {len(groups)} studies; a report of at most {_PICTURED} of them draws it."
+        return section("partition", "Who has what", f"<p>{text(words)}</p>")
     found: dict[str, str] = {}
     for group in groups:
-        key = json.dumps([group.config.get("data"), group.config.get("seed")], sort_keys=True, default=str)
+        key = json.dumps(group.config.get("data"), sort_keys=True, default=str)
         if key not in found and len(found) < _PICTURES:
             found[key] = _picture(group, names)
     return section("partition", "Who has what", *found.values())

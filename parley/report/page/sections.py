@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from parley.core.checks import shown
-from parley.report.page.groups import Group
+from parley.report.groups import Group, flat_settings
 from parley.report.page.markup import chart, code, folded, section, table
 from parley.report.seed_means import SeedMean
 from parley.study.toml_text import to_toml, without_seed
 
 _MOST_ABSENT = 30
 _MOST_BEHIND = 12
+_MOST_ROWS = 1200
+"""Rows of the table of curves, and of clients left behind."""
+_MOST_COLUMNS = 6
+"""Groups that have a column each in the table of settings; more have a row each."""
 _SKIPPED = ("plugin_digests", "data_fingerprint")
 
 
@@ -23,8 +27,9 @@ def overview(groups: Sequence[Group], metric: str) -> str:
     """One line per group: results, costs, who was missing."""
     rows = [
         (
-            group.label, group.algorithm, _statuses(group), len(group.runs), value(metric, group.last(metric)),
-            value(metric, group.best(metric)), max(info.rounds for info in group.runs),
+            group.label, group.algorithm, _statuses(group), len(group.runs),
+            *((value(metric, group.last(metric)), value(metric, group.best(metric))) if metric in group.metrics
+              else (None, None)), max(run.rounds for run in group.runs),
             megabytes(group.total("up/bytes")), megabytes(group.total("down/bytes")), number(group.total("seconds")),
             len(group.absences) or None,
         )
@@ -47,10 +52,11 @@ def curves(groups: Sequence[Group], metric: str) -> str:
     """Where the script draws, and the numbers for those who cannot see them."""
     if not metric:
         return ""
-    rows = []
+    rows: list[tuple[object, ...]] = []
+    rows_each = max(4, min(12, _MOST_ROWS // len(groups)))
     for group in groups:
         if metric in group.metrics:
-            curve = group.curve(metric, 12)
+            curve = group.curve(metric, rows_each)
             rows += [
                 (group.label, int(r), show(metric, m), number(mb), number(s))
                 for r, m, mb, s in zip(curve.rounds, curve.mean, curve.megabytes, curve.seconds, strict=True)
@@ -77,6 +83,7 @@ def curves(groups: Sequence[Group], metric: str) -> str:
 def fairness(groups: Sequence[Group], names: bool) -> str:
     """How clients fare one by one, and who is left behind."""
     rows, behind = [], []
+    behind_each = max(1, min(_MOST_BEHIND, _MOST_ROWS // len(groups)))
     for group in groups:
         if group.clients is None:
             continue
@@ -88,7 +95,7 @@ def fairness(groups: Sequence[Group], names: bool) -> str:
         rows.append((group.label, metric, group.clients.round, len(judged), *quantiles))
         worst_is_low = not metric.endswith("/loss")
         order = sorted(judged, key=lambda client: judged[client], reverse=not worst_is_low)
-        for place, client in enumerate(order[: min(_MOST_BEHIND, max(1, len(order) // 10))], 1):
+        for place, client in enumerate(order[: min(behind_each, max(1, len(order) // 10))], 1):
             behind.append(
                 (group.label, client if names else f"client no. {place} from the end", show(metric, judged[client]))
             )
@@ -143,7 +150,8 @@ def privacy(groups: Sequence[Group]) -> str:
     for group in groups:
         told, channels = group.config.get("privacy"), group.config.get("channels") or {}
         ways = ", ".join(map(str, channels.get("up", []))) if isinstance(channels, Mapping) else ""
-        spent, delta = group.last("privacy/epsilon"), told.get("delta") if isinstance(told, Mapping) else None
+        spent = group.last("privacy/epsilon") if "privacy/epsilon" in group.metrics else None
+        delta = told.get("delta") if isinstance(told, Mapping) else None
         if not ways and spent is None:
             continue
         raw, up = group.total("up/raw/bytes"), group.total("up/bytes")
@@ -157,13 +165,17 @@ def privacy(groups: Sequence[Group]) -> str:
 
 def settings(groups: Sequence[Group]) -> str:
     """In what the groups differ, and what they share."""
-    flat = [dict(_flat({k: v for k, v in group.config.items() if k not in _SKIPPED})) for group in groups]
+    flat = [dict(flat_settings({k: v for k, v in group.config.items() if k not in _SKIPPED})) for group in groups]
     names = sorted({name for own in flat for name in own} - {"seed", "name"})
     differ = [name for name in names if len({shown(own.get(name)) for own in flat}) > 1]
-    rows = [(name, *(_setting(own, name) for own in flat)) for name in differ]
     several = len(groups) > 1
-    heads = ("setting", *(group.label for group in groups))
-    parts = [table(heads, rows, caption="Settings in which the runs differ")] if rows and several else []
+    labels = [group.label for group in groups]
+    if len(groups) <= _MOST_COLUMNS:
+        heads, rows = ("setting", *labels), [(name, *(_setting(own, name) for own in flat)) for name in differ]
+    else:
+        heads = ("run", *differ)
+        rows = [(label, *(_setting(own, name) for name in differ)) for label, own in zip(labels, flat, strict=True)]
+    parts = [table(heads, rows, caption="Settings in which the runs differ")] if differ and several else []
     common = [(name, _setting(flat[0], name)) for name in names if name not in differ] if flat else []
     title = "Settings that all runs share" if several else "All settings"
     return section("settings", "Settings", *parts, folded(title, table(("setting", "value"), common, caption=title)))
@@ -173,15 +185,15 @@ def rerun(groups: Sequence[Group]) -> str:
     """Every group's study file and the command that trains it again."""
     parts = []
     for group in groups:
-        dealt = len({repr(_data_seed(info.config)) for info in group.runs}) > 1
+        dealt = len({repr(_data_seed(run.config)) for run in group.runs}) > 1
         study = to_toml(without_seed(group.config) if dealt else group.config)
         if study is None:
             words = "<p>Parts of this study were made in Python and cannot be written as a file.</p>"
         else:
-            seeds = sorted({int(info.config.get("seed", 0)) for info in group.runs})
+            seeds = sorted({run.seed for run in group.runs if run.seed is not None})
             flag = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
             words = code(study) + f"<p>Save it as study.toml, then: <code>parley run study.toml{flag}</code></p>"
-        parts.append(folded(f"{group.label} ({', '.join(info.id for info in group.runs[:8])})", words))
+        parts.append(folded(f"{group.label} ({', '.join(run.id for run in group.runs[:8])})", words))
     return section("rerun", "How to rerun", *parts)
 
 
@@ -204,9 +216,7 @@ def checks(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def value(metric: str, mean: SeedMean | None) -> str | None:
-    if mean is None:
-        return None
+def value(metric: str, mean: SeedMean) -> str:
     half = "" if np.isnan(mean.half) else f" ± {show(metric, mean.half)}"
     return show(metric, mean.value) + half
 
@@ -225,17 +235,9 @@ def number(value: float | None) -> str | None:
 
 
 def _statuses(group: Group) -> str:
-    count = Counter(info.status for info in group.runs)
+    count = Counter(run.status for run in group.runs)
     return ", ".join(status if times == len(group.runs) else f"{times} {status}" for status, times in count.items())
 
 
 def _setting(own: Mapping[str, Any], name: str) -> str | None:
     return shown(own[name]) if name in own else None
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, item in table.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flat(item, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", item

@@ -1,8 +1,10 @@
-"""Accuracy against megabytes: FedAvg, SCAFFOLD and FedALS with each channel, all clients in every round.
+"""Accuracy against megabytes: FedAvg, SCAFFOLD, FedALS and boosting with each channel, all clients in every round.
 
 Every arm of a method has the same step size, start, batches and rounds, so that lines differ by the channel alone.
 SCAFFOLD's control variates are not compressible (the server's must stay the mean of the clients'), so its traffic
-falls to half at most.
+falls to half at most. Boosting sends histograms of gradients, as real numbers here: unbiased channels leave their sums
+right on average, and error feedback is refused, since the next histogram is of other nodes. Its trees, and so what it
+would send without a channel, depend on what has arrived; its bins are counted without one.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import numpy as np
 
 from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.fedals import FedALS
+from parley.algorithms.histogram_boosting import HistogramBoosting
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
-from parley.channels.base import Chain
+from parley.channels.base import Chain, Channels
 from parley.channels.ef21 import ef21
 from parley.channels.projection import projection
 from parley.channels.quantise import fedcom, fedpaq, qsgd
 from parley.channels.random_k import random_k
 from parley.channels.sign import sign
 from parley.channels.top_k import top_k
+from parley.core.errors import InputError
 from parley.data import Dirichlet, digits, fashion_mnist
 from parley.models import mlp
 from parley.report.seed_means import SeedMean
@@ -39,7 +43,7 @@ from parley.studies.harness import (
     holds,
     study,
 )
-from parley.studies.training_problem import Recipe, TrainingProblem, between, official_test
+from parley.studies.training_problem import Recipe, TrainingProblem, between, halved, official_test
 from parley.studies.trials import Arm, Trial, trained
 
 NONE = "no channel"
@@ -59,6 +63,9 @@ CLOSE = 0.03
 """How much accuracy a channel that keeps its promise may cost at the end."""
 _KEPT = ("qsgd(8)", "fedcom", "sign", "ef21, top-k(0.01)")
 """Channels whose accuracy must stay close to that without, whatever the method: little variance, or feedback."""
+BOOSTING = "boosting"
+_BOOSTING_KEPT = ("qsgd(8)", "fedcom")
+"""The same of boosting, where there is no feedback."""
 _WORDS: dict[Scale, str] = {
     "smoke": "digits, 10 clients, 4 rounds", "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
 }  # fmt: skip
@@ -72,47 +79,87 @@ class Size:
     every: int
     seeds: tuple[int, ...]
     lr: float
+    leaf: int
+    """Fewest rows in a leaf of boosting's trees."""
 
 
-SIZES: dict[Scale, Size] = {"smoke": Size(4, 2, (0,), 0.1), "cpu": Size(60, 5, (0, 1), 0.05)}
+SIZES: dict[Scale, Size] = {"smoke": Size(4, 2, (0,), 0.1, 5), "cpu": Size(60, 5, (0, 1), 0.05, 20)}
 
 
-def ten_clients(scale: Scale) -> TrainingProblem:
-    """A data set dealt to ten clients with unequal classes."""
+def ten_clients(scale: Scale, network: bool = True) -> TrainingProblem:
+    """A data set dealt to ten clients with unequal classes; without a network, for trees.
+
+    Trees see Fashion-MNIST in half the resolution, which has a quarter of the columns to count in.
+    """
     if scale == "smoke":
         data, model, first, about = digits(), mlp(64), 100, "scikit-learn's digits, one hidden layer of 64"
     else:
         data, model, first, about = fashion_mnist(), mlp(100), 2000, "Fashion-MNIST, one hidden layer of 100"
+    if not network and scale != "smoke":
+        data = halved(data)
     test = official_test(data)
     clients = data.split(Dirichlet(0.3), 10, seed=0)
     return TrainingProblem(
-        clients, model, between(test, 0, first), between(test, first, None), 10, 32, f"{about}, Dirichlet(0.3)"
-    )
+        clients, model if network else None, between(test, 0, first), between(test, first, None), 10, 32,
+        f"{about}, Dirichlet(0.3)",
+    )  # fmt: skip
 
 
 @study("channels/tradeoff", scales=_WORDS)
 def tradeoff(scale: Scale, context: StudyContext) -> StudyResult:
-    """Accuracy against megabytes for FedAvg, SCAFFOLD and FedALS with each channel."""
-    size, problem = SIZES[scale], Recipe(ten_clients, (scale,))
-    methods = _methods(size)
+    """Accuracy against megabytes for FedAvg, SCAFFOLD, FedALS and boosting with each channel."""
+    size, problem, tables = SIZES[scale], Recipe(ten_clients, (scale,)), Recipe(ten_clients, (scale, False))
+    networks, boosting = _networks(size), _boosting(size)
     arms = [
         Arm(f"{method}, {name}", problem, algorithm, size.rounds, size.every, runtime="stacked", metrics=("up/",),
             channels=chain)
-        for method, algorithm in methods.items() for name, chain in CHANNELS.items()
+        for method, algorithm in networks.items() for name, chain in CHANNELS.items()
+    ]  # fmt: skip
+    refused = _refused(boosting)
+    possible = [name for name in CHANNELS if name not in refused]
+    arms += [
+        Arm(f"{BOOSTING}, {name}", tables, boosting, size.rounds, size.every,
+            runtime="inline", metrics=("up/",), channels=CHANNELS[name])
+        for name in possible
     ]  # fmt: skip
     trials = trained(arms, size.seeds, context)
-    checks = [check for method in methods for check in _exact(method, trials)]
-    checks += claims([check for method in methods for check in _kept(method, trials)], scale)
-    curves = {m: {n: _curve(trials[f"{m}, {n}"]) for n in CHANNELS} for m in methods}
+    checks = [check for method in networks for check in _exact(method, trials)]
+    checks += _histograms(possible, refused, trials)
+    kept = {**dict.fromkeys(networks, _KEPT), BOOSTING: _BOOSTING_KEPT}
+    checks += claims([check for method, names in kept.items() for check in _kept(method, names, trials)], scale)
+    curves = {method: {n: _curve(trials[f"{method}, {n}"]) for n in CHANNELS} for method in networks}
+    curves[BOOSTING] = {name: _curve(trials[f"{BOOSTING}, {name}"]) for name in possible}
     seeds = "1 seed" if len(size.seeds) == 1 else f"mean of {len(size.seeds)} seeds"
-    about = f"{problem().about}; {size.rounds} rounds of 10 steps, {seeds}; dots: the last round"
+    side = tables().federation.info.shape[-1]
+    about = (
+        f"{problem().about}; {size.rounds} rounds of 10 steps, {seeds}; dots: the last round.\nBoosting: a tree of "
+        f"depth {boosting.depth} per class and round, pictures of {side} x {side}; it refuses channels with feedback."
+    )
     figure = traffic_figure("What compression saves", curves, about)
-    return context.result(checks, {"megabytes": figure}, _numbers(trials))
+    return context.result(checks, {"megabytes": figure}, _numbers(trials) | {"refused": refused})
 
 
-def _methods(size: Size) -> dict[str, Algorithm]:
+def _networks(size: Size) -> dict[str, Algorithm]:
     common: dict[str, Any] = {"lr": size.lr, "steps": 10, "batch": 32}
     return {"FedAvg": FedAvg(**common), "SCAFFOLD": Scaffold(**common), "FedALS": FedALS(alpha=4, keep=False, **common)}
+
+
+def _boosting(size: Size) -> HistogramBoosting:
+    """With a penalty on leaf values: Newton steps leap where second derivatives are rounded to almost nothing."""
+    return HistogramBoosting(
+        lr=0.3, depth=3, l2=1.0, bins=16, min_leaf=size.leaf, columns=0.25, ranges=((0.0, 1.0),), real=True
+    )
+
+
+def _refused(method: Algorithm) -> dict[str, str]:
+    """Why a method cannot be run with channels, by their names."""
+    found = {}
+    for name, chain in CHANNELS.items():
+        try:
+            Channels.of(method, chain)
+        except InputError as error:
+            found[name] = str(error)
+    return found
 
 
 def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
@@ -129,10 +176,30 @@ def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
     ]
 
 
-def _kept(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+def _histograms(
+    possible: Sequence[str], refused: Mapping[str, str], trials: Mapping[str, Sequence[Trial]]
+) -> list[Check]:
+    """The same of boosting, from the second round on: in the first, bins are counted as they are."""
+    others = [trials[f"{BOOSTING}, {name}"][0] for name in possible if name != NONE]
+    largest = max(float((t.metrics["up/bytes"] / t.metrics["up/raw/bytes"])[1:].max()) for t in others)
+    feedback = {name for name, chain in CHANNELS.items() if any(s.feedback or s.mirrored for s in chain.stages)}
+    biased = [name for name in possible if not CHANNELS[name].unbiased]
+    return [
+        holds(
+            f"{BOOSTING}: channels refused are those with feedback",
+            set(refused) == feedback,
+            len(refused),
+            len(feedback),
+        ),
+        holds(f"{BOOSTING}: channels possible that are biased", not biased, len(biased), 0),
+        at_most(f"{BOOSTING}: the most that any channel sends of it", largest, 0.15),
+    ]
+
+
+def _kept(method: str, names: Sequence[str], trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
     """What channels promise about training."""
     limit = _accuracy(trials[f"{method}, {NONE}"]).value - CLOSE
-    found = {name: _accuracy(trials[f"{method}, {name}"]).value for name in _KEPT}
+    found = {name: _accuracy(trials[f"{method}, {name}"]).value for name in names}
     return [at_least(f"{method}, {name}: accuracy", value, limit) for name, value in found.items()]
 
 

@@ -27,6 +27,7 @@ from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
 from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
+from parley.studies.conformance.statistics_cases import statistics
 from parley.studies.conformance.tct_cases import convexified
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
 from parley.studies.harness import Check
@@ -52,7 +53,7 @@ __all__ = [
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
     family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
-    tree_cohorts, functional, functional_cohorts, distilled, distilled_cohorts, tangent, convexified,
+    tree_cohorts, functional, functional_cohorts, distilled, distilled_cohorts, tangent, convexified, statistics,
 )  # fmt: skip
 
 

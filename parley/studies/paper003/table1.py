@@ -167,6 +167,7 @@ def _bytes_per_round(trials: Mapping[str, Sequence[Trial]], scale: Scale, name: 
     trial = trials[name][0]
     problem = trial.arm.problem()
     info = problem.federation.info
+    assert problem.model is not None
     weights = sum(p.numel() for p in build_module(problem.model, info.shape, info.outputs, Key(0)).parameters())
     found = trial.metrics["up/bytes"][-1] / problem.cohort
     return near(f"{name}: bytes of a reply", found, weights * bits / 8, relative=0.5 if scale == "smoke" else 0.01)

@@ -18,6 +18,7 @@ from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.problem import dyadic_problem, quadratic_problem
+from parley.studies.conformance.statistics_cases import statistics
 from parley.studies.conformance.tct_cases import convexified
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
 
@@ -39,6 +40,7 @@ CASES = [
     *distilled(),
     *distilled_cohorts(),
     *convexified(),
+    *statistics(),
 ]
 FAMILY = family()
 

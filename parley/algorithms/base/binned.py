@@ -1,0 +1,161 @@
+"""What boosting from histograms begins with, bins of columns and the mean target, and how histograms travel.
+
+counts     every client counts its values in cells of the number line (or of public ranges); the sums are refined
+           where values are, counted again, and cut into bins (`learn.binning`)
+sketches   clients send quantile sketches, in which some of their values stand as they are (`learn.sketches`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parley.algorithms.base.boosted import BoostedTrees, objective
+from parley.algorithms.base.protocol import Cohort, Contexts, Replies, Reply, ask
+from parley.core.errors import InputError
+from parley.core.form import Form
+from parley.core.message import Memory, Message, State
+from parley.core.tree import Tree
+from parley.data import ClientData
+from parley.learn import binning, sketches
+from parley.learn.histograms import first_values, fixed, real_sums, statistic_names
+from parley.learn.stack import Data
+from parley.learn.task import Task
+
+
+@dataclass(frozen=True)
+class BinnedTrees(BoostedTrees):
+    """Trees that split between bins."""
+
+    bins: int = 64
+    """Bins of a column, at most 255; traffic grows with them."""
+    edges: Literal["counts", "sketches"] = "counts"
+    """Where bins come from: counts added over clients, or quantile sketches of each client, which hold some of its raw
+    values (needs the extra `trees`)."""
+    ranges: tuple[tuple[float, float], ...] = ()
+    """Public ranges of the columns, [low, high] for all or each: bins come from counts in them. Without, one more
+    exchange finds where values lie."""
+    real: bool = False
+    """Send real numbers in place of integers, which quantisation, clipping and noise need; sums are then rounded."""
+
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return ("inputs",) if self.edges == "sketches" else ()
+
+    @property
+    def number_type(self) -> torch.dtype:
+        """Of all sums."""
+        return torch.float64 if self.real else torch.int64
+
+    @property
+    def compressible(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sums",) if self.real else ()
+
+    def check_bins(self) -> None:
+        """Refuse settings that cannot be."""
+        if not 2 <= self.bins <= binning.MOST_BINS:
+            raise InputError(f"bins must lie between 2 and {binning.MOST_BINS}, not {self.bins}.")
+        if len(self.ranges):
+            object.__setattr__(self, "ranges", binning.check_ranges(self.ranges))
+            if self.edges == "sketches":
+                raise InputError('ranges are for counts; leave them out with edges = "sketches".')
+
+    def begin(self, task: Task) -> State:
+        """The first state, of columns that the settings fit."""
+        if self.ranges:
+            binning.check_ranges(self.ranges, prod(task.info.shape))
+        if self.edges == "sketches":
+            sketches.check_installed()
+        return State()
+
+    def binned(self, task: Task, cohort: Cohort, number: int) -> Any:
+        """The state with bins and the mean target, after two exchanges at most: where values lie, then their counts."""
+        kind, columns = objective(task), prod(task.info.shape)
+        line = torch.from_numpy(binning.number_line())
+        found, unit = {}, 1.0
+        survey: Tree = {} if self.ranges or self.edges == "sketches" else {"x": line}
+        if kind == "squares":
+            survey["y"] = line
+        if survey:
+            replies = yield ask("counts", dict.fromkeys(cohort.ids, Message.of(cells=survey)))
+            found = {name: value.numpy() for name, value in replies.sum("counts").items()}
+        if "y" in found:
+            unit = binning.unit_of(found["y"], line.numpy())
+        cells = binning.range_cells(binning.check_ranges(self.ranges, columns)) if self.ranges else None
+        if "x" in found:
+            cells = binning.refined(found["x"])
+        parts: Tree = {} if cells is None else {"x": torch.from_numpy(cells)}
+        replies = yield ask("counts", dict.fromkeys(cohort.ids, Message.of(cells=parts, unit=unit)))
+        counted = {name: value.numpy() for name, value in replies.sum("counts").items()}
+        if cells is not None:
+            edges = binning.edges_of(cells, np.rint(counted["x"]), self.bins)
+        else:
+            replies = yield ask("sketch", dict.fromkeys(cohort.ids, Message()))
+            edges = sketches.edges_of(
+                [reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns
+            )
+        first = first_values(kind, counted["targets"], int(counted["rows"]), unit)
+        gains = torch.zeros(columns, dtype=torch.float64)
+        bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
+        return State.of(bins=bins, unit=unit, begun=number)
+
+    def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """How many values lie in each cell; with a unit, the sum of the targets too."""
+        assert isinstance(data, ClientData)
+        cells, x, y = message.get("cells"), table_of(data), data.y.double().reshape(len(data), -1).numpy()
+        found = {name: binning.counts(x if name == "x" else y, own.numpy()) for name, own in cells.items()}
+        if "unit" in message.scalars:
+            if objective(task) == "squares":
+                found["targets"] = fixed(y, message.number("unit")).sum(axis=0)
+            else:
+                found["targets"] = np.bincount(data.y.numpy(), minlength=task.info.outputs)
+            found["rows"] = np.array(len(data))
+        return Reply(
+            Message.of(counts={name: torch.from_numpy(own).to(self.number_type) for name, own in found.items()})
+        )
+
+    def sketch(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """Quantile sketches of all columns, in which some values stand as they are."""
+        assert isinstance(data, ClientData)
+        return Reply(Message.of(sketch=torch.from_numpy(sketches.sketch(table_of(data)))))
+
+    def bins_form(self, task: Task, asked: str, message: Message) -> Form:
+        """The form of the replies of `counts` and `sketch`."""
+        if asked == "sketch":
+            return Form.of(sketch=(torch.uint8, (None,)))
+        parts: dict[str, Any] = {}
+        sides = {"x": prod(task.info.shape), "y": task.info.outputs}
+        for name, cells in message.get("cells").items():
+            parts[name] = (self.number_type, (sides[name], cells.shape[-1] + 2))
+        if "unit" in message.scalars:
+            parts |= {"targets": (self.number_type, (task.info.outputs,)), "rows": (self.number_type, ())}
+        return Form.of(counts=parts)
+
+    # --- histograms on their way ---
+
+    def sums(self, histograms: Tensor) -> Tree:
+        """A client's histograms as they are sent."""
+        return real_sums(histograms) if self.real else {"histograms": histograms}
+
+    def sums_form(self, task: Task, shape: tuple[int, ...]) -> Form:
+        """Of `sums`, for so many nodes, columns and bins."""
+        names = statistic_names(objective(task))
+        if self.real:
+            return Form.of(sums=dict.fromkeys(names, (torch.float64, shape)))
+        return Form.of(sums={"histograms": (torch.int64, (*shape, len(names)))})
+
+
+def summed(replies: Replies) -> Any:
+    """All clients' histograms added up, [nodes, columns, bins, statistics]."""
+    sums = replies.sum("sums")
+    return sums["histograms"].numpy() if "histograms" in sums else torch.stack(list(sums.values()), dim=-1).numpy()
+
+
+def table_of(data: ClientData) -> binning.Floats:
+    """A client's inputs as rows and columns."""
+    return np.asarray(data.x.reshape(len(data), -1).double().numpy())

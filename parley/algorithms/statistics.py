@@ -1,0 +1,244 @@
+"""Federated statistics: counts, missing values, means, variances, histograms, quantiles and labels before training.
+
+    client   counts, sums and sums of squares of every column, exactly (`learn.exact_sums`), and of every label
+    server   mean and variance of each column from all clients' sums, and equal cells about the mean
+    client   how many of its values lie in each cell (`cells`)
+    client   means of blocks of neighbouring values, from which quantiles come (`neighbours`)
+
+All but the last are sums of whole numbers, so over any partition of the rows they are those of pooled data, bit for
+bit. Nothing leaves a client that fewer than `floor` of its samples stand behind: a client with fewer answers zeros, so
+does one with fewer values in a column for that column, small counts of cells and labels are left out (`learn.floors`),
+and a block has at least so many values. How many values of a column are missing is told as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.core.errors import InputError
+from parley.core.form import Form
+from parley.core.key import Key
+from parley.core.message import Memory, Message, State
+from parley.core.tree import Tree
+from parley.data import ClientData
+from parley.learn import floors
+from parley.learn.binning import LARGEST, Counts, Floats, check_ranges, counts
+from parley.learn.exact_sums import DIGITS, carried, exact_sums, exact_value, root, rounded
+from parley.learn.stack import Data
+from parley.learn.task import Predictor, Task
+
+SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+"""The quantiles; the first and the last are the smallest and the largest up to a block or cell."""
+
+
+@algorithm("statistics")
+@dataclass(frozen=True)
+class FederatedStatistics(Algorithm):
+    """Statistics of all clients' samples, in one round; `parley stats` shows them. Trains nothing, needs no model.
+
+    As a model it predicts the mean target or how frequent classes are, whatever the inputs.
+    """
+
+    needs_model: ClassVar[bool] = False
+    takes_missing: ClassVar[bool] = True
+    on_cpu: ClassVar[bool] = True
+
+    floor: int = 10
+    """Fewest samples of a client that may stand behind anything it tells; with 1 it tells of single samples."""
+    bins: int = 8
+    """Cells of histograms between three standard deviations below and above the mean, or in ranges."""
+    quantiles: Literal["blocks", "cells"] = "blocks"
+    """Where quantiles come from: means of blocks of neighbouring values of each client, or the cells of histograms,
+    which need nothing but sums and are coarser."""
+    blocks: int = 100
+    """Most blocks of a client; quantiles are off by at most one block of each client."""
+    ranges: tuple[tuple[float, float], ...] = ()
+    """Public ranges of the input columns, [low, high] for all or each, to put cells into."""
+
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return ("inputs", "labels") if self.floor < 2 else ()
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("floor", 1, 2**31), ("bins", 1, 10_000), ("blocks", 1, 100_000)):
+            if not low <= getattr(self, name) <= high:
+                raise InputError(f"{name} must lie between {low} and {high}, not {getattr(self, name)}.")
+        if len(self.ranges):
+            object.__setattr__(self, "ranges", check_ranges(self.ranges))
+
+    # --- the server ---
+
+    def init(self, task: Task, key: Key) -> State:
+        if task.info.kind == "text":
+            raise InputError(f"'{task.info.name}' holds token ids, of which there are no statistics.")
+        if self.ranges:
+            check_ranges(self.ranges, _inputs(task))
+        return State.of(prior={"outputs": torch.zeros(task.info.outputs, dtype=torch.float64)})
+
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+        replies = yield dict.fromkeys(cohort.ids, Message())
+        sums = replies.sum("sums")
+        sums |= {name: torch.from_numpy(carried(sums[name].numpy())) for name in ("first", "second")}
+        means, deviations = moments(sums)
+        edges = torch.from_numpy(self._edges(task, means, deviations))
+        replies = yield ask("cells", dict.fromkeys(cohort.ids, Message.of(edges=edges)))
+        found = State.of(sums=sums, cells={"edges": edges} | replies.sum("cells"))
+        if self.quantiles == "blocks":
+            replies = yield ask("neighbours", dict.fromkeys(cohort.ids, Message()))
+            blocks = [reply["blocks"] for reply in replies.values()]
+            found = found.replace(quantiles=_quantiles(blocks, features(task)))
+        told = {"samples": float(sums["rows"]), "contributed": float(sums["clients"])}
+        return found.replace(prior={"outputs": _prior(task, sums, means)}), told
+
+    def _edges(self, task: Task, means: Floats, deviations: Floats) -> Floats:
+        edges = floors.cell_edges(means, deviations, self.bins)
+        for row, (low, high) in enumerate(check_ranges(self.ranges, _inputs(task)) if self.ranges else ()):
+            edges[row] = np.linspace(low, high, self.bins + 1)
+        return edges
+
+    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+        if asked == "client":
+            return Form.of(sums=Form.like(_nothing(task)))
+        if asked == "cells":
+            return Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))})
+        shape = (features(task), self.blocks)
+        return Form.of(blocks={"means": (torch.float64, shape), "weights": (torch.int64, shape)})
+
+    def model(self, task: Task, state: State, since: int | None = None) -> Message:
+        return Message.of(prior=state["prior"])
+
+    def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
+        outputs = model["prior"]["outputs"]
+        return lambda x: outputs.to(x.dtype).expand(len(x), -1)
+
+    # --- the client ---
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """Counts, sums and sums of squares; zeros for what too few samples stand behind."""
+        assert isinstance(data, ClientData)
+        sums = _nothing(task)
+        if len(data) < self.floor:
+            return Reply(Message.of(sums=sums))
+        found: dict[str, list[Counts]] = {name: [] for name in ("count", "missing", "small", "first", "second")}
+        for values, width in _columns(task, data):
+            count = (~np.isnan(values)).sum(axis=1)
+            small = (count < self.floor * width).astype(np.int64)
+            own = {"count": count, "missing": values.shape[1] - count}
+            own |= {"first": exact_sums(values, 1), "second": exact_sums(values, 2)}
+            for value in own.values():
+                value[small == 1] = 0
+            for name, value in (own | {"small": small}).items():
+                found[name].append(value)
+        sums |= {name: torch.from_numpy(np.concatenate(values)) for name, values in found.items()}
+        sums |= {"clients": torch.tensor(1), "rows": torch.tensor(len(data))}
+        if task.info.kind != "regression":
+            labels = np.bincount(data.y.numpy(), minlength=task.info.outputs)[None]
+            sums["labels"] = torch.from_numpy(floors.above_floor(labels, self.floor)[0])
+        return Reply(Message.of(sums=sums))
+
+    def cells(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """How many values lie in each cell, small numbers left out."""
+        assert isinstance(data, ClientData)
+        edges, found, begin = message.tensor("edges").numpy(), [], 0
+        for values, width in _columns(task, data):
+            # The last column of counts is that of missing values.
+            here = edges[begin : begin + len(values)]
+            own = counts(values.T, here)[:, :-1]
+            own[own.sum(axis=1) < self.floor * width] = 0
+            among = None if width == 1 else [_among(*both, width) for both in zip(values, here, strict=True)]
+            found.append(floors.above_floor(own, self.floor, among))
+            begin += len(values)
+        return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(found))}))
+
+    def neighbours(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """Means of blocks of neighbouring values, and how many values each is of."""
+        assert isinstance(data, ClientData)
+        found = [floors.block_means(values, self.blocks, self.floor * width) for values, width in _columns(task, data)]
+        means, weights = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True))
+        return Reply(Message.of(blocks={"means": means, "weights": weights}))
+
+
+def features(task: Task) -> int:
+    """Columns of a table or channels of an image, and the targets of a regression."""
+    return _inputs(task) + (task.info.outputs if task.info.kind == "regression" else 0)
+
+
+def moments(sums: Tree) -> tuple[Floats, Floats]:
+    """Means and standard deviations (of the population) of all features; 0 where there are no values.
+
+    Sums that no values have, because a client made them up, still give numbers.
+    """
+    means, deviations = [], []
+    for count, first, second in zip(*(sums[name].numpy() for name in ("count", "first", "second")), strict=True):
+        n = max(int(count), 1)
+        means.append(rounded(exact_value(first, 1) / n))
+        deviations.append(root(variance(n, first, second)))
+    return np.clip(means, -LARGEST, LARGEST), np.array(deviations)
+
+
+def variance(count: int, first: Counts, second: Counts) -> Fraction:
+    """The variance (of the population) that a feature's sums say, exactly."""
+    return max(exact_value(second, 2) / count - (exact_value(first, 1) / count) ** 2, Fraction(0))
+
+
+def _inputs(task: Task) -> int:
+    return task.info.shape[0] if task.info.shape else 1
+
+
+def _columns(task: Task, data: ClientData) -> list[tuple[Floats, int]]:
+    """Inputs and, of a regression, targets: [features, values], and how many values are of one sample."""
+    parts = [(data.x, _inputs(task))]
+    if task.info.kind == "regression":
+        parts.append((data.y, task.info.outputs))
+    found = []
+    for values, rows in parts:
+        width = prod(values.shape[1:]) // rows
+        table = values.double().reshape(len(data), rows, width).transpose(0, 1)
+        if table.isinf().any():
+            raise InputError("has infinite numbers among its samples.")
+        found.append((table.reshape(rows, len(data) * width).numpy(), width))
+    return found
+
+
+def _among(values: Floats, edges: Floats, width: int) -> NDArray[np.bool_]:
+    """Which samples have a value in which cell, [samples, cells]."""
+    cells = np.searchsorted(edges, values).reshape(-1, width)
+    there = np.zeros((len(cells), len(edges) + 2), bool)  # the last is of missing values, which go beyond all edges
+    there[np.arange(len(cells))[:, None], np.where(np.isnan(values).reshape(cells.shape), len(edges) + 1, cells)] = True
+    return there[:, :-1]
+
+
+def _nothing(task: Task) -> Tree:
+    """The sums of no samples."""
+    many = features(task)
+    labels = 0 if task.info.kind == "regression" else task.info.outputs
+    shapes: dict[str, tuple[int, ...]] = {
+        "clients": (), "rows": (), "count": (many,), "missing": (many,), "small": (many,), "first": (many, DIGITS[1]),
+        "second": (many, DIGITS[2]), "labels": (labels,),
+    }  # fmt: skip
+    return {name: torch.zeros(shape, dtype=torch.int64) for name, shape in shapes.items()}
+
+
+def _quantiles(blocks: list[Tree], many: int) -> Tree:
+    """Of every feature: quantiles, how many values they are of, and by how many ranks they may be off."""
+    means, weights = (np.stack([own[name].numpy() for own in blocks], axis=1) for name in ("means", "weights"))
+    found = [floors.block_quantiles(means[row], weights[row], SHARES) for row in range(many)]
+    of, off = weights.sum(axis=(1, 2)), weights.max(axis=2).sum(axis=1)
+    return {"values": torch.from_numpy(np.stack(found)), "of": torch.from_numpy(of), "off": torch.from_numpy(off)}
+
+
+def _prior(task: Task, sums: Tree, means: Floats) -> Tensor:
+    """The mean target, or the logarithms of the classes' shares, each counted once more."""
+    if task.info.kind == "regression":
+        return torch.from_numpy(means[_inputs(task) :])
+    shares = sums["labels"].double().clamp_min(0) + 1
+    return torch.log(shares / shares.sum())

@@ -1,0 +1,231 @@
+"""`parley stats`: what all clients' samples look like, before training, and what of it is frozen into the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import console, percent, print_table, write_texts, writing
+
+if TYPE_CHECKING:
+    from parley.algorithms.statistics import FederatedStatistics
+    from parley.data.schema import SchemaDifference
+    from parley.study.statistics import Feature, Statistics
+
+OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
+OptionalText = Optional[str]  # noqa: UP045
+_BARS = " ▁▂▃▄▅▆▇█"
+_SHOWN = {0.0: "least", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "most"}
+
+
+def stats(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    settings: Set = None,
+    floor: Annotated[
+        int, typer.Option("--floor", help="Fewest samples of a client that may stand behind anything it tells.")
+    ] = 10,
+    bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
+    quantiles: Annotated[
+        str,
+        typer.Option(
+            "--quantiles",
+            help="From blocks (means of neighbouring values), or from the histograms' cells, which need sums only.",
+        ),
+    ] = "blocks",
+    blocks: Annotated[int, typer.Option("--blocks", help="Most blocks of a client and column.")] = 100,
+    ranges: Annotated[
+        OptionalText,
+        typer.Option(
+            "--range",
+            help="A public range of all columns to put the cells into, such as 0,16; default: about the mean.",
+            metavar="LOW,HIGH",
+        ),
+    ] = None,
+    freeze: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--freeze",
+            help="Write the study with the normalisation and the label map into this file, beside it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="What is frozen: standard, min-max, robust or none.", metavar="NAME")
+    ] = "standard",
+    fill: Annotated[
+        OptionalText, typer.Option("--fill", help="Freeze also what missing values become: the mean or the median.")
+    ] = None,
+    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    server: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
+        ),
+    ] = None,
+) -> None:
+    """Show statistics of all clients' samples: counts, missing values, moments, quantiles, labels, schema differences.
+
+    Clients tell sums, and nothing that fewer than --floor of their samples stand behind. With --freeze, training does
+    the same to every client's samples.
+    """
+    from parley.core.errors import InputError
+    from parley.study.statistics import FILLS, METHODS, frozen_table
+    from parley.study.study import study_table
+
+    asked = _method(floor, bins, quantiles, blocks, ranges)
+    if method not in METHODS or fill not in (None, *FILLS):
+        wrong = (f"--method takes {', '.join(METHODS)}", method), (f"--fill takes {' or '.join(FILLS)}", fill)
+        sentence, given = wrong[method in METHODS]
+        raise InputError(f"{sentence}, not '{given}'.")
+    table = study_table(study, settings or [])
+    if freeze is not None:
+        _check_place(freeze, study)
+    found = _deployed(server, study, table, asked) if server is not None else _simulated(study, settings or [], asked)
+    show(found)
+    write_texts((csv, found.csv), (json, found.json))
+    if freeze is not None:
+        from parley.core.files import write_atomically
+        from parley.study.toml_text import to_toml
+
+        text = to_toml(frozen_table(table, found.preprocessing(method, fill)))  # type: ignore[arg-type]
+        assert text is not None  # it came from a file
+        with writing(freeze):
+            write_atomically(freeze, text.encode())
+
+
+def _method(floor: int, bins: int, quantiles: str, blocks: int, ranges: str | None) -> FederatedStatistics:
+    from parley.algorithms.statistics import FederatedStatistics
+    from parley.core.errors import InputError
+
+    if quantiles not in ("blocks", "cells"):
+        raise InputError(f"--quantiles takes blocks or cells, not '{quantiles}'.")
+    pairs: Any = ()
+    if ranges is not None:
+        try:
+            low, high = (float(end) for end in ranges.split(","))
+        except ValueError:
+            raise InputError(f"--range takes two numbers such as 0,16, not '{ranges[:80]}'.") from None
+        pairs = ((low, high),)
+    return FederatedStatistics(floor, bins, quantiles, blocks, pairs)  # type: ignore[arg-type]
+
+
+def _check_place(freeze: Path, study: Path) -> None:
+    from parley.core.errors import InputError
+
+    if freeze.exists():
+        raise InputError(f"{freeze} is there already; remove it, or take another name.")
+    if freeze.resolve().parent != study.resolve().parent:
+        raise InputError(f"{freeze} must lie beside {study}, to which the study's paths are relative.")
+
+
+def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> Statistics:
+    from parley.core.errors import InputError
+    from parley.study.statistics import Statistics, differences_of, statistics_study
+    from parley.study.study import load_study
+    from parley.study.train import train
+
+    described = load_study(path, settings)
+    asked = statistics_study(described, method)
+    differences = differences_of(described)
+    try:
+        asked.federation()
+    except InputError:
+        wrong = [one for one in differences if not one.harmless]
+        if not wrong:
+            raise
+        show_differences(differences)
+        more = f" ({len(wrong) - 1} more above)" if len(wrong) > 1 else ""
+        raise InputError(f"[data] client '{wrong[0].client}' {wrong[0].what}{more}; mend it first.") from None
+    found = Statistics.of(train(asked))
+    show_differences([one for one in differences if one.harmless])
+    return found
+
+
+def _deployed(folder: Path, path: Path, table: dict[str, Any], method: FederatedStatistics) -> Statistics:
+    """The question is submitted like any study, and not asked twice."""
+    from parley.cli.deploy import finished
+    from parley.deploy.proposal import Proposal
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions, submitted_study
+    from parley.study.load import load_run
+    from parley.study.statistics import Statistics, statistics_table
+
+    opened = ServerFolder.open(folder)
+    written = {"table": statistics_table(table, method), "base": str(path.resolve().parent)}
+    proposal = Proposal.of(submitted_study(written))
+    one, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
+    print(f"{one.id} ({proposal.title}, study {proposal.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
+    run = finished(opened.path, one.id, whole=False)
+    if not run:
+        raise typer.Exit(1)
+    return Statistics.of(load_run(opened.store, run))
+
+
+def show(found: Statistics) -> None:
+    """The features, the labels, and who is in it."""
+    missing = any(one.missing for one in found.features)
+    columns = ["count", *(["missing"] if missing else []), "mean", "std", *_SHOWN.values()]
+    rows = [
+        (one.name, one.count, *([one.missing] if missing else []), _number(one.mean), _number(one.std),
+         *[_number(one.quantiles.get(share)) for share in _SHOWN], bars(one))
+        for one in found.features
+    ]  # fmt: skip
+    print_table(["column", *columns, "histogram"], rows, right=columns)
+    if found.labels:
+        total, counted = (
+            max(found.samples, 1),
+            [*found.labels.items(), *([("left out", found.rare)] if found.rare else [])],
+        )
+        print_table(
+            ["class", "samples", "share"],
+            [(name, count, percent(count / total)) for name, count in counted],
+            right=["samples", "share"],
+        )
+    screen = console()
+    for text in notes(found):
+        screen.print(text, markup=False)
+
+
+def notes(found: Statistics) -> list[str]:
+    """What has to be known to read the tables, in sentences."""
+    silent = found.clients - found.contributed - len(found.absent)
+    said = [f"{found.samples:,} samples; {found.contributed} of {found.clients} clients told of theirs."]
+    if silent:
+        said.append(f"{silent} told nothing: they have fewer than {found.floor} samples.")
+    said += [f"Client '{client}' {reason}" for client, reason in found.absent.items()]
+    for one in found.features:
+        if one.withheld:
+            many = f"{one.withheld} clients have" if one.withheld > 1 else "One client has"
+            said.append(f"{many} fewer than {found.floor} values of '{one.name}' and told nothing of them.")
+    if found.rare:
+        said.append(
+            f"Left out are {found.rare:,} samples: of classes too rare at their client, and what would tell them."
+        )
+    lacking = max((one.left_out / one.count for one in found.features if one.count), default=0.0)
+    if lacking:
+        said.append(f"Histograms lack up to {percent(lacking)} of the values, of cells too small at their client.")
+    errors = [one.rank_error for one in found.features if one.rank_error is not None]
+    if errors:
+        said.append(f"A quantile's rank is off by at most {percent(max(errors))} of the values.")
+    return said
+
+
+def show_differences(found: list[SchemaDifference]) -> None:
+    """In what clients differ, and whether it matters."""
+    if found:
+        rows = [(one.client, one.what, "no matter" if one.harmless else "must be mended") for one in found]
+        print_table(["client", "differs: it", ""], rows)
+
+
+def bars(one: Feature) -> str:
+    """The histogram in a line, one character a cell."""
+    most = max(one.counts, default=0)
+    return "".join(_BARS[-(-8 * count // most)] if most else " " for count in one.counts)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"

@@ -1,0 +1,174 @@
+"""`parley tune`: search settings, with runs of the store as trials."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from parley.cli.options import Set, Store
+from parley.cli.run import Interrupted, metric_value
+from parley.cli.screen import print_table, save_figure, writing
+
+if TYPE_CHECKING:
+    from parley.study.tuning.search import Found, Tried
+
+
+def tune(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    params: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--param",
+            help="A setting and where to look for it (repeatable): a list [1, 2, 5], half-decades(-3, 1), "
+            "decades(-3, 1), powers-of-two(0, 5), log(1e-4, 1), uniform(0, 1), integers(1, 20); "
+            "of one method: fedprox:algorithm.alpha=...",
+            metavar="SETTING=SPACE",
+        ),
+    ] = None,
+    methods: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--method", help="An algorithm (repeatable); all get as many trials and rounds.", metavar="NAME"),
+    ] = None,
+    trials: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Trials of each method; default: the whole grid, or 20.", metavar="N"),
+    ] = None,
+    sampler: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="grid, random or tpe (the default).", metavar="NAME"),
+    ] = None,
+    sampler_seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Seed of the sampler; default 0.", metavar="N"),
+    ] = None,
+    pruner: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Stop trials that lead nowhere: none (the default), median or halving.", metavar="NAME"),
+    ] = None,
+    metric: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="What trials are judged by; default: clients' held-out samples.", metavar="NAME"),
+    ] = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Processes that train at the same time; default 1.", metavar="N"),
+    ] = None,
+    settings: Set = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the best studies and the figure.", metavar="FOLDER")
+    ] = Path("tuned"),
+    store: Store = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the written files only.")] = False,
+) -> None:
+    """Search settings: every trial is a run of the store; the same command goes on after an interruption.
+
+    Trials have a seed that no result uses and are judged by clients' held-out samples. The best study of each method is
+    written as TOML, and a figure of all trials beside it.
+
+    Examples:
+
+    parley tune examples/digits.toml --param "algorithm.lr=half-decades(-2, 0)" --sampler grid --workers 2
+
+    parley tune examples/tuning.toml
+    """
+    from parley.core.errors import InputError
+    from parley.core.files import write_atomically
+    from parley.report.tuning_figure import tuning_figure
+    from parley.runtimes import nursery
+    from parley.store.runs import RunStore
+    from parley.study.study import study_table, tuning_of
+    from parley.study.toml_text import to_toml, without_seed
+    from parley.study.tuning.candidates import candidates
+    from parley.study.tuning.search import search
+
+    table = study_table(study, settings or [])
+    given = {"methods": methods, "trials": trials, "sampler": sampler, "sampler_seed": sampler_seed, "pruner": pruner,
+             "metric": metric, "workers": workers}  # fmt: skip
+    section = dict(table.get("tune", {})) | {name: value for name, value in given.items() if value is not None}
+    if params:
+        section["params"] = _params(params)
+    tuning = tuning_of({"tune": section})
+    if tuning.workers > 1:
+        nursery.current()  # imports for the workers while this process goes on
+    found = candidates(table, study.parent, tuning)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is no folder; name another with --out.")
+    with RunStore(store) as kept:
+        try:
+            results = search(found, kept, (lambda one, all: None) if quiet else _say)
+        except KeyboardInterrupt:
+            words = shlex.join(["parley", *sys.argv[1:]])
+            raise Interrupted(f"interrupted; go on with the same command: {words}") from None
+    if not quiet:
+        _show(results)
+    for result in results:
+        if result.best is None:
+            print(f"parley: warning: all trials of {result.candidate.method} diverged.", file=sys.stderr)
+            continue
+        text = to_toml(without_seed(result.candidate.study(result.best.settings, final=True).resolved()))
+        assert text is not None  # it was read from a file
+        with writing(out / f"{result.candidate.method}.toml"):
+            write_atomically(out / f"{result.candidate.method}.toml", text.encode())
+    save_figure(tuning_figure(results), out / "trials.png")
+
+
+def _params(texts: list[str]) -> dict[str, Any]:
+    """As [tune.params] has them; `fedprox:algorithm.alpha` is a setting of this method alone."""
+    found: dict[str, Any] = {}
+    for path, space in map(_param, texts):
+        method, colon, setting = path.partition(":")
+        if colon:
+            found.setdefault(method, {})[setting] = space
+        else:
+            found[path] = space
+    return found
+
+
+def _param(text: str) -> tuple[str, Any]:
+    """`algorithm.lr=half-decades(-3, 1)`, or a list as in TOML."""
+    import tomllib
+
+    from parley.core.errors import InputError
+
+    path, equals, space = (part.strip() for part in text.partition("="))
+    if not equals or not path or not space:
+        raise InputError(
+            f"--param takes a setting and a space, such as 'algorithm.lr=half-decades(-3, 1)', not '{text}'."
+        )
+    try:
+        return path, tomllib.loads(f"value = {space}")["value"]
+    except tomllib.TOMLDecodeError:
+        return path, space
+
+
+def _say(one: Tried, all: Found) -> None:
+    """A line per trial."""
+    from parley.study.tuning.candidates import settings_text
+
+    metric, best = all.candidate.metric, all.best
+    state = "diverged" if one.score is None and not one.pruned else f"{metric} {metric_value(metric, one.score)}"
+    if one.pruned:
+        state = f"stopped after round {one.rounds}"
+    so_far = "" if best is None else f", best {metric_value(metric, best.score)}"
+    line = f"{one.method} {len(all.tried)}/{all.candidate.trials}: {settings_text(one.settings)}: {state}{so_far}"
+    print(line, file=sys.stderr)
+
+
+def _show(results: list[Found]) -> None:
+    from parley.study.tuning.candidates import settings_text
+
+    rows = []
+    for one in results:
+        best, metric = one.best, one.candidate.metric
+        lost = sum(item.score is None and not item.pruned for item in one.tried)
+        rows.append([
+            one.candidate.method, None if best is None else settings_text(best.settings),
+            None if best is None else metric_value(metric, best.score), len(one.tried), one.rounds,
+            sum(item.pruned for item in one.tried) or None, lost or None, None if best is None else best.run,
+        ])  # fmt: skip
+    columns = ["method", "best settings", results[0].candidate.metric, "trials", "rounds", "pruned", "diverged", "run"]
+    print_table(columns, rows, right=columns[2:7])

@@ -1,0 +1,42 @@
+"""`parley watch`: follow what another process trains."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from parley.cli.options import Store
+from parley.cli.screen import console
+
+
+def watch(
+    run: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="A run's id, the beginning of one, or 'last'; default: all that are running.",
+                       metavar="[RUN]"),
+    ] = None,
+    seconds: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Stop watching after so long; default: when the runs end.", metavar="S"),
+    ] = None,
+    store: Store = None,
+) -> None:  # fmt: skip
+    """Follow runs that are going on, from the store alone; ends when they end.
+
+    What is shown is as new as the run's last checkpoint (store.checkpoint, 5 seconds by default).
+
+    Examples:
+
+    parley watch
+
+    parley watch last --seconds 60
+    """
+    from parley.engine.watch import Watch
+    from parley.store.runs import RunStore
+
+    with RunStore(store, create=False) as kept:
+        seen = Watch(kept, console(), run).follow(seconds)
+        if not seen:
+            newest = kept.info("last")
+            print(f"nothing is running; the newest run is {newest.id} ({newest.status}).")

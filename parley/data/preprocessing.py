@@ -1,0 +1,110 @@
+"""Shared preprocessing: what was agreed on before training, done by every client to its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+
+import torch
+
+from parley.core.errors import InputError, nearest
+from parley.core.inputs import shown
+from parley.data.client import ClientData
+from parley.data.federation import Federation
+from parley.data.scaling import Scaling
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What every client does to its samples, the same numbers everywhere; `parley stats --freeze` writes it."""
+
+    center: tuple[float, ...] = ()
+    """What is subtracted from each input column (of images: channel)."""
+    scale: tuple[float, ...] = ()
+    """What each is divided by then."""
+    fill: tuple[float, ...] = ()
+    """What stands for missing values before that; without it they stay missing."""
+    columns: tuple[str, ...] = ()
+    """The names of the columns that the numbers are for, where columns have names; they are found by name."""
+    classes: tuple[str, ...] = ()
+    """The label map: the names of the classes in the order of their numbers; classes without names are called by their
+    number. Without it classes are numbered as the data say."""
+    samples: int = 0
+    """How many samples the numbers are of."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name != "samples":
+                object.__setattr__(self, field.name, tuple(getattr(self, field.name)))
+        for name in ("center", "scale", "fill"):
+            values = getattr(self, name)
+            if any(not isfinite(value) for value in values):
+                raise InputError(f"{name} must hold finite numbers.")
+            if name != "fill" and len(values) != len(self.center):
+                raise InputError(f"center has {len(self.center)} numbers and {name} {len(values)}.")
+        if self.fill and len(self.fill) != len(self.center):
+            raise InputError(f"center has {len(self.center)} numbers and fill {len(self.fill)}.")
+        if any(value <= 0 for value in self.scale):
+            raise InputError("scale must hold positive numbers.")
+        if self.columns and len(self.columns) != len(self.center):
+            raise InputError(f"there are {len(self.columns)} columns and {len(self.center)} numbers of center.")
+        for name in ("columns", "classes"):
+            if len(set(getattr(self, name))) < len(getattr(self, name)):
+                raise InputError(f"{name} has a name twice.")
+
+    def apply(self, federation: Federation) -> Federation:
+        """The federation as clients preprocess it; refuses samples of another form than the numbers are for."""
+        if self.classes:
+            federation = relabelled(federation, self.classes)
+        return federation.scaled(self._scaling(federation)) if self.center else federation
+
+    def _scaling(self, federation: Federation) -> Scaling:
+        """In the order of the federation's columns."""
+        info = federation.info
+        if info.kind == "text":
+            raise InputError(f"'{info.name}' holds token ids, to which preprocessing.center cannot be applied.")
+        many = info.shape[0] if info.shape else 0
+        if many != len(self.center):
+            what = "columns" if len(info.shape) == 1 else "channels"
+            raise InputError(
+                f"preprocessing.center has {len(self.center)} numbers, but '{info.name}' has {many} {what}."
+            )
+        order = list(range(many))
+        if self.columns and info.columns:
+            places = {name: place for place, name in enumerate(self.columns)}
+            if (odd := next((name for name in info.columns if name not in places), None)) is not None:
+                raise InputError(
+                    f"'{info.name}' has the column '{shown(odd)}', which is not among preprocessing.columns: "
+                    f"{nearest(odd, places)}"
+                )
+            order = [places[name] for name in info.columns]
+        center, scale, fill = (
+            tuple(values[place] for place in order) if values else () for values in (self.center, self.scale, self.fill)
+        )
+        return Scaling(center, scale, self.samples, 0, fill)
+
+
+def relabelled(federation: Federation, classes: Sequence[str]) -> Federation:
+    """The federation with classes numbered in this order, by name; those without names are called by their number.
+
+    All classes that clients may have must be among them; there may be more.
+    """
+    info = federation.info
+    if info.kind != "classification":
+        raise InputError(f"'{info.name}' is no classification, so it has no classes to number.")
+    named = info.classes or tuple(map(str, range(info.outputs)))
+    places = {name: number for number, name in enumerate(classes)}
+    if (unknown := next((name for name in named if name not in places), None)) is not None:
+        raise InputError(
+            f"'{info.name}' has the class '{shown(unknown)}', which is not in the label map, preprocessing.classes: "
+            f"{nearest(unknown, places)}"
+        )
+    numbers = torch.tensor([places[name] for name in named])
+    source, held_out, test = federation.source, federation.held_out, federation.test
+    if numbers.tolist() != list(range(len(named))):
+        source = source.relabelled(numbers)
+        held_out = None if held_out is None else held_out.relabelled(numbers)
+        test = None if test is None else ClientData(test.x, numbers[test.y])
+    info = replace(info, classes=tuple(classes), outputs=len(classes))
+    return Federation(info, federation.ids, source, held_out=held_out, test=test, public=federation.public)

@@ -1,0 +1,118 @@
+"""What a search has found: scores in the order of trials with the best so far, and scores against each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parley.report.style import FAINT, INK, Stroke, clean, footnote, new_figure, panel, shortened, strokes
+from parley.study.tuning.search import Found, Tried
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_SETTINGS = 5
+
+
+def tuning_figure(found: Sequence[Found]) -> Figure:
+    """One panel of trials, and one for each setting that was searched (at most five)."""
+    from matplotlib.ticker import MaxNLocator
+
+    paths = list(dict.fromkeys(path for one in found for path in one.candidate.spaces))[:_MOST_SETTINGS]
+    figure = new_figure(4.6 * (1 + len(paths)), 4.4, 0.1, 0.08)
+    first, *others = np.atleast_1d(figure.subplots(1, 1 + len(paths), sharey=True)).tolist()
+    drawn = list(zip(found, strokes(["federated"] * len(found)), strict=True))
+    for one, stroke in drawn:
+        _order(first, one, stroke)
+    metric = found[0].candidate.metric
+    panel(first, "in the order of trials", "trial")
+    first.set_ylabel(metric, color=INK, fontsize=10.5)
+    for axes, path in zip(others, paths, strict=True):
+        for one, stroke in drawn:
+            _setting(axes, one, path, stroke)
+        panel(axes, path, path.rpartition(".")[2])
+    for axes in (first, *others):
+        clean(axes)
+        axes.minorticks_off()
+        if metric.endswith("accuracy"):
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    first.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    _keep_in_sight(first, found)
+    handles, labels = first.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
+    tuning = found[0].candidate.tuning
+    lost = sum(item.score is None for one in found for item in one.tried)
+    pruned = sum(item.pruned for one in found for item in one.tried)
+    words = f"{found[0].candidate.trials} trials each, sampler {tuning.sampler} (seed {tuning.sampler_seed})"
+    words += f", pruner {tuning.pruner}; hollow: stopped early" if pruned else ""
+    footnote(figure, words + (f"; crosses: {lost} diverged" if lost else "") + ". Large: the best of its method.")
+    return figure
+
+
+def _known(one: Found) -> list[Tried]:
+    return [item for item in one.tried if item.score is not None]
+
+
+def _scores(items: Sequence[Tried]) -> list[float]:
+    return [item.score for item in items if item.score is not None]
+
+
+def _order(axes: Axes, one: Found, stroke: Stroke) -> None:
+    known = _known(one)
+    whole = [item for item in known if not item.pruned]
+    best = (np.minimum if one.candidate.smaller else np.maximum).accumulate(_scores(whole)) if whole else np.array([])
+    label = shortened(one.candidate.method)
+    places = [place for place, item in enumerate(one.tried, 1) if item in whole]
+    axes.step(places, best, where="post", color=stroke.colour, linewidth=1.8, label=label)
+    numbered = {id(item): place for place, item in enumerate(one.tried, 1)}
+    _dots(axes, [numbered[id(item)] for item in known], known, stroke, one)
+    _crosses(axes, [numbered[id(item)] for item in one.tried if item.score is None], stroke)
+
+
+def _setting(axes: Axes, one: Found, path: str, stroke: Stroke) -> None:
+    if path not in one.candidate.spaces:
+        return
+    known = _known(one)
+    values = [item.settings[path] for item in one.tried]
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if not numbers:
+        _dots(axes, [str(item.settings[path]) for item in known], known, stroke, one)
+        return
+    if min(values) > 0 and max(values) >= 8 * min(values):
+        axes.set_xscale("log", base=2 if all(np.log2(value).is_integer() for value in values) else 10)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _dots(axes, [item.settings[path] for item in known], known, stroke, one)
+    _crosses(axes, [item.settings[path] for item in one.tried if item.score is None], stroke)
+
+
+def _dots(axes: Axes, x: Sequence[Any], items: Sequence[Tried], stroke: Stroke, one: Found) -> None:
+    for place, item, score in zip(x, items, _scores(items), strict=True):
+        best = item is one.best or item == one.best
+        axes.plot([place], [score], "o", color=stroke.colour, markersize=9 if best else 5,
+                  fillstyle="none" if item.pruned else "full", alpha=1.0 if best else 0.65)  # fmt: skip
+
+
+def _crosses(axes: Axes, x: Sequence[Any], stroke: Stroke) -> None:
+    """At the foot of the panel: there is no score to draw them at."""
+    if x:
+        axes.plot(x, [0.02] * len(x), "x", color=stroke.colour, transform=axes.get_xaxis_transform(), markersize=6)
+
+
+def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> None:
+    """A few hopeless scores must not press all others into a line: those beyond three spreads of the better half go."""
+    scores = np.array([score for one in found for score in _scores(_known(one))])
+    if len(scores) < 8:
+        return
+    sign = -1.0 if found[0].candidate.smaller else 1.0
+    ordered = np.sort(sign * scores)
+    top, middle = ordered[-1], ordered[len(ordered) // 2]
+    floor = top - 4 * max(top - middle, 1e-12)
+    hidden = int((ordered < floor).sum())
+    if hidden:
+        ends = sorted((sign * floor, sign * (top + 0.1 * (top - floor))))
+        axes.set_ylim(*ends)
+        axes.annotate(f"{hidden} worse out of sight", (0.99, 0.02), xycoords="axes fraction", ha="right", fontsize=8.5,
+                      color=FAINT)  # fmt: skip

@@ -1,0 +1,57 @@
+"""A trial is a run like any other: looked up if it is there, resumed if it was begun, and its score if it diverged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parley.core.errors import QuorumError
+from parley.engine.listeners import Listener
+from parley.engine.run import Run
+from parley.store.runs import RunStore
+from parley.study.description import Study
+from parley.study.train import train
+from parley.theory.theta import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """What a study gave: every metric's rounds and values; nothing where most clients sent NaN."""
+
+    curves: Mapping[str, tuple[Array, Array]]
+    run: str = ""
+    """The run's id, where it was stored."""
+    status: str = "finished"
+
+    @property
+    def rounds(self) -> int:
+        return int(max((rounds[-1] for rounds, _ in self.curves.values()), default=0))
+
+
+def attempt(study: Study, store: RunStore | None, listeners: Sequence[Listener] = ()) -> Attempt:
+    """Train the study, go on with a run of it that was interrupted, or look up one that has finished.
+
+    Settings that diverge are an answer, not an error.
+    """
+    begun = None
+    if store is not None:
+        done = store.finished(study.fingerprint(), study.rounds)
+        if done is not None:
+            return Attempt(store.curves(done), done)
+        begun = store.unfinished(study.fingerprint(), study.rounds)
+    try:
+        run = train(study, store=store, listeners=listeners, resume=begun)
+    except QuorumError:  # most clients sent NaN
+        return Attempt({}, status="stopped")
+    return Attempt(curves_of(run), run.id or "", run.status)
+
+
+def curves_of(run: Run) -> dict[str, tuple[Array, Array]]:
+    return {name: run.series(name) for name in run.metrics()}
+
+
+def mean_of_last(values: Array, share: float) -> float:
+    """The mean over this last share of the values, at least one; NaN if one of them is none."""
+    return float(values[-max(round(len(values) * share), 1) :].mean()) if len(values) else float(np.nan)

@@ -1,0 +1,230 @@
+"""The search: Optuna proposes, runs of the store answer, methods take turns with equal budgets.
+
+Optuna's book is a file beside the store, `tune.db`: the store takes no tables of others, and Optuna's have no
+checksums. Nothing is lost with it but the order of proposals, because trials are runs: a search begun anew finds them.
+A proposal follows from the sampler's seed, the trial's number and what was found before, not from how often the search
+was interrupted. One that was cut off is proposed again with the same settings, and its run goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from parley.core.errors import InputError, ParleyError
+from parley.core.key import Key
+from parley.store import locks
+from parley.store.database import open_to_write
+from parley.store.runs import RunStore
+from parley.study.tuning.candidates import Candidate
+from parley.study.tuning.workers import Job, Outcome, Trainer, processes, ready
+
+BOOK = "tune.db"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial: what was set, and what came of it."""
+
+    method: str
+    number: int
+    settings: dict[str, Any]
+    score: float | None
+    """None where it diverged."""
+    rounds: int
+    run: str
+    pruned: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """All trials of a method, in their order, and the best of them."""
+
+    candidate: Candidate
+    tried: list[Tried] = field(default_factory=list)
+
+    @property
+    def best(self) -> Tried | None:
+        """None where all diverged; of several as good the first."""
+        known = [one for one in self.tried if one.score is not None and not one.pruned]
+        sign = -1 if self.candidate.smaller else 1
+        return max(known, key=lambda one: sign * (one.score or 0.0), default=None)
+
+    @property
+    def rounds(self) -> int:
+        """Trained in all its trials."""
+        return sum(one.rounds for one in self.tried)
+
+
+def search(
+    candidates: Sequence[Candidate], store: RunStore, heard: Callable[[Tried, Found], None] = lambda one, all: None
+) -> list[Found]:
+    """Try settings until every method has had its trials; `heard` is told each one as it ends."""
+    optuna = _optuna()
+    lock = store.path.with_name("tune.lock")
+    if not locks.acquire(lock):
+        raise InputError(f"another search is going on in {store.path.parent}; wait for it or name another --store.")
+    try:
+        book = store.path.with_name(BOOK)
+        open_to_write(book).close()  # made for its user alone, as all that lies beside the store
+        storage = optuna.storages.RDBStorage(f"sqlite:///{book}")
+        try:
+            books = [_Book(optuna, storage, one) for one in candidates]
+            tuning = candidates[0].tuning
+            if tuning.workers == 1:
+                _alone(books, Trainer(store, alone=True), heard)
+            else:
+                _together(books, store.path, tuning.workers, heard)
+            return [book.found() for book in books]
+        finally:
+            storage.engine.dispose()
+    finally:
+        locks.release(lock)
+
+
+class _Book:
+    """What Optuna knows about one method."""
+
+    def __init__(self, optuna: Any, storage: Any, candidate: Candidate) -> None:
+        self.candidate, self._optuna = candidate, optuna
+        direction = "minimize" if candidate.smaller else "maximize"
+        self.study = optuna.create_study(
+            storage=storage, study_name=candidate.name(), direction=direction, load_if_exists=True,
+            pruner=_pruner(optuna, candidate),
+        )  # fmt: skip
+        states = optuna.trial.TrialState
+        for old in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):  # the process that had it is gone
+            self.study.tell(old.number, state=states.FAIL)
+            self.study.enqueue_trial(old.params)
+        self._over, self.asked = (states.COMPLETE, states.PRUNED), 0
+        self.asked = len(self._ended())
+
+    @property
+    def open(self) -> bool:
+        return self.asked < self.candidate.trials
+
+    @property
+    def prunes(self) -> bool:
+        return self.candidate.tuning.pruner != "none"
+
+    def ask(self) -> tuple[Any, dict[str, Any]]:
+        """The next trial and its settings."""
+        tuning, states = self.candidate.tuning, self._optuna.trial.TrialState
+        trials = self.study.get_trials(deepcopy=False)
+        if tuning.sampler == "grid" and not any(one.state == states.WAITING for one in trials):
+            taken = [one.params for one in trials if one.state != states.FAIL]
+            self.study.enqueue_trial(next(point for point in _grid(self.candidate) if point not in taken))
+        # Made anew for every trial: what a sampler drew before is not kept when a search is interrupted.
+        seed = int(Key(tuning.sampler_seed).fold("trial", len(trials)).numpy().integers(2**31))
+        kind = self._optuna.samplers.TPESampler if tuning.sampler == "tpe" else self._optuna.samplers.RandomSampler
+        self.study.sampler = kind(seed=seed)
+        trial = self.study.ask()
+        settings = {path: space.suggested(trial, path) for path, space in self.candidate.spaces.items()}
+        trial.set_user_attr("settings", settings)
+        self.asked += 1
+        return trial, settings
+
+    def told(self, trial: Any, outcome: Outcome) -> Tried:
+        """The end of a trial; one that diverged is as bad as can be."""
+        trial.set_user_attr("run", outcome.run)
+        trial.set_user_attr("rounds", outcome.rounds)
+        trial.set_user_attr("diverged", outcome.score is None)
+        if outcome.pruned:
+            self.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
+        else:
+            worst = float("inf") if self.candidate.smaller else -float("inf")
+            self.study.tell(trial, worst if outcome.score is None else outcome.score)
+        return next(one for one in reversed(self.found().tried) if one.number == trial.number)
+
+    def found(self) -> Found:
+        return Found(self.candidate, [self._tried(one) for one in self._ended()])
+
+    def _ended(self) -> list[Any]:
+        return list(self.study.get_trials(deepcopy=False, states=self._over))
+
+    def _tried(self, trial: Any) -> Tried:
+        about, pruned = trial.user_attrs, trial.state == self._optuna.trial.TrialState.PRUNED
+        score = None if about.get("diverged") or trial.value is None else float(trial.value)
+        return Tried(
+            self.candidate.method, trial.number, dict(about["settings"]), score, int(about.get("rounds", 0)),
+            str(about.get("run", "")), pruned,
+        )  # fmt: skip
+
+
+def _alone(books: list[_Book], trainer: Trainer, heard: Callable[[Tried, Found], None]) -> None:
+    while (book := _next(books)) is not None:
+        trial, settings = book.ask()
+
+        def report(round: int, value: float, trial: Any = trial) -> bool:
+            trial.report(value, round)
+            return bool(trial.should_prune())
+
+        outcome = trainer.perform(Job(book.candidate, settings), report if book.prunes else None)
+        heard(book.told(trial, outcome), book.found())
+
+
+def _together(books: list[_Book], store: Path, workers: int, heard: Callable[[Tried, Found], None]) -> None:
+    """This process alone writes Optuna's book, so that proposals do not depend on which worker is quicker to ask."""
+    with processes(min(workers, sum(book.candidate.trials - book.asked for book in books)), store) as connections:
+        busy: dict[Connection, tuple[_Book, Any]] = {}
+        idle = list(connections)
+        while True:
+            while idle and (book := _next(books)) is not None:
+                trial, settings = book.ask()
+                idle[-1].send((Job(book.candidate, settings), book.prunes))
+                busy[idle.pop()] = (book, trial)
+            if not busy:
+                return
+            for connection in ready(list(busy)):
+                book, trial = busy[connection]
+                try:
+                    kind, *said = connection.recv()
+                except EOFError:
+                    raise ParleyError("a worker process died; run the same command again to go on.") from None
+                if kind == "report":
+                    trial.report(said[1], said[0])
+                    connection.send(bool(trial.should_prune()))
+                elif kind == "error":
+                    raise InputError(said[0])
+                else:
+                    del busy[connection]
+                    idle.append(connection)
+                    heard(book.told(trial, said[0]), book.found())
+
+
+def _next(books: list[_Book]) -> _Book | None:
+    """The method that has had the fewest trials, so that all have had as many whenever the search is cut short."""
+    return min((book for book in books if book.open), key=lambda book: book.asked, default=None)
+
+
+def _grid(candidate: Candidate) -> list[dict[str, int]]:
+    """All points of the grid, by their places, in an order that the sampler's seed decides."""
+    places = [range(len(space.points)) for space in candidate.spaces.values()]
+    points = [dict(zip(candidate.spaces, point, strict=True)) for point in product(*places)]
+    order = Key(candidate.tuning.sampler_seed).fold("grid").numpy().permutation(len(points))
+    return [points[place] for place in order]
+
+
+def _pruner(optuna: Any, candidate: Candidate) -> Any:
+    kinds = {
+        "none": optuna.pruners.NopPruner,
+        "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=4),
+        "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=max(1, candidate.study().rounds // 10), reduction_factor=3
+        ),
+    }
+    return kinds[candidate.tuning.pruner]()
+
+
+def _optuna() -> Any:
+    try:
+        optuna: Any = importlib.import_module("optuna")
+    except ImportError:
+        raise InputError("searching needs Optuna; pip install 'parley-fl[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,167 @@
+"""`parley stats`: tables, notes, schema differences, frozen studies and refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+STUDY = """
+rounds = 2
+[data]
+folder = "clinics"
+target = "label"
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+lr = 0.1
+"""
+
+
+def clinic(place: Path, name: str, n: int, seed: int, header: str = "age,dose,label") -> None:
+    rng = np.random.default_rng(seed)
+    age, dose = rng.integers(20, 80, n), rng.normal(size=n) * 2 + 5
+    label = np.where(age > 50, "ill", "well")
+    rows = [f"{a},{d:.3f},{c}" for a, d, c in zip(age, dose, label, strict=True)]
+    if header.startswith("dose"):
+        rows = [f"{d:.3f},{a},{c}" for a, d, c in zip(age, dose, label, strict=True)]
+    (place / "clinics" / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clinics").mkdir()
+    for number, (name, n) in enumerate({"north": 60, "south": 45, "west": 80}.items()):
+        clinic(tmp_path, name, n, number)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_the_tables_and_files(parley, place: Path):
+    code, out, _ = parley("stats", "study.toml", "--csv", "stats.csv", "--json", "stats.json")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "column count mean std least 25% median 75% most histogram" in words
+    assert "class samples share" in words
+    assert "185 samples; 3 of 3 clients told of theirs." in words
+    assert "A quantile's rank is off by at most" in words
+    columns = [
+        np.genfromtxt(file, delimiter=",", skip_header=1, usecols=(0, 1)) for file in place.glob("clinics/*.csv")
+    ]
+    pooled = np.concatenate(columns).astype(np.float32).astype(np.float64)
+    rows = list(csv.DictReader((place / "stats.csv").read_text().splitlines()))
+    assert [row["feature"] for row in rows] == ["age", "dose"]
+    np.testing.assert_allclose([float(row["mean"]) for row in rows], pooled.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose([float(row["std"]) for row in rows], pooled.std(axis=0), rtol=1e-12)
+    stored = json.loads((place / "stats.json").read_text())
+    assert sum(stored["labels"].values()) == 185
+    assert stored["classes"] == ["ill", "well"]
+
+
+def test_small_clients_rare_classes_and_missing_values_are_told(parley, place: Path):
+    clinic(place, "tiny", 4, 9)
+    rows = (place / "clinics" / "west.csv").read_text().splitlines()
+    rows[1] = rows[1].replace(rows[1].split(",")[1], "")
+    rows[2] = rows[2].rpartition(",")[0] + ",dead"
+    (place / "clinics" / "west.csv").write_text("\n".join(rows) + "\n")
+    code, out, _ = parley("stats", "study.toml", "--set", "data.missing=true")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "column count missing mean" in words
+    assert "185 samples; 3 of 4 clients told of theirs." in words
+    assert "1 told nothing: they have fewer than 10 samples." in words
+    assert "Left out are" in words
+    assert "dead 0 0.00 %" in words
+    assert "tiny has no sample of the class" in words
+    assert "no matter" in words
+
+
+def test_freeze_and_train(parley, place: Path):
+    code, out, _ = parley("stats", "study.toml", "--freeze", "frozen.toml", "--method", "robust")
+    assert code == 0
+    assert out.rstrip().endswith("frozen.toml")
+    frozen = tomllib.loads((place / "frozen.toml").read_text())
+    assert frozen["preprocessing"]["columns"] == ["age", "dose"]
+    assert frozen["preprocessing"]["classes"] == ["ill", "well"]
+    assert len(frozen["preprocessing"]["center"]) == 2
+    assert {name: frozen[name] for name in ("data", "model", "algorithm")} == {
+        name: tomllib.loads(STUDY)[name] for name in ("data", "model", "algorithm")
+    }
+    code, _, err = parley("run", "frozen.toml", "--quiet", "--store", "runs.db")
+    assert (code, err) == (0, "")
+    code, _, err = parley("stats", "study.toml", "--freeze", "frozen.toml")
+    assert (code, "frozen.toml is there already" in err) == (2, True)
+    code, _, err = parley("stats", "study.toml", "--freeze", "clinics/frozen.toml")
+    assert (code, "must lie beside study.toml" in err) == (2, True)
+    code, out, _ = parley("stats", "frozen.toml", "--freeze", "again.toml", "--method", "robust")
+    assert code == 0
+    assert tomllib.loads((place / "again.toml").read_text()) == frozen
+
+
+def test_missing_values_are_filled_for_methods_that_cannot_do_with_them(parley, place: Path):
+    path = place / "clinics" / "west.csv"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([rows[0], f",{rows[1].partition(',')[2]}", *rows[2:]]) + "\n")
+    (place / "gaps.toml").write_text(STUDY.replace('target = "label"', 'target = "label"\nmissing = true'))
+    code, _, err = parley("run", "gaps.toml", "--quiet", "--store", "runs.db")
+    assert (code, "cannot do with missing values" in err) == (2, True)
+    assert parley("stats", "gaps.toml", "--freeze", "frozen.toml", "--fill", "median")[0] == 0
+    code, _, err = parley("run", "frozen.toml", "--quiet", "--store", "runs.db")
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "told"),
+    [
+        ("age,label", "50,ill", "east lacks the column dose"),
+        ("age,dose,sex,label", "50,1,0,ill", "east alone has the column sex"),
+        ("age,dose,label", "50,often,ill", "east cannot be read: line 2, column 'dose'"),
+        ("age,dose,label", "50,,ill", "east cannot be read: line 2, column 'dose'"),
+        ("age,dose,label", "50,inf,ill", "east cannot be read: line 2, column 'dose'"),
+        ("age,dose,label", "50,1,", "east cannot be read:"),
+    ],
+)
+def test_clients_that_do_not_fit_are_all_named(parley, place: Path, header: str, row: str, told: str):
+    (place / "clinics" / "east.csv").write_text(f"{header}\n{row}\n")
+    code, out, err = parley("stats", "study.toml")
+    assert code == 2
+    assert told in " ".join(out.split())
+    assert "must be mended" in out
+    assert err.count("\n") == 1
+    assert "client 'east' " in err
+    assert err.endswith("mend it first.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["none.toml"], "there is no study file none.toml."),
+        (["study.toml", "--floor", "0"], "floor must lie between 1 and"),
+        (["study.toml", "--quantiles", "sketches"], "--quantiles takes blocks or cells, not 'sketches'."),
+        (["study.toml", "--range", "1"], "--range takes two numbers such as 0,16, not '1'."),
+        (["study.toml", "--range", "2,1"], "low must be below high"),
+        (["study.toml", "--method", "zscore"], "--method takes standard, min-max, robust, none, not 'zscore'."),
+        (["study.toml", "--fill", "zero"], "--fill takes mean or median, not 'zero'."),
+        (["study.toml", "-f", "nowhere"], "nowhere"),
+        (["study.toml", "--floor", "100", "--freeze", "f.toml"], "has no values that clients may tell of"),
+    ],
+)
+def test_mistakes(parley, place: Path, arguments: list[str], sentence: str):
+    code, _, err = parley("stats", *arguments)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert not (place / "f.toml").exists()
+
+
+def test_every_runtime_gives_the_same(parley, place: Path):
+    shown = [parley("stats", "study.toml", "--set", f"runtime.name={name}", "--set", "runtime.workers=1")
+             for name in ("inline", "wire", "auto")]  # fmt: skip
+    assert {code for code, _, _ in shown} == {0}
+    assert shown[0] == shown[1] == shown[2]

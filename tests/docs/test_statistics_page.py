@@ -1,0 +1,61 @@
+"""docs/statistics.md: its commands and its Python run as printed, its section is one."""
+
+import re
+import shlex
+import shutil
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from parley.cli.main import app, main
+from parley.data.preprocessing import Preprocessing
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+SIMULATED, DEPLOYED = [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for line in SIMULATED:
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[1:])
+        out, err = capfd.readouterr()
+        assert ended.value.code == 0, (line, err)
+        said.append(" ".join(out.split()))
+    assert "radius" in said[0]
+    assert "A quantile's rank is off by at most" in said[0]
+    assert "channel 0" in said[1]
+    assert "examples/frozen.toml" in said[2]
+    assert "finished" in said[3]
+    assert (tmp_path / "digits.csv").exists()
+
+
+def test_the_commands_of_a_deployment_are_understood() -> None:
+    whole = typer.main.get_command(app)
+    assert len(DEPLOYED) == 3
+    for line in DEPLOYED:
+        words = shlex.split(line)[1:]
+        command: click.Command = whole
+        context = click.Context(whole)
+        while isinstance(command, click.Group) and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        command.make_context("parley", words, parent=context, resilient_parsing=False)
+
+
+def test_the_example_runs() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block, "docs/statistics.md", "exec"), names)
+    assert names["run"].status == "finished"  # type: ignore[attr-defined]
+
+
+def test_the_section_is_one() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    made = Preprocessing(**tomllib.loads(block)["preprocessing"])
+    assert made.classes == ("ill", "well")
