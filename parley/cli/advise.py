@@ -22,7 +22,7 @@ EXAMPLES = """Examples:
 
     parley advise examples/pareto.toml
 
-    parley advise examples/pareto.toml --rounds 20 --pilot
+    parley advise examples/pareto.toml --rounds 20 --pilot --no-gain
 
     parley advise examples/digits.toml --megabytes 5 --no-gain --page advice.html --write advised.toml
 """
