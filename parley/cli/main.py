@@ -16,6 +16,7 @@ import click
 import typer
 
 from parley.cli import (
+    advise,
     attack,
     bench,
     catalogue,
@@ -84,6 +85,7 @@ app.command("list")(catalogue.show)
 app.command("stats")(stats.stats)
 app.command("pareto")(pareto.pareto)
 app.command("gain")(gain.gain)
+app.command("advise")(advise.advise)
 app.command("attack")(attack.attack)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
