@@ -13,6 +13,7 @@ import inspect
 import runpy
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import parley
 from parley.algorithms import algorithms
 from parley.core.fields import settings_of
 from parley.studies.conformance import cases
+from parley.studies.secure_sums import obstacle
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
@@ -89,6 +91,27 @@ def ours() -> list[str]:
     return sorted((name for name in algorithms if algorithms[name].__module__.startswith("parley.")), key=place)
 
 
+SECURE_SUMS = """\
+## Which methods run with secure sums
+
+Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
+
+| method | secure sums |
+| --- | --- |
+"""
+
+
+def secure_sums() -> str:
+    """A row for every method."""
+    return SECURE_SUMS + "".join(f"| `{name}` | {_summable(name)} |\n" for name in ours())
+
+
+@cache
+def _summable(name: str) -> str:
+    reason = obstacle(name)
+    return "yes" if reason is None else f"no: {reason.rstrip('.')}"
+
+
 def overview() -> str:
     rows = ["| method | settles at (quadratics, exact gradients) | traffic, FedAvg = 1 | a client remembers |"]
     rows.append("| --- | --- | --- | --- |")
@@ -100,7 +123,7 @@ def overview() -> str:
         ]
         rows.append(f"| {' | '.join(cells)} |")
     toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
-    return "\n".join([INTRODUCTION, *rows, "", AFTER, *toctree])
+    return "\n".join([INTRODUCTION, *rows, "", AFTER, secure_sums(), *toctree])
 
 
 def page(name: str, statements: list[str]) -> str:
@@ -112,7 +135,7 @@ def page(name: str, statements: list[str]) -> str:
     parts = [f"# {name}\n\n{MADE}\n\n{inspect.getdoc(cls)}\n"]
     if "when" in facts:
         parts.append(f"**When to use it.** {facts['when']}\n")
-    parts += [table(cls, facts), "## Pseudo-code\n", f"{' '.join(paper.split())}\n"]
+    parts += [table(name, facts), "## Pseudo-code\n", f"{' '.join(paper.split())}\n"]
     if pseudo_code.strip():
         parts.append(pseudo_code.strip("\n") + "\n")
     place = cls.__module__.replace(".", "/")
@@ -123,8 +146,9 @@ def page(name: str, statements: list[str]) -> str:
     return "\n".join(parts)
 
 
-def table(cls: type, facts: dict[str, Any]) -> str:
+def table(name: str, facts: dict[str, Any]) -> str:
     """What it settles at, sends, keeps and gives away, and where it can be seen."""
+    cls = algorithms[name]
     required = any(setting.required for setting in settings_of(cls))
     readable = () if required else cls().discloses  # type: ignore[attr-defined]
     told = (
@@ -135,6 +159,7 @@ def table(cls: type, facts: dict[str, Any]) -> str:
     rows = [("Settles at", "settles"), ("Traffic, FedAvg = 1", "traffic"), ("A client remembers", "remembers")]
     lines = [f"| {title} | {facts[key].replace('](', '](../')} |" for title, key in rows if key in facts]
     lines.append(f"| Privacy | {told} ([attacks](../attacks.md), [differential privacy](../privacy.md)) |")
+    lines.append(f"| [Secure sums](../secure-sums.md) | {_summable(name)} |")
     if facts.get("studies"):
         shown = ", ".join(f"`{study}`" for study in facts["studies"])
         lines.append(f"| Studies | {shown} ([reproduction status](../reproduction.md)) |")

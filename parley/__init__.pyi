@@ -164,6 +164,7 @@ from parley.channels.projection import projection as projection
 from parley.channels.quantise import fedcom as fedcom, fedpaq as fedpaq, qsgd as qsgd
 from parley.channels.random_k import random_k as random_k
 from parley.channels.shuffle import shuffle as shuffle
+from parley.channels.secure.channel import secure_sum as secure_sum
 from parley.channels.sign import sign as sign
 from parley.channels.noise import noise as noise
 from parley.channels.top_k import top_k as top_k

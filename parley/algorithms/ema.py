@@ -48,6 +48,8 @@ class EMA(Algorithm):
             "pooled",
             "scheme",
             "compressible",
+            "summed",
+            "parties",
             "exchangeable",
             "on_cpu",
             "needs_model",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class HistogramBoosting(BinnedTrees):
 
     Needs no model. Missing values (NaN) have a bin of their own and learn a side at each split.
     """
+
+    summed: ClassVar[tuple[str, ...]] = ("counts", "client", "descend")
 
     lr: float = 0.1
     """Step size: what each leaf's value is multiplied with."""

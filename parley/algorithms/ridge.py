@@ -32,7 +32,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.threads import one_thread
-from parley.core.tree import Tree, weighted_sum, zeros_like
+from parley.core.tree import Tree, add, zeros_like
 from parley.learn.last_layer import features, last_layer
 from parley.learn.stack import Data
 from parley.learn.task import Task
@@ -49,6 +49,7 @@ class Ridge(Algorithm):
     """
 
     on_cpu: ClassVar[bool] = True
+    summed: ClassVar[tuple[str, ...]] = ("client",)
 
     penalty: float = 1.0
     """Of ||W||^2 beside the sum of all squared errors (lambda); 0 gives the smallest of the least squares solutions."""
@@ -73,8 +74,7 @@ class Ridge(Algorithm):
         new = [client for client in cohort.ids if client not in set(joined)]
         if new:
             replies = yield dict.fromkeys(new, Message())
-            trees = [state["sums"], *(reply["sums"] for reply in replies.values())]
-            sums = weighted_sum(trees, [1.0] * len(trees))
+            sums = add(state["sums"], replies.sum("sums")) if len(replies) else state["sums"]
             joined = sorted([*joined, *replies])
             state = State.of(model=self._head(task, sums), sums=sums, joined=json.dumps(joined))
         return state, {"joined": len(joined), "missing": task.population - len(joined)}

@@ -51,6 +51,7 @@ class FederatedStatistics(Algorithm):
     needs_model: ClassVar[bool] = False
     takes_missing: ClassVar[bool] = True
     on_cpu: ClassVar[bool] = True
+    summed: ClassVar[tuple[str, ...]] = ("client", "cells")
 
     floor: int = 10
     """Fewest samples of a client that may stand behind anything it tells; with 1 it tells of single samples."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from parley.channels.base import Chain, Channel, Channels, channel
+from parley.channels.base import Channel, channel
 from parley.channels.clip import Clip
 from parley.core.context import Context
 from parley.core.form import Form
@@ -32,6 +32,8 @@ WITHIN = "privacy/within"
 class AdaptiveClip(Channel):
     """Clips to a bound that follows a quantile of the clients' norms; set by `[privacy]` with a quantile."""
 
+    summable: ClassVar[bool] = True
+
     bound: float
     """Largest Euclidean norm of a message in the first round."""
 
@@ -41,6 +43,10 @@ class AdaptiveClip(Channel):
     @property
     def sensitivity(self) -> float:
         return self.bound
+
+    def told(self, received: Message) -> AdaptiveClip:
+        bound = received.scalars.get(BOUND)
+        return self if bound is None else replace(self, bound=float(bound))
 
     def send(self, message: Message, context: Context, trees: Sequence[str]) -> Message:
         if not message.tensors:
@@ -56,14 +62,3 @@ class AdaptiveClip(Channel):
 
     def transmitted(self, form: Form, trees: Sequence[str]) -> Form:
         return form if not form else Form(form | {WITHIN: (torch.float32, ())})
-
-
-def told(channels: Channels, received: Message) -> Channels:
-    """The channels as the server's message sets them: adaptive clipping to the bound that is in it."""
-    bound = received.scalars.get(BOUND)
-    if bound is None:
-        return channels
-    stages = tuple(
-        replace(stage, bound=float(bound)) if isinstance(stage, AdaptiveClip) else stage for stage in channels.up.stages
-    )
-    return replace(channels, up=Chain(stages))

@@ -14,8 +14,8 @@ followed by others takes the place of their error feedback.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from parley.core.context import Context
@@ -39,7 +39,7 @@ MIRROR = "channel:"
 class Channel:
     """One thing that happens to a message; frozen settings with a docstring under each, like an algorithm's."""
 
-    touches: ClassVar[Literal["compressible", "exchangeable"]] = "compressible"
+    touches: ClassVar[Literal["compressible", "exchangeable", "everything"]] = "compressible"
     """Which trees of a reply it works on: those that the method names there."""
     mirrored: ClassVar[bool] = False
     """Only the change since the last message is sent; the server keeps a copy of what it is added to."""
@@ -48,6 +48,10 @@ class Channel:
     isometric: ClassVar[bool] = False
     """What the server makes of it is no longer than what was transmitted, so that a bound set by a later channel holds
     for both."""
+    summable: ClassVar[bool] = False
+    """Its server's half has nothing to undo, so that the sum of what is transmitted is that of what arrives."""
+    last: ClassVar[bool] = False
+    """It closes what the others made, so it comes after all of them wherever it is named."""
 
     @property
     def nonexpansive(self) -> bool:
@@ -91,6 +95,14 @@ class Channel:
     def transmitted(self, form: Form, trees: Sequence[str]) -> Form:
         """The form of what `send` makes of a message of this form."""
         return form
+
+    def told(self, received: Message) -> Channel:
+        """The channel as the server's message sets it for this reply."""
+        return self
+
+    def answers(self, asked: str) -> Callable[[Message, Context], Message] | None:
+        """What a client answers to a question of the channel's own; None if it is none of them."""
+        return None
 
     def __or__(self, other: Channel | Chain) -> Chain:
         return Chain((self,)) | other
@@ -137,6 +149,12 @@ class Chain:
                     f"{title(stage)} after {title(loose)} would bound what is transmitted, but not what the server "
                     f"makes of it; put {title(stage)} first."
                 )
+            unsummed = next((other for other in before if not other.summable), None)
+            if stage.last and unsummed is not None:
+                raise InputError(
+                    f"{title(stage)} cannot follow {title(unsummed)}, whose messages mean something only one by one: "
+                    f"their sum is not what the sum of the replies becomes; leave out {title(unsummed)}."
+                )
 
 
 class Arrival(NamedTuple):
@@ -160,10 +178,11 @@ class Channels:
     @classmethod
     def of(cls, algorithm: Any, up: Channel | Chain | Sequence[Channel]) -> Channels:
         """For a method; refuses one that declares nothing for a channel to work on."""
-        chain = up if isinstance(up, Chain) else Chain((up,) if isinstance(up, Channel) else tuple(up))
+        given = up.stages if isinstance(up, Chain) else (up,) if isinstance(up, Channel) else tuple(up)
+        chain = Chain(tuple(sorted(given, key=lambda stage: stage.last)))
         chain.check()
         for stage in chain.stages:
-            if not getattr(algorithm, stage.touches):
+            if stage.touches != "everything" and not getattr(algorithm, stage.touches):
                 lacks = _LACKS[stage.touches]
                 raise InputError(f"{algorithm.title} cannot be run with the channel {title(stage)}: {lacks}")
             if (stage.feedback or stage.mirrored) and not getattr(algorithm, "steady", True):
@@ -177,6 +196,38 @@ class Channels:
     def mirrored(self) -> bool:
         """The server keeps something of every client."""
         return any(stage.mirrored for stage in self.up.stages)
+
+    @property
+    def closing(self) -> Channel | None:
+        """The channel that closes replies, so that single ones cannot be read."""
+        return self.up.stages[-1] if self.up and self.up.stages[-1].last else None
+
+    @property
+    def unclosed(self) -> Channels:
+        """The same without it."""
+        return self if self.closing is None else replace(self, up=Chain(self.up.stages[:-1]))
+
+    def told(self, received: Message) -> Channels:
+        """The channels as the server's message sets them."""
+        stages = tuple(stage.told(received) for stage in self.up.stages)
+        same = all(now is before for now, before in zip(stages, self.up.stages, strict=True))
+        return self if same else replace(self, up=Chain(stages))
+
+    def answers(self, asked: str) -> Callable[[Message, Context], Message] | None:
+        """What a client answers to a question of a channel's own."""
+        return next((found for stage in self.up.stages if (found := stage.answers(asked)) is not None), None)
+
+    def form(self, form: Form) -> Form:
+        """The form of what is transmitted of a reply of this form."""
+        for _, stage, trees in self._stages():
+            form = stage.transmitted(form, trees)
+        return form
+
+    def bare(self, received: Message) -> Message:
+        """The server's message without what it says to a channel that closes replies."""
+        if self.closing is None:
+            return received
+        return received.replace(**{title(self.closing): {}})
 
     def send(self, reply: Any, memory: Memory, context: Context) -> Any:
         """The reply as it is transmitted, with what the channels remember in its memory."""

@@ -23,6 +23,7 @@ class Clip(Channel):
     """Bounds the norm of all that a client sends, so that no client can contribute more than that."""
 
     isometric: ClassVar[bool] = True
+    summable: ClassVar[bool] = True
 
     bound: float
     """Largest Euclidean norm of a message."""

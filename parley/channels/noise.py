@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ def gaussian(secrets: Secrets, label: str, shape: Sequence[int]) -> Tensor:
 @dataclass(frozen=True)
 class Noise(Channel):
     """Gaussian noise that each client adds to all it sends, from secrets of its own; `[privacy]` accounts for it."""
+
+    summable: ClassVar[bool] = True
 
     deviation: float
     """Standard deviation of the noise on every number."""

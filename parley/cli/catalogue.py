@@ -74,6 +74,11 @@ def _settings(name: str, thing: Any) -> None:
     ready = isinstance(thing, type) and hasattr(thing, "discloses") and not any(s.required for s in settings)
     if ready and (told := thing().discloses):
         console().print(f"SENDS THE DATA with these defaults: the server can read {' and '.join(told)}.")
+    if ready:
+        from parley.studies.secure_sums import obstacle
+
+        reason = obstacle(name)
+        console().print(f"Secure sums: {'yes' if reason is None else f'no: {reason}'}", markup=False)
     if isinstance(thing, Loader):
         console().print(f"Source: {thing.source}\nLicense: {thing.license}")
         settings = loader_settings(name)

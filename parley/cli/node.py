@@ -31,12 +31,19 @@ def init(
         typer.Option(help="Of tables: the column to predict.", metavar="COLUMN"),
     ] = None,
     test_fraction: Annotated[float, typer.Option(help="Share of the samples to hold out for evaluation.")] = 0.2,
+    party: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="A party of a method in place of data, such as 'shuffler'.", metavar="PARTY"),
+    ] = None,
 ) -> None:
     """Make a node: a key of its own, node.toml, and a policy.toml that approves nothing."""
+    from parley.core.errors import InputError
     from parley.deploy import keys
     from parley.deploy.node_folder import NodeFolder
 
-    folder = NodeFolder.create(node, name, test_fraction=test_fraction)
+    if party is not None and (data is not None or target is not None):
+        raise InputError("a party has no data; leave out --data and --target.")
+    folder = NodeFolder.create(node, name, test_fraction=test_fraction, party=party)
     folder.point(data=data, target=target)
     public = folder.path / "node.pub"
     print(f"made {node}; send {node / 'node.pub'} to the server and read its fingerprint out to them:")

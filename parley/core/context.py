@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import shake_256
 
 from parley.core.key import Key
@@ -20,20 +20,29 @@ class Secrets:
     place: tuple[str | int, ...] = ()
     owner: str | None = None
     """In a simulation: whose, `root` being that of all recipients."""
+    start: str = ""
+    """In a deployment: which start of the run. A round that is done again after a restart must not repeat its noise or
+    masks, because what they hide may have changed; a simulation does repeat them."""
 
     def at(self, *place: str | int) -> Secrets:
         """The secrets at a place below."""
-        return Secrets(self.root, self.place + place, self.owner)
+        return replace(self, place=self.place + place)
 
     @property
     def lasting(self) -> Secrets:
         """Those that are the same in every round and exchange of the run, for a private key."""
         return Secrets(self.root, (), self.owner)
 
+    @property
+    def current(self) -> Secrets:
+        """Those that are the same in every round and exchange until the run is started again."""
+        return replace(self, place=())
+
     def bytes(self, label: str, count: int) -> bytes:
         """So many bytes for one purpose, such as a private key."""
         own = self.root if self.owner is None else own_root(self.root, self.owner)
-        return shake_256(Key(digest=own).fold(*self.place, label).digest).digest(count)
+        place = (self.start, *self.place) if self.start else self.place
+        return shake_256(Key(digest=own).fold(*place, label).digest).digest(count)
 
     def key(self, label: str) -> Key:
         """A key for random numbers that only this recipient can repeat."""

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from parley.core.errors import WireError
+from parley.core.errors import InputError, WireError
 from parley.core.tree import Schema, Tree
 
 Spec = tuple[torch.dtype | None, tuple[int | None, ...]] | None
@@ -37,6 +37,16 @@ class Form(dict[str, Spec]):
     @cached_property
     def schema(self) -> frozenset[tuple[object, ...]]:
         return frozenset((name, *spec) for name, spec in self.items() if spec is not None)
+
+    @cached_property
+    def sizes(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """Dtypes and shapes, of a form that leaves nothing open; an InputError names a tensor of which it does."""
+        found = {}
+        for name, spec in self.items():
+            if spec is None or spec[0] is None or None in spec[1]:
+                raise InputError(f"the dtype and shape of '{name}' are not known beforehand.")
+            found[name] = (spec[0], tuple(side for side in spec[1] if side is not None))
+        return found
 
     def fits(self, schema: Schema) -> bool:
         """Whether tensors of this schema have the form; quick, and only sure if it says yes."""

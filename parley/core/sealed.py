@@ -22,7 +22,9 @@ from parley.core.errors import InputError, WireError
 
 KEY = 32
 """Bytes of a key."""
-OVERHEAD = KEY + 16
+LOCK = 16
+"""Bytes that encryption adds."""
+OVERHEAD = KEY + LOCK
 """Bytes that sealing adds."""
 _ANYONE = bytes(KEY)
 _NONCE = bytes(12)  # every box has a key of its own
@@ -83,15 +85,45 @@ def derived(key: bytes, *path: str | int) -> bytes:
     return blake2b(about(*path), key=key, digest_size=KEY, person=b"parley derived").digest()
 
 
-def _cipher(shared: bytes, fresh: bytes, to: bytes, sender: bytes) -> Any:
+def keystream(key: bytes, count: int) -> bytes:
+    """So many bytes of ChaCha20 under this key, which must serve for nothing else."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    except ModuleNotFoundError:
+        raise _missing() from None
+    return bytes(Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor().update(bytes(count)))
+
+
+def encrypted(data: bytes, key: bytes) -> bytes:
+    """`data` under a key that two share and use once; `LOCK` bytes longer."""
+    return bytes(_aead(key).encrypt(_NONCE, data, None))
+
+
+def decrypted(data: bytes, key: bytes) -> bytes:
+    """What `encrypted` was given; a WireError if it was another key, or something was changed."""
+    try:
+        return bytes(_aead(key).decrypt(_NONCE, data, None))
+    except _invalid():
+        raise WireError(
+            "an encrypted message cannot be opened: it is another's or of another time, or changed."
+        ) from None
+
+
+def _aead(key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    except ModuleNotFoundError:
+        raise _missing() from None
+    return ChaCha20Poly1305(key)
+
+
+def _cipher(shared: bytes, fresh: bytes, to: bytes, sender: bytes) -> Any:
+    try:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     except ModuleNotFoundError:
         raise _missing() from None
-    key = HKDF(SHA256(), KEY, salt=None, info=b"parley sealed 1" + fresh + to + sender).derive(shared)
-    return ChaCha20Poly1305(key)
+    return _aead(HKDF(SHA256(), KEY, salt=None, info=b"parley sealed 1" + fresh + to + sender).derive(shared))
 
 
 def _x25519() -> Any:
@@ -109,4 +141,6 @@ def _invalid() -> type[Exception]:
 
 
 def _missing() -> InputError:
-    return InputError("sealed messages need the package cryptography: pip install 'parley-fl[parties]'.")
+    return InputError(
+        "sealed messages and secure sums need the package cryptography: pip install 'parley-fl[parties]'."
+    )

@@ -16,15 +16,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from parley import __version__
-from parley.core.context import own_root
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.files import write_atomically
 from parley.core.message import Payload
 from parley.core.wire import decode
-from parley.data import ClientData, Federation
-from parley.data.sources import InMemory
+from parley.data import ClientData, DataInfo, Federation
+from parley.data.checks import SampleForm
+from parley.data.sources import Elsewhere, InMemory
 from parley.deploy.consent import floor, verdict, version_problem
 from parley.deploy.node_data import OwnData, described, fitted, info_from_json, info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
@@ -110,11 +112,16 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
         return pack({"kind": "pending", "reason": decided.why})
     if not decided.yes:
         return failure(Failure(name, decided.why))
+    study = proposal.rebuilt(folder.modules)  # says now what would otherwise be found out in the first round
+    if (party := folder.settings.party) is not None:
+        if party not in study.algorithm.parties:
+            return failure(Failure(name, f"is the party '{party}', which this study has no use for."))
+        create(folder.run(run), party_id(party), secrets.token_bytes(16))
+        return pack({"kind": "enrolled", "party": party})
     own = _own_data(folder, name, run)
     low = floor(folder.policy, len(own.train), None)
     if low is not None:
         return failure(Failure(name, low))
-    proposal.rebuilt(folder.modules)  # says now what would otherwise be found out in the first round
     return pack({"kind": "enrolled", "data": described(own)})
 
 
@@ -140,30 +147,49 @@ def _worked(
         facts["asked"] = "evaluation"
         if not proposal.evaluates:
             return failure(Failure(name, "evaluates nothing in the study it approved."))
-    own = _own_data(folder, name, run)
-    low = floor(folder.policy, len(own.train), population)
-    if low is not None:
-        return failure(Failure(name, low))
-    return handle(_node(folder, name, run, proposal, own, population, incarnation, parts[0]), parts[1])
+    try:
+        info = info_from_json(json.loads(parts[0]))
+    except (ValueError, RecursionError, TypeError):
+        raise WireError("what the federation agreed on cannot be read.") from None
+    party = folder.settings.party
+    if inner.get("kind") == "call" and inner.get("party") != (party is not None):
+        raise WireError("it has data and is no party." if party is None else f"it is the party '{party}', no client.")
+    if party is not None:
+        name, federation = party_id(party), _nobody(info)
+    else:
+        own = _own_data(folder, name, run)
+        low = floor(folder.policy, len(own.train), population)
+        if low is not None:
+            return failure(Failure(name, low))
+        train = fitted(own.train, own.info, info)
+        held_out = None if own.test is None else InMemory((fitted(own.test, own.info, info),))
+        federation = Federation(info, (name,), InMemory((train,)), held_out=held_out)
+    return handle(_node(folder, name, run, proposal, federation, population, incarnation), parts[1])
+
+
+def party_id(party: str) -> str:
+    """What a party is called among recipients, which no client's id can be."""
+    return f"party:{party}"
+
+
+def _nobody(info: DataInfo) -> Federation:
+    """What a party knows of the federation: the schema, no samples."""
+    kind = torch.float32 if info.kind == "regression" else torch.int64
+    form = SampleForm(torch.Size(info.shape), torch.float32, torch.Size(()), kind)
+    return Federation(info, ("nobody",), Elsewhere((0,), form))
 
 
 def _node(
-    folder: NodeFolder, name: str, run: str, proposal: Proposal, own: OwnData, population: int, incarnation: int,
-    common: bytes,
+    folder: NodeFolder, name: str, run: str, proposal: Proposal, federation: Federation, population: int,
+    incarnation: int,
 ) -> Node:  # fmt: skip
     """The node with the job of the study, its samples as the federation agreed on them, and secrets of its own."""
-    try:
-        info = info_from_json(json.loads(common))
-    except (ValueError, RecursionError, TypeError):
-        raise WireError("what the federation agreed on cannot be read.") from None
-    train = fitted(own.train, own.info, info)
-    held_out = None if own.test is None else InMemory((fitted(own.test, own.info, info),))
-    federation = Federation(info, (name,), InMemory((train,)), held_out=held_out)
     place = folder.run(run)
-    # A round that is done again after a restart is another release of noise, so it must not repeat the noise.
-    root = own_root((place / "secret").read_bytes(), f"incarnation {incarnation}")
+    if not (place / "secret").exists():
+        raise InputError("it has not enrolled for this run.")
+    root = (place / "secret").read_bytes()
     job = client_job(replace(proposal.rebuilt(folder.modules), device="cpu"), federation, population, root)
-    return Node(place, name, job, observed=False)
+    return Node(place, name, job, observed=False, start=f"incarnation {incarnation}")
 
 
 def _own_data(folder: NodeFolder, name: str, run: str) -> OwnData:

@@ -155,6 +155,8 @@ def _asked(folder: NodeFolder) -> tuple[int, float, str]:
 def _data(folder: NodeFolder) -> str:
     from parley.deploy.node_data import load_data
 
+    if folder.settings.party is not None:
+        return f"none: this node is the party '{folder.settings.party}'"
     own = load_data(folder.settings, folder.path)
     test = 0 if own.test is None else len(own.test)
     what = f"{own.info.outputs} classes" if own.info.kind != "regression" else "regression"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -27,11 +27,12 @@ _PATIENCE = 60.0
 
 
 def enrol(
-    carrier: Carrier, run: str, proposal: Proposal, seconds: float, faults: Faults, note: Callable[[str], None]
-) -> dict[str, Any]:
+    carrier: Carrier, run: str, proposal: Proposal, seconds: float, faults: Faults, note: Callable[[str], None],
+    parties: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Node -> what it has, of all that take part; waits for those whose owners have to decide, at most so long.
 
-    A ParleyError says who is missing if the study needs more.
+    A ParleyError says who is missing if the study needs more. `parties`: those that the method asks.
     """
     enrolled: dict[str, Any] = {}
     reasons = dict.fromkeys(carrier.numbers, "is not connected.")
@@ -47,7 +48,8 @@ def enrol(
             what, told = _read(name, answer)
             if what == "enrolled":
                 enrolled[name] = told
-                note(f"{name} enrolled with {told['samples']} samples.")
+                what_for = f"as the {told['party']}" if "party" in told else f"with {told['samples']} samples"
+                note(f"{name} enrolled {what_for}.")
             elif told != reasons[name]:
                 reasons[name] = told
                 note(f"{name} {told}")
@@ -55,6 +57,8 @@ def enrol(
                 final.add(name)
         time.sleep(carrying.POLL)
     _check(enrolled, reasons, faults)
+    for party in parties:
+        _check_party(party, [name for name, told in enrolled.items() if told.get("party") == party])
     return {name: enrolled[name] for name in sorted(enrolled)}
 
 
@@ -64,6 +68,8 @@ def _read(name: str, answer: bytes | Failure) -> tuple[str, Any]:
         return "later", answer.reason
     try:
         head, _ = unpack(answer)
+        if head.get("kind") == "enrolled" and "party" in head:
+            return "enrolled", {"party": str(head["party"])[:100]}
         if head.get("kind") == "enrolled":
             return "enrolled", check_described(head.get("data"))
     except WireError as error:
@@ -78,13 +84,33 @@ def _check(enrolled: Mapping[str, Any], reasons: Mapping[str, str], faults: Faul
     for name in faults.require:
         if name not in enrolled:
             raise ParleyError(f"'{name}', which faults.require names, {reasons.get(name, 'is not registered.')}")
-    least = max(1, faults.at_least or 1)
-    if len(enrolled) < least:
-        raise ParleyError(f"only {len(enrolled)} nodes enrolled of the {least} that are needed. {told}".strip())
+    least, found = max(1, faults.at_least or 1), len(clients_of(enrolled))
+    if found < least:
+        raise ParleyError(f"only {found} nodes with data enrolled of the {least} that are needed. {told}".strip())
+
+
+def _check_party(party: str, found: list[str]) -> None:
+    if not found:
+        raise ParleyError(
+            f"no node enrolled as the {party}, whom this study needs: parley node init --party '{party}'."
+        )
+    if len(found) > 1:
+        raise ParleyError(f"{' and '.join(found)} both enrolled as the {party}; revoke one of them.")
+
+
+def clients_of(enrolled: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Those with data."""
+    return {name: told for name, told in enrolled.items() if "party" not in told}
+
+
+def parties_of(enrolled: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Party -> the node that it is."""
+    return {told["party"]: name for name, told in enrolled.items() if "party" in told}
 
 
 def federation_of(enrolled: Mapping[str, Mapping[str, Any]]) -> Federation:
     """The federation as the server knows it: sizes and schema, no samples."""
+    enrolled = clients_of(enrolled)
     info, form = agreed(enrolled)
     told = blake2b(json.dumps(enrolled, sort_keys=True).encode(), digest_size=16).hexdigest()
     counts = tuple(int(one["samples"]) for one in enrolled.values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -31,6 +31,8 @@ class Engagement:
     info: DataInfo
     wait: float
     """Seconds after which an answer is given up where the study says nothing."""
+    parties: Mapping[str, str] = field(default_factory=dict)
+    """Party -> the node that it is."""
 
 
 class Flower(Remote):
@@ -53,21 +55,20 @@ class Flower(Remote):
     def ask(
         self, named: Sequence[Named], frame: Callable[[int], bytes], deadline: float | None
     ) -> list[bytes | Failure]:
-        if any(party for _, party in named):
-            raise UnsupportedError("a deployment has no nodes for parties yet; use the runtime wire.")
         told, population = self._engagement, len(self.job.federation)
+        nodes = [told.parties[name.removeprefix("party:")] if party else name for name, party in named]
 
         def framed(number: int) -> Callable[[], bytes]:
-            name = named[number][0]
+            name = nodes[number]
             return lambda: work(
                 name, told.run, told.study, population, self._incarnation, self._common, frame(number)
             )  # fmt: skip
 
-        frames = {name: framed(number) for number, (name, _) in enumerate(named)}
+        frames = {name: framed(number) for number, name in enumerate(nodes)}
         if len(frames) < len(named):
             raise UnsupportedError("a deployment asks each node once in an exchange; sample without replacement.")
         answers = self._carrier.ask(frames, deadline or told.wait, self._place)
-        return [answers[name] for name, _ in named]
+        return [answers[name] for name in nodes]
 
     def close(self) -> None:
         torch.set_num_threads(self._before)

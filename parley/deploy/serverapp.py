@@ -12,7 +12,7 @@ from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
 from parley.data.schema import schema_differences
 from parley.deploy.carrier import Carrier
-from parley.deploy.enrolment import enrol, federation_of
+from parley.deploy.enrolment import clients_of, enrol, federation_of, parties_of
 from parley.deploy.node_data import schema_of
 from parley.deploy.proposal import Proposal
 from parley.deploy.runtime import Engagement, Flower
@@ -102,9 +102,9 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
         carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
     if one.attempts <= 1:
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
-        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note)
+        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note, study.algorithm.parties)
         enrolled = enrolled or found
-    for told in schema_differences({name: schema_of(said) for name, said in enrolled.items()}):
+    for told in schema_differences({name: schema_of(said) for name, said in clients_of(enrolled).items()}):
         if not told.harmless or isinstance(study.algorithm, FederatedStatistics):
             note(f"{told.client} {told.what}.")
     federation = federation_of(enrolled)
@@ -114,7 +114,7 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
             "a private run that died in a round is not resumed by itself, because the round would be released twice; "
             "submit it again with --again, as a release of its own."
         )
-    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait)
+    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
     resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
     return train(
         replace(study, data=federation, checkpoint=0.0, device="cpu"),

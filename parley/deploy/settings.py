@@ -70,6 +70,8 @@ class NodeSettings:
     """The precision of inputs; by default arrays keep theirs and tables are float32."""
     missing: bool = False
     """Empty cells and NaN are missing values, which statistics and boosted trees take; else they are refused."""
+    party: str | None = None
+    """The party of a method that this node is, such as "shuffler" or "key server"; it has keys and no data."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads that training may use; other numbers than 1 may round differently."""
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
-from parley.channels.base import MIRROR, Arrival
+from parley.algorithms.base.summed import SingleReplyError
+from parley.channels.base import MIRROR
+from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
-from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Schema, Tree, is_finite, schema
+from parley.core.tree import Tree, is_finite
 from parley.core.wire import wire_size
+from parley.engine.forms import Forms
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
+from parley.engine.secure.course import Stage, Total, secure_sum
+from parley.engine.secure.round import SummedRound
 from parley.engine.settings import Faults
 from parley.runtimes.protocol import Call, Job, Runtime, Stamp, version_held
 from parley.store.memories import Memories
@@ -46,6 +48,8 @@ class Round:
     listeners: Sequence[Listener] = ()
     private: PrivateRound | None = None
     """Differential privacy, which decides what the method may read."""
+    summing: SummedRound | None = None
+    """Secure sums, which do too."""
     up: dict[str, int] = field(default_factory=dict)
     raw: dict[str, int] = field(default_factory=dict)
     """What would have come up without channels, where there are any."""
@@ -78,6 +82,9 @@ class Round:
         except _NobodyAnswered:
             self.remembered.clear()
             return self._closed(state)
+        except SingleReplyError as error:
+            where = f"{self.job.algorithm.title} cannot go on with secure sums in round {self.stamp.round}"
+            raise UnsupportedError(f"{where}: {error}") from None
         except StopIteration as end:
             new, self.metrics = _outcome(self.job, end.value)
         for client in self.failures:  # who fails later in a round keeps nothing of what it did before
@@ -97,10 +104,14 @@ class Round:
         asked, messages = question.asked, question.messages
         if self.private is not None:
             messages = self._private_messages(self.private, asked, messages, seen)
+        if self.summing is not None:
+            self.summing.messages(asked, messages, seen)
         clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
         if clients and len(clients) < len(messages):
             raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
         received: dict[Any, Message] = {}
+        if clients and self.summing is not None and not self.summing.empty:
+            return self._summed(self.summing, asked, clients, exchange)
         if clients:
             received |= self._received(clients, self._clients(asked, clients, exchange), asked, exchange)
             self._asked |= clients.keys()
@@ -111,14 +122,61 @@ class Round:
             listener.exchange(self.stamp.round, exchange, asked, messages, received)
         if self.private is not None:
             return self.private.replies(received)
+        if self.summing is not None:
+            return self.summing.summed({}, tuple(received))
         shares = self.cohort.shares([i for i in self.cohort.ids if i in received])
         return Replies(received, shares, self.cohort.expected)
+
+    def _summed(self, summing: SummedRound, asked: str, messages: Mapping[str, Message], exchange: int) -> Replies:
+        """The sum of the clients' replies, in the exchanges that it takes."""
+        course = secure_sum(
+            summing.channel, asked, messages, summing.factors, summing.layout, (self.stamp.round, exchange)
+        )
+        raw = wire_size(summing.raw)
+        try:
+            stage = next(course)
+            while True:
+                found = self._stage(stage, exchange)
+                if stage.asked == asked:
+                    self.raw.update({client: self.raw.get(client, 0) + raw for client in found})
+                stage = course.send(found)
+        except StopIteration as end:
+            total: Total = end.value
+        except QuorumError as error:
+            failed = next(iter(self.failures.values()), None)
+            why = "" if failed is None else f" (client '{failed.client}' {failed.reason.rstrip('.')})"
+            raise QuorumError(f"{str(error).rstrip('.')}{why}.") from None
+        for listener in self.listeners:
+            listener.exchange(self.stamp.round, exchange, asked, messages, {})
+        if self.private is not None:
+            return self.private.summed(total.tensors, total.clients)
+        return summing.summed(total.tensors, total.clients)
+
+    def _stage(self, stage: Stage, exchange: int) -> dict[str, Message]:
+        """What came back in one of them. Who only does not help to unmask a sum has its part in it all the same."""
+        before, found = dict(self.failures), {}
+        answers = self._clients(stage.asked, stage.messages, exchange_of(stage.asked, exchange))
+        for client, answer in answers.items():
+            try:
+                stage.form.check(answer.message.tensors)
+            except WireError as error:
+                self._fail(Failure(client, f"sent a reply of the wrong form: {error}"))
+                continue
+            self._accepted(client, answer, wire_size(answer.message))
+            found[client] = answer.message
+        if stage.asked == UNMASK:
+            for client in self.failures.keys() - before.keys():
+                reason = self.failures.pop(client).reason
+                for listener in self.listeners:
+                    listener.note(f"round {self.stamp.round}: '{client}' did not help to unmask a sum: {reason}")
+        self._check_quorum()
+        return found
 
     def _received(
         self, messages: Mapping[str, Message], answers: Mapping[str, Reply], asked: str, exchange: int
     ) -> dict[str, Message]:
         """What the server has of the clients' answers; those of a wrong form are noted as failures."""
-        forms, through, private = _Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
+        forms, through, private = Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
         place = self._place(asked, exchange)
         received: dict[str, Message] = {}
         for client, answer in answers.items():
@@ -155,7 +213,7 @@ class Round:
                 f"{title} cannot go on with differential privacy in round {number}: {error}"
             ) from None
 
-    def _arrived(self, forms: _Forms, message: Message, answer: Reply, context: Context) -> Message:
+    def _arrived(self, forms: Forms, message: Message, answer: Reply, context: Context) -> Message:
         """Through the server's half of the channels; what that keeps of it waits for the round's end."""
         name, mirror = context.id, None
         if self.job.channels.mirrored:
@@ -303,50 +361,3 @@ def _outcome(job: Job, value: object) -> tuple[State, dict[str, float]]:
 
 def _versions(state: State) -> list[int]:
     return [value._version for value in state.tensors.values()]
-
-
-class _Forms:
-    """The forms that the replies of one exchange must have, each found once."""
-
-    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
-        self.job, self.asked, self.replies = job, asked, replies
-        self._known: dict[int, Form | None] = {}
-        self._sizes: dict[tuple[int, Schema], int] = {}
-        """Of replies without scalars that have the form they must have."""
-
-    def of(self, sent: Message) -> Form | None:
-        """The form of a reply to this message; None for any."""
-        if id(sent) not in self._known:
-            form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
-            self._known[id(sent)] = self._usual if form is None else form
-        return self._known[id(sent)]
-
-    def size(self, sent: Message, reply: Message) -> int:
-        """The bytes of the reply; a WireError if it has not the form it must have."""
-        found = schema(reply.tensors)
-        size = None if reply.scalars else self._sizes.get((id(sent), found))
-        if size is None:
-            form = self.of(sent)
-            if form is not None and not form.fits(found):
-                form.check(reply.tensors)
-            size = wire_size(reply, found)
-            if not reply.scalars:
-                self._sizes[id(sent), found] = size
-        return size
-
-    def arrival(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
-        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
-        form = self.of(sent)
-        if form is None:
-            what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
-            raise UnsupportedError(f"{what}, which channels need.")
-        arrival = self.job.channels.receive(reply, form, context, mirror)
-        form.check(arrival.message.tensors)
-        return arrival
-
-    @cached_property
-    def _usual(self) -> Form | None:
-        """The form most replies have; None if there is none that more than half share."""
-        found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
-        most, count = found.most_common(1)[0]
-        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None

@@ -24,6 +24,7 @@ from parley.engine.privacy.round import PrivateRound
 from parley.engine.roll_call import sentence, silent
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
+from parley.engine.secure.round import SummedRound
 from parley.engine.settings import Faults
 from parley.engine.stopping import Stopping
 from parley.runtimes.protocol import Job, Runtime, Stamp
@@ -145,9 +146,13 @@ class Loop:
             self.run.id or "", self.incarnation, number, 0, self.keeper.durable if self.keeper else number - 1
         )
         private = None if self.privacy is None else PrivateRound(self.privacy, self.job, cohort, number)
+        summing = None
+        if self.job.channels.closing is not None:
+            summing = SummedRound(self.job, cohort, uniform=private is not None)
         course = Round(
             self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number), cohort,
             self.sampler.absences(cohort, number), stamp, self.listeners, private,
+            summing,
         )  # fmt: skip
         state = course.play(self.run.state)
         seconds = time.perf_counter() - begin
@@ -234,10 +239,11 @@ def _traffic(course: Round) -> dict[str, Metric]:
     Of a private run no client's values are kept, nor anything of their data without noise.
     """
     clients, private = set(course.cohort.ids), course.private is not None
+    unsummed = set() if course.summing is None else course.failures.keys()  # they have told their keys, and no more
     metrics = {
         "up/bytes": Metric(sum(course.up.values()), {} if private else dict(course.up)),
         "down/bytes": Metric(sum(course.down.values()), {} if private else dict(course.down)),
-        "cohort": Metric(len(clients & course.up.keys())),
+        "cohort": Metric(len((clients & course.up.keys()) - unsummed)),
     }
     if course.raw:
         metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), {} if private else dict(course.raw))

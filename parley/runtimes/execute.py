@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Reply
-from parley.channels.adaptive_clip import told
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
@@ -29,10 +28,12 @@ def attempt(job: Job, call: Call) -> Answer:
     """The recipient's reply, or why there is none. Only bugs of ours and interrupts get past this."""
     context = call.context
     try:
+        if (own := job.channels.answers(context.asked)) is not None:
+            return finish(job, call, Reply(own(call.message, context)), through=False)
         answering = job.algorithm.answers(context.asked)
         # Whatever a method or a layer draws from torch's own generator follows from the key.
         torch.default_generator.manual_seed(context.round_key.seed ^ context.exchange)
-        message, memory = placed(job, call.message), placed(job, call.memory)
+        message, memory = placed(job, job.channels.bare(call.message)), placed(job, call.memory)
         if call.party:
             return finish(job, call, answering(job.task, message, memory, context))
         data = client_data(job, call.recipient)
@@ -59,15 +60,15 @@ def client_data(job: Job, client: str) -> ClientData:
     return data if x is data.x and y is data.y else ClientData(x, y)
 
 
-def finish(job: Job, call: Call, reply: object) -> Answer:
-    """The reply as it is sent, if it is one: checked, without autograd's history, through the client's half of the
+def finish(job: Job, call: Call, reply: object, through: bool = True) -> Answer:
+    """The reply as it is sent, if it is one: checked, without autograd's history, `through` the client's half of the
     channels."""
     try:
         checked = check_reply(reply)
         if not job.on_cpu:
             checked = _on_cpu(checked)
-        if not call.party and job.channels.up:
-            checked = told(job.channels, call.message).send(checked, call.memory, call.context)
+        if through and not call.party and job.channels.up:
+            checked = job.channels.told(call.message).send(checked, call.memory, call.context)
             check_payload(checked.message)
     except (InputError, WireError) as error:
         return Failure(call.recipient, f"gave a reply that cannot be used: {error}")

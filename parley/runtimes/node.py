@@ -6,6 +6,8 @@
     memory-R-E-I          what it keeps since its answer in round R, exchange E, of incarnation I, and on which version
                           that was built; it counts only once a message names it
     reply-R-E-I           what it answered then, this round's only: a message asked twice is answered once
+    latest-I              the last round of incarnation I that it answered in; it answers in none before it, where
+                          replies are kept no longer and a second answer could give away what the first did not
 
 A version is never changed, so a node can be killed and started again at any instant, and what it did for a server that
 has since gone back to a checkpoint disturbs nobody.
@@ -94,6 +96,8 @@ class Node:
     job: Job
     observed: bool = True
     """Whether the server is told what listeners observe, such as the training loss; a simulation is."""
+    start: str = ""
+    """Which start of the run, where secrets differ from one to the next (`Secrets.start`)."""
 
     @classmethod
     def open(cls, folder: Path, job: Job) -> Node:
@@ -162,9 +166,10 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
         if before[: len(digest)] != digest:
             raise WireError("it was asked this before, with another message.")
         return before[len(digest) :]
+    _go_on(node.folder / f"latest-{envelope.incarnation}", envelope.round)
     number, asked, exchange = envelope.round, envelope.asked, envelope.exchange
     key = Key(digest=bytes.fromhex(envelope.round_key))
-    secrets = Secrets(node.job.secrets, (number, asked, exchange))
+    secrets = Secrets(node.job.secrets, (number, asked, exchange), start=node.start)
     context = Context(node.recipient, number, asked, exchange, key, secrets)
     received = decode(message, Message)
     memory = _memory(node, envelope.version)
@@ -213,6 +218,15 @@ def _memory(node: Node, version: str | None) -> Memory | None:
         return decode(unpack(stored)[1][0], Memory, limit=len(stored))
     except (OSError, WireError, IndexError):
         return None
+
+
+def _go_on(place: Path, number: int) -> None:
+    """Remember the round; a WireError if it is over."""
+    latest = int(place.read_text()) if place.exists() else 0
+    if number < latest:
+        raise WireError(f"it has answered in round {latest} already, so it answers no more in round {number}.")
+    if number > latest:
+        write_atomically(place, str(number).encode())
 
 
 def _lost(node: Node, version: str | None) -> bytes:

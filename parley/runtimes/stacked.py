@@ -100,7 +100,7 @@ class Stacked(Inline):
         self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        if any(call.party for call in calls):
+        if any(call.party or self.job.channels.answers(call.context.asked) is not None for call in calls):
             return super().run(calls, stamp, deadline)
         answers: dict[int, Answer] = {}
         data: dict[int, ClientData] = {}
@@ -138,7 +138,7 @@ def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Re
     """One reply whose tensors have a row per client."""
     clients, contexts = ClientStack(tuple(data)), ContextStack(tuple(call.context for call in calls))
     answering = job.algorithm.answers(calls[0].context.asked)
-    message, shared = _rows_of(_all_placed(job, [call.message for call in calls]))
+    message, shared = _rows_of(_all_placed(job, [job.channels.bare(call.message) for call in calls]))
     memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
     # What `torch.func.vmap` does, without its search through nested arguments.
     count = len(calls)

@@ -27,6 +27,7 @@ from parley.engine.privacy import Privacy, PrivacyPlan, privacy_plan
 from parley.engine.privacy.trial import check_private
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
+from parley.engine.secure.trial import check_summable
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.devices import resolve
 from parley.learn.losses import Loss
@@ -298,6 +299,8 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     job = Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
     if private is not None:
         check_private(job, private, run.state)
+    elif job.channels.closing is not None:
+        check_summable(job, run.state)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
     return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial)

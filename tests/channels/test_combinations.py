@@ -34,7 +34,8 @@ from parley.study.train import train
 GIVEN: dict[str, Any] = {"share": 0.2, "bound": 5.0, "bits": 4}
 OURS = [
     name for name in channels
-    if channels[name].__module__.startswith("parley.channels.") and "noise" not in name and "adaptive" not in name
+    if channels[name].__module__.startswith("parley.channels.")
+    and not any(other in name for other in ("noise", "adaptive", "secure"))
 ]  # fmt: skip
 
 

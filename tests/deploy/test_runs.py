@@ -40,7 +40,7 @@ from parley.study.train import train
 
 from .conftest import ALL, table
 
-FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled)
+FEDERATED = sorted(name for name in algorithms if not algorithms[name].pooled and not algorithms[name].parties)
 QUICK = (
     "datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold", "statistics",
 )  # fmt: skip
@@ -95,6 +95,15 @@ class Place:
         server.keep_numbers(numbers)
         self.grid = Grid(dict(enumerate(self.nodes.values(), 1)))
         self.submissions = Submissions(server)
+        self.parties: dict[str, NodeFolder] = {}
+
+    def add_party(self, party: str, node: NodeFolder) -> None:
+        """A node that is a party, registered after those with data."""
+        self.folder.register(node.path / "node.pub")
+        self.folder.keep_numbers({key: number for number, key in enumerate(self.folder.nodes().values(), 1)})
+        self.parties[party] = node
+        everybody = self.nodes | {one.settings.name: one for one in self.parties.values()}
+        self.grid.nodes = {n: everybody[name] for n, name in enumerate(self.folder.nodes(), 1)}
 
     def submit(self, study: dict[str, object], **how: bool) -> Submission:
         written = {"table": study, "base": "."}
@@ -172,6 +181,30 @@ def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str
         assert not theirs.failures
         for metric in ("clients/loss", "up/bytes", "down/bytes"):
             assert ours.metrics.get(metric) == theirs.metrics.get(metric)
+
+
+def test_secure_sums_give_the_bits_of_inline_and_nobody_s_reply(place: Place):
+    study = table("scaffold", 2, channels={"up": ["secure-sum"]})
+    seen: list[bytes] = []
+    place.grid.tamper = lambda number, data: seen.append(data) or data
+    one = place.run(study)
+    assert one.status == "finished", place.said(one)
+    records = place.check_same(place.inline(study), one)
+    assert [record.metrics["cohort"].value for record in records if "cohort" in record.metrics] == [3.0, 3.0]
+    sent = [decode(parts[0]) for head, parts in map(unpack, seen) if head["kind"] == "reply"]
+    assert not any("update" in message for message in sent)
+    assert sum("masked" in message for message in sent) == 6
+    asked = [line["asked"] for line in place.nodes["a"].logged() if "asked" in line and line["asked"] != "evaluation"]
+    assert asked == ["secure-sum-keys", "secure-sum-shares", "client", "secure-sum-unmask"] * 2
+
+
+def test_a_node_can_demand_secure_sums(place: Place):
+    (place.nodes["b"].path / "policy.toml").write_text(ALL + 'required_channels = ["secure-sum"]\n')
+    one = place.run(table("fedavg", 1, channels={"up": ["secure-sum"]}, faults={"at_least": 3}))
+    assert one.status == "finished", place.said(one)
+    one = place.run(table("fedavg", 1, faults={"at_least": 3}))
+    assert one.status != "finished"
+    assert "it asks for the channel 'secure-sum'" in place.said(one)
 
 
 def test_baselines_that_need_all_data_are_refused(place: Place):

@@ -45,7 +45,7 @@ def test_the_set_up_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             allowed = (0, 1) if "check" in line else (0,)  # no server runs here
             assert ended.value.code in allowed, (line, capfd.readouterr().err)
             done += 1
-    assert done == 11
+    assert done == 15
     assert "SHA256:" in capfd.readouterr().out
 
 

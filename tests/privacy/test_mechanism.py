@@ -287,8 +287,8 @@ def test_the_clipping_norm_follows_the_quantile(canaries):
 def test_the_count_of_clients_within_the_bound_is_noisy():
     plan = privacy_plan(pl.Privacy(noise_multiplier=1.0, quantile=0.5, count_noise=3.0), Sampling(100), 1000, 10)
     plans = [replace(plan, secret=number.to_bytes(16, "little")) for number in range(2000)]
-    within = [True] * 70 + [False] * 30
-    logs = -np.log([one.next_bound(1.0, within, 1) for one in plans]) / 0.2 + 0.5  # the noisy shares
+    total = 70 * 0.5 - 30 * 0.5  # seventy within, thirty beyond
+    logs = -np.log([one.next_bound(1.0, total, 1) for one in plans]) / 0.2 + 0.5  # the noisy shares
     assert logs.mean() == pytest.approx(0.7, abs=5 * 0.03 / math.sqrt(2000))
     assert logs.std() == pytest.approx(0.03, rel=0.1)
 

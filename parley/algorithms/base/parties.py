@@ -21,6 +21,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -79,6 +80,8 @@ class Gathered:
 
 class Parties(Algorithm):
     """The functions with which clients and parties answer; a method adds what its rows are."""
+
+    parties: ClassVar[tuple[str, ...]] = (KEY_SERVER.name, SHUFFLER.name)
 
     def shuffled_rows(
         self, cohort: Cohort, number: int, message: Message, width: int
@@ -248,7 +251,7 @@ def unpacked(rows: Tensor, form: Form) -> Tree:
         raise WireError(f"rows of {rows.shape[1]} bytes where {width} were expected.")
     found: Tree = {}
     place = 0
-    for name, (dtype, shape) in sizes(form).items():
+    for name, (dtype, shape) in form.sizes.items():
         count = prod(shape) * dtype.itemsize
         own = rows[:, place : place + count].reshape(-1).clone()  # memory of its own, aligned for any dtype
         found[name] = own.view(dtype).view(len(rows), *shape)
@@ -258,17 +261,7 @@ def unpacked(rows: Tensor, form: Form) -> Tree:
 
 def width_of(form: Form) -> int:
     """Bytes of a row of this form."""
-    return sum(prod(shape) * dtype.itemsize for dtype, shape in sizes(form).values())
-
-
-def sizes(form: Form) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """A form that leaves nothing open."""
-    found = {}
-    for name, spec in form.items():
-        if spec is None or spec[0] is None or None in spec[1]:
-            raise InputError(f"rows need the dtype and shape of '{name}'.")
-        found[name] = (spec[0], tuple(side for side in spec[1] if side is not None))
-    return found
+    return sum(prod(shape) * dtype.itemsize for dtype, shape in form.sizes.values())
 
 
 def _tagged(row: bytes, number: bytes, check: bytes) -> bytes:

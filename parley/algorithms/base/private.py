@@ -43,10 +43,11 @@ class Release:
 class PrivateReplies(Replies):
     """Replies whose noisy average is all that can be read; everything else raises."""
 
-    __slots__ = ("__dict__", "_form", "_release", "_replies")
+    __slots__ = ("__dict__", "_form", "_release", "_replies", "_total")
 
-    def __init__(self, replies: Mapping[str, Message], form: Form, release: Release) -> None:
-        self._replies, self._form, self._release = replies, form, release
+    def __init__(self, replies: Mapping[str, Message], form: Form, release: Release, total: Tree | None = None) -> None:
+        """`total`: their sum in float64, where nothing else is known of them (secure sums)."""
+        self._replies, self._form, self._release, self._total = replies, form, release, total or {}
 
     @property
     def count(self) -> float:
@@ -72,6 +73,8 @@ class PrivateReplies(Replies):
         for name, spec in self._form.items():
             dtype, shape = real(name, spec)
             total[name] = (torch.zeros(shape, dtype=torch.float64), dtype)
+            if name in self._total:
+                total[name][0].add_(self._total[name])
         for message in self._replies.values():
             size = float(norm(message.tensors)) if message.tensors else 0.0
             factor = min(1.0, release.bound / size) if size > 0 else 1.0

@@ -185,6 +185,10 @@ class Algorithm:
     steady: ClassVar[bool] = True
     """A function's replies stand for the same thing every time, so that what a channel did not send of one can be added
     to the next (error feedback)."""
+    summed: ClassVar[tuple[str, ...]] = ()
+    """Functions of whose replies the server reads plain sums (`Replies.sum`); of others, averages by weight."""
+    parties: ClassVar[tuple[str, ...]] = ()
+    """Names of the parties that it asks; a deployment has a node for each."""
     on_cpu: ClassVar[bool] = False
     """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
     exchangeable: ClassVar[tuple[str, ...]] = ()

@@ -16,7 +16,6 @@ sees who answers and must not be able to tell a client's data from any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -130,11 +129,10 @@ class PrivacyPlan:
             return state
         return state.replace(**{_GROUP: {"bound": torch.tensor(bound, dtype=torch.float64)}})
 
-    def next_bound(self, bound: float, within: Collection[bool], number: int) -> float:
-        """C exp(-eta (B - quantile)), B being about the share of clients within C."""
+    def next_bound(self, bound: float, total: float, number: int) -> float:
+        """C exp(-eta (B - quantile)), B being about the share of clients within C; `total`: the sum of their +-1/2."""
         if self.settings.quantile is None:
             return bound
-        total = math.fsum(0.5 if one else -0.5 for one in within)
         share = noisy_number(total, self.count_deviation, self._secrets(number), "count") / self.size + 0.5
         return bound * math.exp(-self.settings.clip_rate * (share - self.settings.quantile))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,10 +11,12 @@ from torch import Tensor
 
 from parley.algorithms.base.private import PrivateReplies, real
 from parley.algorithms.base.protocol import Cohort, Replies
+from parley.algorithms.base.summed import SummedReplies
 from parley.channels.adaptive_clip import BOUND, WITHIN
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
 from parley.core.message import Message, State
+from parley.core.tree import Tree
 from parley.engine.privacy.plan import PrivacyPlan
 from parley.runtimes.protocol import Job
 
@@ -31,7 +34,8 @@ class PrivateRound:
     _form: Form | None = None
     """Of the replies under way; None if nothing is sent in them."""
     _released: bool = False
-    _within: dict[str, bool] = field(default_factory=dict)
+    _within: dict[str, float] = field(default_factory=dict)
+    """What clients within the bound and beyond it have told, +-1/2 each, or the sum of that."""
 
     def open(self, state: State) -> tuple[State, Cohort]:
         """The method's own state, and the cohort as it sees it: where nobody was drawn, one who will not answer.
@@ -81,7 +85,7 @@ class PrivateRound:
         """A reply was accepted."""
         sign: Tensor | None = transmitted.tensors.get(WITHIN)
         if sign is not None:
-            self._within[client] = bool(sign > 0)
+            self._within[client] = 0.5 if bool(sign > 0) else -0.5
 
     def replies(self, received: Mapping[Any, Message]) -> Replies:
         """What the method may read."""
@@ -90,6 +94,17 @@ class PrivateRound:
             return Replies(dict(received), dict.fromkeys(drawn, 1 / self.plan.size), float(self.plan.size))
         form = self._form or Form()
         if self._form is not None:
-            self._next = self.plan.next_bound(self._bound, self._within.values(), self.number)
+            self._next = self.plan.next_bound(self._bound, math.fsum(self._within.values()), self.number)
         told = {client: message for client, message in received.items() if form}
         return PrivateReplies(told, form, self.plan.release(self._bound, self.number))
+
+    def summed(self, total: Tree, clients: Sequence[str]) -> Replies:
+        """What the method may read of a secure sum, whose clients have clipped their replies themselves."""
+        form = self._form or Form()
+        if not self.plan.central:
+            shares = dict.fromkeys(clients, 1 / self.plan.size)
+            return SummedReplies(total, form, 1 / self.plan.size, shares, float(self.plan.size))
+        if WITHIN in total:
+            self._within = {"all": float(total[WITHIN])}
+        self._next = self.plan.next_bound(self._bound, math.fsum(self._within.values()), self.number)
+        return PrivateReplies({}, form, self.plan.release(self._bound, self.number), total)

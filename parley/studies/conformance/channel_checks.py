@@ -35,6 +35,8 @@ _DEVIATIONS = 5.5
 def check_channel(channel: Channel, name: str | None = None) -> list[Check]:
     """All that a channel says of itself, statement by statement."""
     label = name or title(channel)
+    if channel.last:
+        raise InputError(f"{label} hides single replies, so there is none to hold against a promise; see its page.")
     return [at_most(f"{label}: {what}", off, allowed) for what, off, allowed in _statements(channel)]
 
 

@@ -1,0 +1,74 @@
+"""Replies of which only the sum is known: secure sums, on the server's side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from parley.algorithms.base.protocol import Replies
+from parley.core.errors import UnsupportedError
+from parley.core.form import Form
+from parley.core.tree import Tree
+
+
+class SingleReplyError(UnsupportedError):
+    """A method reads what a sum does not tell."""
+
+
+class SummedReplies(Replies):
+    """Whose replies are in the sum is known, and their weights; what one of them holds is not.
+
+    What was asked for as a sum (`Algorithm.summed`) has no average, and the other way round.
+    """
+
+    __slots__ = ("_factor", "_form", "_total")
+
+    def __init__(
+        self, total: Tree, form: Form, factor: float | None, shares: dict[str, float], expected: float | None = None
+    ) -> None:
+        """`total` times `factor` is the average, real numbers being in float64; without a factor it is a plain sum."""
+        self._total, self._form, self._factor = total, form, factor
+        self.weights, self.expected = shares, expected
+
+    def average(self, group: str) -> Tree:
+        if self._factor is None:
+            self._refuse("it reads an average where it says that it reads sums (summed)")
+        return self._scaled(group, self._factor)
+
+    def sum(self, group: str) -> Tree:
+        if self._factor is not None:
+            self._refuse("it reads a sum where it does not say so (summed)")
+        return self._scaled(group, 1.0)
+
+    def _scaled(self, group: str, factor: float) -> Tree:
+        prefix, found = group + "/", {}
+        for name, spec in self._form.items():
+            if not name.startswith(prefix):
+                continue
+            assert spec is not None
+            value, dtype = self._total[name], spec[0]
+            if factor != 1 and not value.is_floating_point():
+                self._refuse(f"it averages the whole numbers '{name}'")
+            found[name[len(prefix) :]] = (value if factor == 1 else value * factor).to(dtype or torch.float64)
+        return found
+
+    def reweighted(self, factors: Mapping[str, float]) -> NoReturn:
+        self._refuse()
+
+    def __getitem__(self, sender: Any) -> NoReturn:
+        self._refuse()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def messages(self) -> NoReturn:  # type: ignore[override]
+        self._refuse()
+
+    def _refuse(self, what: str = "it reads single replies") -> NoReturn:
+        raise SingleReplyError(f"{what}, but of a secure sum only the sum can be read.")

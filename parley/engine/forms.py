@@ -1,0 +1,64 @@
+"""The forms that replies must have, and what they weigh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+
+from parley.algorithms.base.protocol import Reply
+from parley.channels.base import Arrival
+from parley.core.context import Context
+from parley.core.errors import UnsupportedError
+from parley.core.form import Form
+from parley.core.message import Memory, Message
+from parley.core.tree import Schema, schema
+from parley.core.wire import wire_size
+from parley.runtimes.protocol import Job
+
+
+class Forms:
+    """The forms that the replies of one exchange must have, each found once."""
+
+    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
+        self.job, self.asked, self.replies = job, asked, replies
+        self._known: dict[int, Form | None] = {}
+        self._sizes: dict[tuple[int, Schema], int] = {}
+        """Of replies without scalars that have the form they must have."""
+
+    def of(self, sent: Message) -> Form | None:
+        """The form of a reply to this message; None for any."""
+        if id(sent) not in self._known:
+            form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
+            self._known[id(sent)] = self._usual if form is None else form
+        return self._known[id(sent)]
+
+    def size(self, sent: Message, reply: Message) -> int:
+        """The bytes of the reply; a WireError if it has not the form it must have."""
+        found = schema(reply.tensors)
+        size = None if reply.scalars else self._sizes.get((id(sent), found))
+        if size is None:
+            form = self.of(sent)
+            if form is not None and not form.fits(found):
+                form.check(reply.tensors)
+            size = wire_size(reply, found)
+            if not reply.scalars:
+                self._sizes[id(sent), found] = size
+        return size
+
+    def arrival(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
+        """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
+        form = self.of(sent)
+        if form is None:
+            what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
+            raise UnsupportedError(f"{what}, which channels need.")
+        arrival = self.job.channels.receive(reply, form, context, mirror)
+        form.check(arrival.message.tensors)
+        return arrival
+
+    @cached_property
+    def _usual(self) -> Form | None:
+        """The form most replies have; None if there is none that more than half share."""
+        found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
+        most, count = found.most_common(1)[0]
+        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None
