@@ -95,6 +95,7 @@ SECURE_SUMS = """\
 ## Which methods run with secure sums
 
 Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
+`statistics` can be summed with `quantiles = "cells"`.
 
 | method | secure sums |
 | --- | --- |
