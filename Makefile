@@ -1,10 +1,10 @@
-# make demo | make test : each sets up .venv from the pinned constraints first, then runs.
+# make demo | make test | make docs : each sets up .venv from the pinned constraints first, then runs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-long test-all lint format clean install
+.PHONY: demo test test-long test-all docs lint format clean install
 
 demo: install
 	$(BIN)/parley demo
@@ -17,6 +17,10 @@ test-long: install
 
 test-all: install lint
 	$(BIN)/python -m pytest -n 2 -m "long or slow or not slow"
+
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo docs/_build/index.html
 
 lint: install
 	$(BIN)/ruff check .
@@ -37,4 +41,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,60 +1,46 @@
-"""Writes docs/algorithms.md from the algorithms' own docstrings and the list of what conformance checks.
+"""Writes docs/algorithms.md and a page for each algorithm, docs/algorithms/NAME.md.
 
     python docs/make_algorithms.py
 
-A test compares the page with the code, so run this after changing an algorithm.
+They are made from the algorithms' docstrings and settings, the list of what conformance checks, and
+docs/algorithms.toml (when to use a method, where it settles, what it sends). A test compares the pages with the code,
+so run this after changing an algorithm.
 """
 
 from __future__ import annotations
 
 import inspect
+import runpy
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import parley
 from parley.algorithms import algorithms
+from parley.core.fields import settings_of
 from parley.studies.conformance import cases
 from parley.studies.secure_sums import obstacle
 
-PAGE = Path(__file__).with_name("algorithms.md")
+DOCS = Path(__file__).parent
+MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
+FACTS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
+FAMILY = "local-update"
+_configuration = runpy.run_path(str(DOCS / "make_configuration.py"))
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # Algorithms
 
-<!-- Made by docs/make_algorithms.py from the code; do not edit. -->
+{MADE}
 
-One section per file of `parley/algorithms`, with the pseudo-code that stands at its top. The settings of each algorithm
-are in [configuration.md](configuration.md); what is said about fixed points and special cases is checked by
-`parley conformance`, see [conformance.md](conformance.md).
+Each method has a page: when to use it, its pseudo-code next to the paper, settings, traffic, what can be read off its
+messages, the point it settles at, and the studies that show it at work. What is said about fixed points and special
+cases is checked by `parley conformance`, see [conformance.md](conformance.md); a file of your own is a method like any
+other, see [extending.md](extending.md).
+"""
 
-| method | settles at (quadratics, exact gradients) | traffic, FedAvg = 1 | a client remembers |
-| --- | --- | --- | --- |
-| `fedavg`, `fedprox`, `reptile`, ... | its surrogate's minimiser, which drifts off with lr and steps | 1 | nothing |
-| `fednova` | the normalised surrogate's minimiser: step counts no longer count as weights | 1 | nothing |
-| `scaffold` | the true optimum | 2 | its variate |
-| `feddyn` | the true optimum | 1 | its linear term |
-| `fedals` | the fixed point of its alpha tau-step map | 1/alpha, and the head | its representation, optimizer state |
-| `fedals-scaffold` | the true optimum | 2/alpha, and twice the head | that and its variates |
-| `datashare` | FedAvg's point on data that are more alike | 1, and the global set once | nothing |
-| `feature-fedavg`, `feature-fedprox` | paper 000's limit for the features | 1 | nothing |
-| `kernel-fedavg`, `kernel-fedprox` | paper 000's limit for any kernel | n_i numbers, inputs once | nothing |
-| `ntk-fl` | the pooled minimum of a linear model | Jacobians: hundreds; SENDS THE DATA | nothing |
-| `cp-ntk-fl` | as `ntk-fl` on projected inputs ([cp-ntk](cp-ntk.md)) | sparse Jacobians, through parties | its keys |
-| `ridge` | pooled ridge regression of the last layer, after one round | d (d + 1)/2 + d outputs, once | nothing |
-| `tct` | the pooled solution on the network's tangent features | first 1, then 2 of outputs x features | its variate |
-| `fedrep` | min over phi of sum_i w_i min_h f_i, with one step of phi | 1, without the head | its head |
-| `fedbabu` | FedAvg's point for the body, the head as it began | 1, without the head | in the end, its model |
-| `ditto` | FedAvg's point w*; clients: argmin f_k + lam/2 \\|\\|v - w*\\|\\|^2 | 1 | its model |
-| `moon` | (no closed form; mu = 0 is FedAvg) | 1 | its previous model |
-| `ema` | where the method does that it averages | the method's | what it remembers there |
-| `histogram-boosting` | the trees of pooled data, bit for bit ([trees](trees.md)) | histograms | bins, predictions |
-| `tree-bagging`, `tree-cyclic` | (no fixed point) | its new trees | its rows' predictions |
-| `ffgb` | f* where inputs are alike, else near it ([boosting.md](boosting.md)) | new learners | f at its samples |
-| `ffgb-distill` | sum_i p_i c_i / (1 + mu) for linear functions and an exact student | 1 | nothing |
-| `fedavg-distill` | FedAvg's point for linear models | 1 | nothing |
-| `statistics` | counts and moments of pooled data, bit for bit ([statistics](statistics.md)) | sums | nothing |
-| `local-only` | every client's own optimum | 0 | its model |
-| `centralised`, `lookahead`, `minibatch-sgd` | the true optimum | (pooled data) | nothing |
-
+AFTER = """\
 "True optimum" under partial participation needs uniform weights or `cohort.scheme = "unbiased"`: cohorts whose size
 weights are scaled to sum to one estimate the population's mean with a bias, whatever the method.
 
@@ -86,10 +72,30 @@ FedPer is Arivazhagan et al. (2019), LG-FedAvg Liang et al. (2020), FedBN Li et 
 """
 
 
+def pages() -> dict[str, str]:
+    """All pages by their path under docs/."""
+    statements: dict[str, list[str]] = {}
+    for case in cases():
+        statements.setdefault(case.method, []).append(case.statement)
+    made = {f"algorithms/{name}.md": page(name, statements.get(name, [])) for name in ours()}
+    return {"algorithms.md": overview()} | made
+
+
+def ours() -> list[str]:
+    """Parley's own algorithms: the family most others build on first, then file by file as they are written."""
+
+    def place(name: str) -> tuple[bool, str, int]:
+        module = algorithms[name].__module__
+        return module != "parley.algorithms.local_update", module, inspect.getsourcelines(algorithms[name])[1]
+
+    return sorted((name for name in algorithms if algorithms[name].__module__.startswith("parley.")), key=place)
+
+
 SECURE_SUMS = """\
 ## Which methods run with secure sums
 
 Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
+`statistics` can be summed with `quantiles = "cells"`.
 
 | method | secure sums |
 | --- | --- |
@@ -98,48 +104,82 @@ Found out by running each, with its defaults, with the channel `secure-sum` ([se
 
 def secure_sums() -> str:
     """A row for every method."""
-    rows = [f"| `{name}` | {_answer(name)} |\n" for name in sorted(algorithms) if _ours(name)]
-    return SECURE_SUMS + "".join(rows)
+    return SECURE_SUMS + "".join(f"| `{name}` | {_summable(name)} |\n" for name in ours())
 
 
-def _answer(name: str) -> str:
+@cache
+def _summable(name: str) -> str:
     reason = obstacle(name)
     return "yes" if reason is None else f"no: {reason.rstrip('.')}"
 
 
-def _ours(name: str) -> bool:
-    return algorithms[name].__module__.startswith("parley.")
+def overview() -> str:
+    rows = ["| method | settles at (quadratics, exact gradients) | traffic, FedAvg = 1 | a client remembers |"]
+    rows.append("| --- | --- | --- | --- |")
+    for name in ours():
+        facts = FACTS.get(name, {})
+        cells = [
+            f"[`{name}`](algorithms/{name}.md)",
+            *(facts.get(key, "") for key in ("settles", "traffic", "remembers")),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
+    return "\n".join([INTRODUCTION, *rows, "", AFTER, secure_sums(), *toctree])
 
 
-def page() -> str:
-    """The whole page."""
-    recorded: dict[str, list[str]] = {}
-    for case in cases():
-        recorded.setdefault(case.method, []).append(case.statement)
-    modules: dict[str, list[str]] = {}
-    for name in algorithms:
-        if _ours(name):
-            modules.setdefault(algorithms[name].__module__, []).append(name)
-    # A family's head before its members, the family most others build on first.
-    order = sorted(modules, key=lambda module: (module != "parley.algorithms.local_update", module))
-    parts = [INTRODUCTION, secure_sums()]
-    for module in order:
-        title, _, rest = (inspect.getdoc(sys.modules[module]) or "").partition("\n")
-        parts.append(
-            f"## {title.rstrip('.')}\n\n`{module.replace('.', '/')}.py`\n\n{rest.strip(chr(10))}".rstrip() + "\n"
-        )
-        lines = {name: inspect.getsourcelines(algorithms[name])[1] for name in modules[module]}
-        for name in sorted(lines, key=lambda name: lines[name]):
-            parts.append(section(name, recorded.get(name, [])))
+def page(name: str, statements: list[str]) -> str:
+    """One algorithm."""
+    cls, facts = algorithms[name], FACTS.get(name, {})
+    paper, _, pseudo_code = (inspect.getdoc(sys.modules[cls.__module__]) or "").partition("\n\n")
+    public = next((known for known in parley.__all__ if getattr(parley, known) is cls), None)
+    from_python = f"`pl.{public}` in Python. " if public else ""
+    parts = [f"# {name}\n\n{MADE}\n\n{inspect.getdoc(cls)}\n"]
+    if "when" in facts:
+        parts.append(f"**When to use it.** {facts['when']}\n")
+    parts += [table(name, facts), "## Pseudo-code\n", f"{' '.join(paper.split())}\n"]
+    if pseudo_code.strip():
+        parts.append(pseudo_code.strip("\n") + "\n")
+    place = cls.__module__.replace(".", "/")
+    parts += [f"{from_python}The code: `{place}.py`.\n", "## Settings\n", settings(name)]
+    if statements:
+        parts.append("## Checked by conformance\n\n" + "".join(f"- {one}\n" for one in statements))
+        parts.append(f"```sh\nparley conformance {name}\n```\n")
     return "\n".join(parts)
 
 
-def section(name: str, statements: list[str]) -> str:
-    text = f"### `{name}`\n\n{inspect.getdoc(algorithms[name])}\n"
-    if statements:
-        text += "\nConformance:\n\n" + "".join(f"- {statement}\n" for statement in statements)
-    return text
+def table(name: str, facts: dict[str, Any]) -> str:
+    """What it settles at, sends, keeps and gives away, and where it can be seen."""
+    cls = algorithms[name]
+    required = any(setting.required for setting in settings_of(cls))
+    readable = () if required else cls().discloses  # type: ignore[attr-defined]
+    told = (
+        f"SENDS THE DATA: the server can read {' and '.join(readable)} off single replies"
+        if readable
+        else "replies hold no samples as such, but what they hold can give some away"
+    )
+    rows = [("Settles at", "settles"), ("Traffic, FedAvg = 1", "traffic"), ("A client remembers", "remembers")]
+    lines = [f"| {title} | {facts[key].replace('](', '](../')} |" for title, key in rows if key in facts]
+    lines.append(f"| Privacy | {told} ([attacks](../attacks.md), [differential privacy](../privacy.md)) |")
+    lines.append(f"| [Secure sums](../secure-sums.md) | {_summable(name)} |")
+    if facts.get("studies"):
+        shown = ", ".join(f"`{study}`" for study in facts["studies"])
+        lines.append(f"| Studies | {shown} ([reproduction status](../reproduction.md)) |")
+    return "\n".join(["| | |", "| --- | --- |", *lines, ""])
+
+
+def settings(name: str) -> str:
+    """Its settings; a member of the family shows what it changes."""
+    head, cls = algorithms[FAMILY], algorithms[name]
+    known = {} if cls is head or not issubclass(cls, head) else {s.name: s for s in settings_of(head)}
+    own = [s for s in settings_of(cls) if not _configuration["_same"](s, known.get(s.name))]
+    shown = _configuration["table"](own) if own else ""
+    if len(own) < len(settings_of(cls)):
+        others = "The other settings are" if own else "Its settings are"
+        shown += f"\n{others} those of [{FAMILY}]({FAMILY}.md#settings).\n"
+    return shown or "It has no settings.\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    (DOCS / "algorithms").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        (DOCS / path).write_text(text, encoding="utf-8")

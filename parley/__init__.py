@@ -34,7 +34,9 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'parley' has no attribute '{name}'")
-    value = import_module(f"parley.{name}") if home == __name__ else getattr(import_module(home), name)
+    # A room may be called like a function of its own (`advise`): then it is the room, which calls the function.
+    room = home == __name__ or home.startswith(f"{__name__}.{name}.")
+    value = import_module(f"parley.{name}") if room else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

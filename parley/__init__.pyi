@@ -1,7 +1,6 @@
 """The public names of Parley and where they come from; `parley/__init__.py` reads this file, so it is said once."""
 
 from parley import (
-    advise as advise,
     algorithms as algorithms,
     channels as channels,
     core as core,
@@ -18,6 +17,8 @@ from parley import (
 )
 from parley.advise.attack import attack as attack, Findings as Findings
 from parley.advise.gain import gain as gain, Gains as Gains
+from parley.advise.plan.advice import Advice as Advice
+from parley.advise.plan.make import advise as advise
 from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
 from parley.algorithms.base.protocol import (
     Algorithm as Algorithm,

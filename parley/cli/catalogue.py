@@ -7,6 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from parley.cli.examples import kinds
 from parley.cli.index import Index, index, registry
 from parley.cli.screen import console, plain_value, print_table
 from parley.core.errors import InputError, nearest
@@ -20,6 +21,7 @@ def show(
             help="algorithms, models, partitioners, data-sets, server-optimizers, channels, schedules, losses, "
             "runtimes, kernels, feature-maps, listeners or studies.",
             metavar="[KIND]",
+            autocompletion=kinds,
         ),
     ] = None,
     name: Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import algorithm_names
 from parley.cli.screen import console
 from parley.core.errors import InputError
 
@@ -16,6 +17,7 @@ def conformance(
         typer.Argument(
             help="An algorithm, or an update rule of your own: package.module:name or file.py:name; default: all.",
             metavar="[ALGORITHM]",
+            autocompletion=algorithm_names,
         ),
     ] = None,
     runtime: Annotated[

@@ -16,6 +16,7 @@ import click
 import typer
 
 from parley.cli import (
+    advise,
     attack,
     bench,
     catalogue,
@@ -23,7 +24,9 @@ from parley.cli import (
     conformance,
     data,
     deploy,
+    doctor,
     gain,
+    new,
     node,
     pareto,
     report,
@@ -33,8 +36,10 @@ from parley.cli import (
     studies,
     trained,
     tune,
+    ui,
     watch,
 )
+from parley.cli.examples import show_examples
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning
 from parley.core.text import printable
@@ -44,7 +49,6 @@ app = typer.Typer(
     help="Federated learning among clients that disagree.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -72,6 +76,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("tune")(tune.tune)
 app.command("watch")(watch.watch)
+app.command("ui")(ui.ui)
 app.add_typer(runs.app, name="runs")
 app.command("export")(trained.export)
 app.command("predict")(trained.predict)
@@ -80,12 +85,16 @@ app.command("list")(catalogue.show)
 app.command("stats")(stats.stats)
 app.command("pareto")(pareto.pareto)
 app.command("gain")(gain.gain)
+app.command("advise")(advise.advise)
 app.command("attack")(attack.attack)
 app.command("reproduce")(studies.reproduce)
 app.command("conformance")(conformance.conformance)
 app.command("bench")(bench.bench)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(node.app, name="node")
+app.add_typer(new.app, name="new")
+app.command("doctor")(doctor.doctor)
+show_examples(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import run_names
 from parley.cli.options import Store
 from parley.cli.screen import without_collection, writing
 
@@ -15,7 +16,9 @@ def report(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.", metavar="[RUN]..."
+            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.",
+            metavar="[RUN]...",
+            autocompletion=run_names,
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parley.cli.examples import run_names
 from parley.cli.options import Store
 from parley.cli.run import metric_value, show_run
 from parley.cli.screen import megabytes, plain_value, print_table, seconds
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
-Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN")]
+Run = Annotated[
+    str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
+]
 
 
 @app.callback()

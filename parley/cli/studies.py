@@ -7,6 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import study_names
 from parley.cli.options import Store
 from parley.cli.screen import console
 
@@ -32,7 +33,9 @@ def demo(
 def reproduce(
     study: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(help="A study (001/table1), a paper (001) or all; without it, they are listed."),
+        typer.Argument(
+            help="A study (001/table1), a paper (001) or all; without it, they are listed.", autocompletion=study_names
+        ),
     ] = None,
     scale: Annotated[
         str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (the paper's sizes).", metavar="NAME")

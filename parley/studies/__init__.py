@@ -40,5 +40,5 @@ __all__ = [
 ]  # fmt: skip
 
 for _module in walk_packages(__path__, f"{__name__}."):
-    if _module.name.removeprefix(f"{__name__}.").startswith(("paper", "channels", "privacy", "tabular")):
+    if _module.name.removeprefix(f"{__name__}.").startswith(("advise", "paper", "channels", "privacy", "tabular")):
         import_module(_module.name)

@@ -19,7 +19,11 @@ def to_toml(resolved: Mapping[str, Any]) -> str | None:
 
     if any(is_opaque(value) for value in resolved.values()):
         return None
-    return "\n".join(_table({k: v for k, v in resolved.items() if k not in _STORED}, ())).strip() + "\n"
+    kept = {k: v for k, v in resolved.items() if k not in _STORED}
+    method = kept.get("algorithm")
+    if isinstance(method, Mapping) and method.get("batch", 0) is None:  # left out, it would mean the usual batches
+        kept["algorithm"] = {**method, "batch": 0}
+    return "\n".join(_table(kept, ())).strip() + "\n"
 
 
 def without_seed(resolved: Mapping[str, Any]) -> dict[str, Any]:

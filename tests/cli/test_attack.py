@@ -32,7 +32,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_table_figure_and_files(parley, place: Path) -> None:
     more = ("--defence", "top-k(0.1)", "--after", 1, "--figure", "a.png", "--csv", "a.csv", "--json", "a.json")
     code, out, err = parley("attack", "study.toml", *QUICK, *more)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert all(line.startswith("defences: ") for line in err.splitlines())  # on a slow machine it says how far it is
     words = " ".join(out.split())
     assert "Membership by loss after 1 rounds: AUC" in words
     assert "top-k(0.1)" in words

@@ -219,6 +219,7 @@ t.tuned(Path(sys.argv[1]), "killed", table=t.LONG, sampler="random", trials=3)
 """
 
 
+@pytest.mark.long
 def test_killed_in_a_trial_it_goes_on(tmp_path):
     """kill -9 in the middle of a run: the search begins with that run, from its checkpoint."""
     code = SEARCH.format(tests=str(Path(__file__).parent))

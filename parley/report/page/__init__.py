@@ -48,12 +48,16 @@ def write_report(
 
     `names` shows the clients' names.
     """
+    write_atomically(Path(path), report_page(store, runs, names=names, title=title).encode())
+    return Path(path)
+
+
+def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, title: str = "") -> str:
+    """The page as text."""
     groups = stored_groups(store, selected(store, runs))
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
-    page = _page(title or _title(groups), groups, names, _results(store.path))
-    write_atomically(Path(path), page.encode())
-    return Path(path)
+    return _page(title or _title(groups), groups, names, _results(store.path))
 
 
 def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
@@ -63,18 +67,24 @@ def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, 
         _partition(groups, names), sections.roll_call(groups, names), sections.privacy(groups),
         sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
-    when = datetime.now().strftime("%Y-%m-%d %H:%M")
     count = sum(len(group.runs) for group in groups)
-    said = f"{count} run{'s' if count > 1 else ''}, made with Parley {__version__} on {when}"
+    code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
+    script = embedded("data", _charts(groups, metric)) + "".join(code)
+    return document(title, f"{count} run{'s' if count > 1 else ''}.", parts, script, _asset("uPlot.min.css"))
+
+
+def document(title: str, said: str, parts: Sequence[str], script: str = "", style: str = "") -> str:
+    """A whole page of sections that needs no network; `script` stands at its end, `style` before the common one."""
+    when = datetime.now().strftime("%Y-%m-%d %H:%M")
+    made = f"{said} Made with Parley {__version__} on {when}."
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{_asset('uPlot.min.css')}{_asset('page.css')}</style></head><body>"
-        f"<header><h1>{text(title)}</h1><p>{text(said)}</p></header><main>{''.join(parts)}</main>"
-        f"{embedded('data', _charts(groups, metric))}"
-        f"<script>{_asset('uPlot.iife.min.js')}</script><script>{_asset('page.js')}</script></body></html>"
+        f"<title>{text(title)}</title><style>{style}{_asset('page.css')}</style></head><body>"
+        f"<header><h1>{text(title)}</h1><p>{text(made)}</p></header><main>{''.join(parts)}</main>"
+        f"{script}</body></html>"
     )
 
 

@@ -1,0 +1,58 @@
+"""How Sphinx builds the site: `make docs`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import parley
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))  # the makers beside this file
+
+from docstrings import markup  # noqa: E402
+from make_api import write_pages  # noqa: E402
+
+project = "Parley"
+author = "The Parley developers"
+release = version = parley.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"Parley {release}"
+html_theme_options = {"source_edit_link": ""}
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+highlight_language = "none"  # a block that names no language is what a terminal shows, or a formula
+
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False  # those of torch are written in a markup of their own
+autodoc_typehints = "none"  # signatures stay readable; fields are explained one by one
+autodoc_default_options = {"members": True}
+
+
+def _unlisted(app: object, name: str, source: list[str]) -> None:
+    """Pages that the index does not place by hand stand where it says `others`."""
+    if name == "index":
+        placed = set(re.findall(r"^([a-z][\w-]*)$", source[0], re.MULTILINE))
+        others = sorted(page.stem for page in DOCS.glob("*.md") if page.stem not in placed | {"index"})
+        source[0] = re.sub(r"^others$", "\n".join(others), source[0], flags=re.MULTILINE)
+
+
+def _docstring(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    lines[:] = markup(lines)
+
+
+def _index_again(*_: object) -> list[str]:
+    """Other pages may have come, which the index must place."""
+    return ["index"]
+
+
+def setup(app) -> None:  # type: ignore[no-untyped-def]
+    write_pages(DOCS / "api")
+    app.connect("env-get-outdated", _index_again)
+    app.connect("source-read", _unlisted)
+    app.connect("autodoc-process-docstring", _docstring)

@@ -1,0 +1,91 @@
+"""What is advised, and why: a recommendation per decision, the study that follows from them, and what stays unknown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parley.advise.gain.result import Gains
+from parley.advise.plan.choose import Goal, Ranked
+from parley.advise.plan.measure import Measured
+from parley.advise.plan.pilot import Pilot
+from parley.core.errors import InputError
+from parley.study.description import Study
+from parley.study.toml_text import to_toml
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One decision."""
+
+    what: str
+    value: str
+    reason: str
+    formula: str = ""
+    """What it was computed from; empty where it rests on no formula."""
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """Everything that `parley advise` says."""
+
+    study: Study
+    """The study that was asked about."""
+    best: Study
+    """The study that is advised; `train` takes it."""
+    goal: Goal
+    measured: Measured
+    recommendations: tuple[Recommendation, ...]
+    ranked: tuple[Ranked, ...]
+    """The advised candidate and the next best ones, as forecast; empty where nothing could be forecast."""
+    unknown: tuple[str, ...]
+    """What could not be estimated, one sentence each."""
+    gains: Gains | None = None
+    pilot: Pilot | None = None
+    first: Ranked | None = None
+    """What the forecast alone advises; with a pilot it may not be what is advised."""
+
+    def toml(self) -> str:
+        """The advised study as a file for `parley run`."""
+        text = to_toml(self.best.resolved())
+        if text is None:
+            raise InputError(
+                "parts of this study were made in Python and cannot be written to a file; train advice.best."
+            )
+        return f"# Advised by parley advise for {self.budget()}.\n{text}"
+
+    def budget(self) -> str:
+        """What it is advised for, in words."""
+        named = [] if self.goal.megabytes is None else [f"{self.goal.megabytes:g} MB"]
+        named += [] if self.goal.rounds is None else [f"{self.goal.rounds:,} rounds"]
+        return " and ".join(named)
+
+    def named(self, what: str) -> Recommendation:
+        """The recommendation about something."""
+        found = next((one for one in self.recommendations if one.what == what), None)
+        if found is None:
+            known = ", ".join(one.what for one in self.recommendations)
+            raise InputError(f"there is no recommendation about '{what}'; there are: {known}.")
+        return found
+
+    def json(self) -> str:
+        """Everything as JSON."""
+        whole: dict[str, Any] = {
+            "budget": {"rounds": self.goal.rounds, "megabytes": self.goal.megabytes},
+            "measured": self.measured.plain(),
+            "recommendations": [vars(one) for one in self.recommendations],
+            "unknown": list(self.unknown),
+            "study": None if to_toml(self.best.resolved()) is None else self.best.resolved(),
+        }  # fmt: skip
+        if self.pilot is not None:
+            whole["pilot"] = {
+                "rounds": self.pilot.rounds, "of": self.pilot.of, "tried": [vars(one) for one in self.pilot.tried]
+            }  # fmt: skip
+        if self.gains is not None:
+            whole["gains"] = json.loads(self.gains.json())
+        return json.dumps(whole, indent=2, default=str) + "\n"
+
+    def with_gains(self, gains: Gains) -> Advice:
+        """The same with who gains."""
+        return replace(self, gains=gains)

@@ -1,0 +1,252 @@
+"""`advise`: measure, forecast, try out if asked, and say what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from parley.advise import gain as gains_of
+from parley.advise.gain.result import Gains
+from parley.advise.linear import is_least_squares
+from parley.advise.plan import reasons
+from parley.advise.plan.advice import Advice, Recommendation
+from parley.advise.plan.candidates import traffic
+from parley.advise.plan.choose import Goal, Ranked, kind_of, rank
+from parley.advise.plan.measure import Measured, measure
+from parley.advise.plan.pilot import Arm, Pilot
+from parley.advise.plan.pilot import pilot as run_pilot
+from parley.algorithms.base.local_sgd import LocalSGD
+from parley.algorithms.base.server import HeavyBall
+from parley.algorithms.local_update import FedAvg, FedAvgM, LocalUpdate
+from parley.channels.base import Channel
+from parley.channels.quantise import qsgd
+from parley.core.errors import InputError
+from parley.engine.settings import Evaluation
+from parley.learn.schedules import Constant
+from parley.learn.task import Task
+from parley.study.channel_names import stages
+from parley.study.description import Study
+from parley.study.study import study_from_dict, study_table
+from parley.study.train import make_task
+
+Tell = Callable[[str, int, int], None]
+_ARMS = 5
+"""Candidates of a pilot."""
+_GAIN_WORK = 5e7
+"""Samples times parameters times rounds up to which gains are estimated by training without being asked."""
+
+
+def load(path: Path | str, overrides: Sequence[str] = ()) -> Study:
+    """The study in a TOML file, which need not name a method: federated averaging stands in for it."""
+    table = study_table(path, overrides)
+    table.setdefault("algorithm", {"name": "fedavg"})
+    return study_from_dict(table, Path(path).parent)
+
+
+def advise(
+    study: Study | Path | str,
+    *,
+    rounds: int | None = None,
+    megabytes: float | None = None,
+    pilot: bool = False,
+    gain: bool | None = None,
+    whole: bool = True,
+    tell: Tell | None = None,
+) -> Advice:
+    """Advise on a study (or its file): method, rates, local steps, server, channels and when to stop.
+
+    The budget is `rounds` (default: the study's) or `megabytes` that all clients together send and receive. A target
+    loss that the study names (`[evaluate] metric = "loss", target = ...`) is to be reached as cheaply as can be;
+    without one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain`
+    estimates who profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is
+    measured.
+    """
+    own = study if isinstance(study, Study) else load(study)
+    tell = tell or (lambda _what, _done, _total: None)
+    _check(own, rounds, megabytes)
+    federation = own.federation()
+    if len(federation) < 2:
+        raise InputError("advice is about clients that train together, but the federation has only one.")
+    task = make_task(federation, own.network, own.seed, own.loss, own.buffers)
+    like = own.algorithm if isinstance(own.algorithm, LocalSGD) else FedAvg()
+    tell("measuring", 0, 3)
+    measured = measure(own, federation, task, like.batch, whole=whole)
+    unknown = list(measured.unknown)
+    goal = _goal(own, measured, rounds, megabytes, unknown)
+    tell("forecasting", 1, 3)
+    ranked = rank(measured.quadratic, task, goal, own.seed) if measured.quadratic is not None else []
+    arms = _arms(ranked, own, like, task, goal)
+    limit, first = _limit(goal, arms[0], task, measured.participants), arms[0].ranked
+    made: list[Recommendation] = []
+    tried: Pilot | None = None
+    if pilot:
+        tell("pilot", 2, 3)
+        least = measured.quadratic.least_loss if measured.quadratic is not None else None
+        tried = run_pilot(own, arms, goal, limit, least)
+        arms = [arms[tried.winner], *[arm for place, arm in enumerate(arms) if place != tried.winner]]
+        limit = _limit(goal, arms[0], task, measured.participants)
+        made.append(reasons.pilot_reason(tried, arms[0].name))
+    chosen = arms[0]
+    if chosen.ranked is not None:
+        others = [arm.ranked for arm in arms[1:] if arm.ranked is not None]
+        made = [*reasons.forecast_reasons(chosen.ranked, next(iter(others), None), measured, goal), *made]
+    else:
+        made = [_own_reason(chosen, tried), *made]
+    if whole and (parts := reasons.parts_reason(task, measured)) is not None:
+        made.append(parts)
+    best = replace(own, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
+    found = _gains(best, task, measured, gain, whole, tell, unknown)
+    made.append(reasons.stopping_reason(chosen.ranked, goal, limit, found))
+    unknown += [*_left_out(own, like), *_always_unknown(measured, goal, tried)]
+    listed = [arm.ranked for arm in arms if arm.ranked is not None]
+    return Advice(own, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
+
+
+def _check(study: Study, rounds: int | None, megabytes: float | None) -> None:
+    study.network  # noqa: B018 (refuses methods without a network)
+    if rounds is not None and rounds < 1:
+        raise InputError(f"the budget must be at least one round, not {rounds}.")
+    if megabytes is not None and not 0 < megabytes < np.inf:
+        raise InputError(f"the budget in megabytes must be positive and finite, not {megabytes:g}.")
+    if study.privacy is not None:
+        raise InputError("advice does not cover [privacy]: noise and clipping change what is best; leave it out.")
+    if not isinstance(study.algorithm, LocalSGD):
+        name = type(study.algorithm).__name__
+        raise InputError(
+            f"advice is for methods of local SGD, and {name} is none; name fedavg or leave [algorithm] out."
+        )
+
+
+def _goal(
+    study: Study, measured: Measured, rounds: int | None, megabytes: float | None, unknown: list[str]
+) -> Goal:  # fmt: skip
+    """The budget, and the target where the study's is a loss that can be forecast."""
+    evaluation = study.evaluation or Evaluation()
+    excess: float | None = None
+    if evaluation.target is not None and measured.quadratic is not None:
+        loss = evaluation.metric == "loss" or (
+            evaluation.metric == "auto" and study.federation().info.kind == "regression"
+        )
+        if loss and evaluation.headline is None:
+            excess = evaluation.target - measured.quadratic.least_loss
+            if excess <= 0:
+                unknown.append(
+                    f"when the target {evaluation.target:g} is reached: the training loss of all clients "
+                    f"has its minimum at {measured.quadratic.least_loss:.4g}."
+                )
+                excess = None
+        else:
+            unknown.append("when the target is reached: only losses can be forecast, so the loss at the end counts.")
+    if rounds is None and megabytes is None:
+        rounds = study.rounds
+    return Goal(rounds, megabytes, excess, measured.participants)
+
+
+def _arms(ranked: Sequence[Ranked], study: Study, like: LocalSGD, task: Task, goal: Goal) -> list[Arm]:
+    """The candidates of a pilot, the advised one first: those forecast that differ, else variations of the study's."""
+    if ranked:
+        arms: list[Arm] = []
+        for one in _different(ranked, _ARMS):
+            name, algorithm = reasons.describe(one.candidate), one.candidate.algorithm(like)
+            arms.append(Arm(name, algorithm, one.candidate.channels, goal.price(one.bytes_each), one))
+        return arms
+    channels: tuple[Channel, ...] = (qsgd(8),) if goal.megabytes is not None else ()
+    own = study.algorithm if isinstance(study.algorithm, LocalUpdate) else FedAvg()
+    tries: list[tuple[str, LocalUpdate]] = [("the study's own", own)]
+    tries += [(f"lr times {factor:g}", replace(own, lr=own.lr * factor)) for factor in (3.0, 1 / 3)]
+    if type(own) is FedAvg:
+        settings = {"lr": own.lr, "steps": own.steps, "epochs": own.epochs, "batch": own.batch or 0}
+        tries.append(("server momentum", FedAvgM(**settings, server=HeavyBall(0.3, 0.9))))  # type: ignore[arg-type]
+    return [Arm(name, one, channels, goal.price(traffic(one, task, channels))) for name, one in tries]
+
+
+def _different(ranked: Sequence[Ranked], count: int) -> list[Ranked]:
+    """The best, and the best of other kinds."""
+    found = {kind_of(one.candidate): one for one in reversed(ranked)}
+    first = kind_of(ranked[0].candidate)
+    others = sorted((one for kind, one in found.items() if kind != first), key=lambda one: one.score)
+    return [ranked[0], *others[: count - 1]]
+
+
+def _limit(goal: Goal, arm: Arm, task: Task, participants: int) -> int:
+    """Rounds that the budget pays for with this method."""
+    assert isinstance(arm.algorithm, LocalUpdate)
+    each = arm.ranked.bytes_each if arm.ranked is not None else traffic(arm.algorithm, task, arm.channels)
+    limit = goal.limit(each)
+    if limit < 1:
+        raise InputError(
+            f"{goal.megabytes:g} MB do not pay for one round, which takes {each * participants / 1e6:.3g} MB."
+        )
+    return limit
+
+
+def _own_reason(arm: Arm, tried: Pilot | None) -> Recommendation:
+    if tried is not None:
+        return Recommendation("method", arm.name, "nothing could be forecast; the pilot decided.")
+    return Recommendation(
+        "method", arm.name, "nothing could be forecast, so the study's own setting stays; try --pilot."
+    )
+
+
+def _gains(
+    study: Study, task: Task, measured: Measured, wanted: bool | None, whole: bool, tell: Tell, unknown: list[str]
+) -> Gains | None:  # fmt: skip
+    """Who gains, where that is cheap or asked for."""
+    if wanted is False or not whole:
+        return None
+    work = float(measured.clients * measured.sizes[1]) * measured.parameters * study.rounds
+    if wanted is None and not is_least_squares(task) and work > _GAIN_WORK:
+        unknown.append(
+            "who gains by joining: many trainings at this size; `--gain`, or parley gain on the study, takes them."
+        )
+        return None
+    try:
+        return gains_of.from_study(study, folds=5 if not is_least_squares(task) else 8, tell=tell)
+    except InputError as error:
+        unknown.append(f"who gains by joining: {error}")
+        return None
+
+
+def _left_out(study: Study, like: LocalSGD) -> list[str]:
+    """What the study asks for and forecasts do not cover."""
+    said = []
+    if like.optimizer != "sgd" or like.options or like.clip is not None or like.schedule != Constant():
+        said.append(
+            "the study's local optimizer, its options, clipping and schedule: plain SGD is advised in their place."
+        )
+    if stages(study.channels):
+        said.append("the study's own channels, which are left out of what is advised.")
+    if study.start is not None:
+        said.append("the weights that the study begins from: those of its seed were measured.")
+    return said
+
+
+def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list[str]:
+    """What no measurement here says."""
+    found = measured.quadratic
+    said = []
+    if found is not None and not found.exact:
+        said.append(
+            "how far the loss is from the quadratic it resembles: forecasts hold for that quadratic, with curvature "
+            "averaged between the first weights and where L-BFGS got."
+        )
+    if measured.looked < measured.clients:
+        said.append(f"clients that were not looked at: {measured.looked} of {measured.clients:,} stand for all.")
+    if found is not None and measured.parameters > found.clients.g.shape[1]:
+        said.append(
+            f"what happens outside {found.clients.g.shape[1]} directions of {measured.parameters:,}: of a model "
+            "this large forecasts rank settings, they promise no loss. A pilot says more."
+        )
+    if goal.excess is None:
+        said.append("accuracy on new samples: forecasts are of the training loss of all clients together.")
+    if tried is None:
+        said.append("the luck of one run: nothing was trained. --pilot tries the best candidates out.")
+    said.append("clients that fail, and seconds: rounds and megabytes are all that is counted.")
+    return said
+
+
+def _title(study: Study) -> str:
+    return f"{study.name or study.title} (advised)"

@@ -1,0 +1,119 @@
+"""`parley advise`: what to do with a federation and a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import console, print_table, write_texts, writing
+
+if TYPE_CHECKING:
+    from parley.advise.plan.advice import Advice
+
+OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
+
+_SHOWN = ("name", "lr", "steps", "epochs", "batch", "alpha", "server")
+"""Settings of a method that advice is about."""
+
+EXAMPLES = """Examples:
+
+    parley advise examples/pareto.toml
+
+    parley advise examples/pareto.toml --rounds 20 --pilot --no-gain
+
+    parley advise examples/digits.toml --megabytes 5 --no-gain --page advice.html --write advised.toml
+"""
+
+
+def advise(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML); it need not name a method.", metavar="STUDY")],
+    settings: Set = None,
+    rounds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--rounds", help="Rounds to advise for; the study's, unless megabytes are given."),
+    ] = None,
+    megabytes: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--megabytes", help="Megabytes that all clients together may send and receive."),
+    ] = None,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="Try the best candidates in short runs: half the run's rounds in all.")
+    ] = False,
+    gain: Annotated[
+        Optional[bool],  # noqa: UP045
+        typer.Option("--gain/--no-gain", help="Estimate who profits by joining; by default where that is cheap."),
+    ] = None,
+    page: Annotated[OptionalPath, typer.Option("--page", help="Also write a page (HTML).", metavar="FILE")] = None,
+    write: Annotated[
+        OptionalPath, typer.Option("--write", help="Write the advised study, for parley run.", metavar="FILE")
+    ] = None,
+    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    names: Annotated[bool, typer.Option("--names", help="Show the clients' names on the page.")] = False,
+) -> None:
+    """Advise on STUDY: which method, local steps, rates, server and channels for a number of rounds or megabytes.
+
+    Measures how clients differ, forecasts hundreds of settings on the quadratic that their losses resemble, and says
+    for each decision why and by which formula, and what could not be estimated. Nothing is trained without --pilot,
+    except to estimate gains. A study that names a target loss gets the cheapest way to it.
+    """
+    from parley.advise.plan.make import advise, load
+    from parley.cli.gain import progress
+
+    with progress() as tell:
+        found = advise(
+            load(study, settings or []), rounds=rounds, megabytes=megabytes, pilot=pilot, gain=gain, tell=tell
+        )
+    show(found)
+    text = found.toml() if write is not None else ""
+    write_texts((write, lambda: text), (json, found.json))
+    if page is not None:
+        from parley.report.advice_page import write_advice
+
+        with writing(page):
+            write_advice(found, page, names=names)
+
+
+advise.__doc__ = f"{advise.__doc__}\n    {EXAMPLES}"
+
+
+def show(found: Advice) -> None:
+    """What was measured, what is advised and why, what is not known, and the lines that differ from the study."""
+    screen = console()
+    print_table(["measured", "", ""], found.measured.rows())
+    print(f"Advised for {found.budget()}:\n")
+    for one in found.recommendations:
+        screen.print(f"{one.what}: [bold]{_plain(one.value)}[/bold]", soft_wrap=True)
+        screen.print(f"  {one.reason}", markup=False, soft_wrap=True)
+        if one.formula:
+            screen.print(f"  {one.formula}", markup=False, style="dim", soft_wrap=True)
+    if found.pilot is not None:
+        print_table(
+            ["pilot", "rounds", "metric"], [(one.name, one.rounds, f"{one.metric:.4g}") for one in found.pilot.tried],
+            right=("rounds", "metric"),
+        )  # fmt: skip
+    if found.gains is not None:
+        screen.print(f"\nWho gains: {found.gains.summary()}", markup=False)
+    print("\nNot estimated:")
+    for sentence in found.unknown:
+        screen.print(f"- {sentence}", markup=False, soft_wrap=True)
+    print(f"\nThe lines to change in the study:\n\n{changed(found)}")
+
+
+def changed(found: Advice) -> str:
+    """The advised rounds, method and channels as a study file has them."""
+    from parley.study.toml_text import to_toml
+
+    whole = found.best.resolved()
+    method = {
+        key: whole["algorithm"][key] for key in _SHOWN if whole["algorithm"].get(key, 0.0) != 0.0 or key == "batch"
+    }
+    return to_toml({"rounds": whole["rounds"], "algorithm": method, "channels": whole["channels"]}) or ""
+
+
+def _plain(value: str) -> str:
+    from rich.markup import escape
+
+    return escape(value)

@@ -1,0 +1,98 @@
+"""An example for every command's --help, and what a shell can complete."""
+
+from __future__ import annotations
+
+import typer
+
+EXAMPLES = {
+    "demo": "parley demo --rounds 20",
+    "run": "parley run examples/digits.toml --set algorithm.lr=0.05 --seeds 0-4",
+    "compare": "parley compare fedavg-digits-k2fw last --target 0.9",
+    "report": "parley report last -o report.html",
+    "tune": "parley tune examples/tuning.toml",
+    "watch": "parley watch last",
+    "advise": "parley advise examples/digits.toml --rounds 50",
+    "ui": "parley ui --open",
+    "runs show": "parley runs show last",
+    "runs delete": "parley runs delete fedavg-digits-k2fw",
+    "runs export": "parley runs export last numbers.csv",
+    "export": "parley export last model/",
+    "predict": "parley predict last data.npz --out predictions.csv",
+    "data list": "parley data list",
+    "data fetch": "parley data fetch fashion-mnist",
+    "data show": "parley data show examples/digits.toml --figure partition.png",
+    "list": "parley list algorithms fedprox",
+    "stats": "parley stats examples/digits.toml --csv digits.csv",
+    "pareto": "parley pareto --kappa0 100 --rounds 50 --server heavy-ball",
+    "gain": "parley gain examples/digits.toml",
+    "attack": "parley attack examples/digits.toml --victims 2 --batch 1",
+    "reproduce": "parley reproduce 001/fig2 --scale smoke",
+    "conformance": "parley conformance scaffold",
+    "bench": "parley bench MLP-FMNIST --scale smoke",
+    "deploy init": "parley deploy init parley-server --host fl.example.org --port 9443",
+    "deploy renew": "parley deploy renew -f parley-server",
+    "deploy register": "parley deploy register north/node.pub -f parley-server",
+    "deploy revoke": "parley deploy revoke north -f parley-server",
+    "deploy nodes": "parley deploy nodes -f parley-server",
+    "deploy server": "parley deploy server -f parley-server",
+    "deploy client": "parley deploy client --node north --server fl.example.org:9443 --ca ca.crt",
+    "deploy run": "parley deploy run study.toml -f parley-server",
+    "deploy status": "parley deploy status -f parley-server",
+    "deploy logs": "parley deploy logs last -f parley-server",
+    "deploy stop": "parley deploy stop last -f parley-server",
+    "deploy check": "parley deploy check --node north",
+    "deploy demo": "parley deploy demo",
+    "node init": "parley node init north --node north --data north.csv --target diagnosis",
+    "node pending": "parley node pending --node north",
+    "node show": "parley node show 3f9c --node north",
+    "node approve": 'parley node approve 3f9c --node north --note "data board, 12 May"',
+    "node reject": "parley node reject 3f9c --node north",
+    "node log": "parley node log --node north --last 20",
+    "new algorithm": "parley new algorithm my-method",
+    "doctor": "parley doctor",
+}
+
+
+def show_examples(app: typer.Typer, path: str = "") -> None:
+    """Put each command's example below its help."""
+    for command in app.registered_commands:
+        example = EXAMPLES.get(f"{path}{command.name}")
+        command.epilog = f"Example: {example}" if example else command.epilog
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            show_examples(group.typer_instance, f"{path}{group.name} ")
+
+
+def algorithm_names(incomplete: str) -> list[str]:
+    """For the shell: algorithms that begin so."""
+    return _beginning("algorithms", incomplete)
+
+
+def study_names(incomplete: str) -> list[str]:
+    """For the shell: papers' studies that begin so."""
+    return _beginning("studies", incomplete)
+
+
+def kinds(incomplete: str) -> list[str]:
+    """For the shell: what `parley list` lists."""
+    from parley.cli.index import index
+
+    return [kind for kind in index() if kind.startswith(incomplete)]
+
+
+def run_names(incomplete: str) -> list[str]:
+    """For the shell: runs of the store here that begin so."""
+    from parley.core.errors import ParleyError
+    from parley.store.runs import RunStore
+
+    try:
+        with RunStore(create=False) as store:
+            return [name for name in ("last", *(info.id for info in store.runs())) if name.startswith(incomplete)]
+    except ParleyError:
+        return []
+
+
+def _beginning(kind: str, incomplete: str) -> list[str]:
+    from parley.cli.index import index
+
+    return [name for name in index()[kind] if name.startswith(incomplete)]

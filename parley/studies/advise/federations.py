@@ -1,0 +1,74 @@
+"""Is the advice good? Thirty simulated federations of known truth, judged by rounds or megabytes until a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parley.report.papers.advice import factors_figure
+from parley.studies.advise.judge import Judged, judge
+from parley.studies.harness import (
+    Check,
+    Scale,
+    StudyContext,
+    StudyResult,
+    at_least,
+    at_most,
+    claims,
+    holds,
+    study,
+)
+from parley.studies.spread import spread
+
+SEEDS: dict[Scale, tuple[int, ...]] = {"smoke": (105,), "cpu": tuple(range(30))}
+"""Those that are judged; smoke takes one of the seeds for development."""
+WITHIN, SHARE = 2.0, 0.75
+"""Without a pilot: at most so many times the best of the grid, for so many of the federations; and never the worst."""
+PILOT_WITHIN, PILOT_SHARE = 1.15, 0.8
+"""With a pilot."""
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@study(
+    "advise/federations",
+    scales={"smoke": "one federation for development, part of the grid", "cpu": "seeds 0-29, the whole grid"},
+)
+def federations(scale: Scale, context: StudyContext) -> StudyResult:
+    """Advised settings against the best of a grid of methods and settings on simulated federations of known truth."""
+    work = _smoke if scale == "smoke" else judge
+    return summarised(spread(work, SEEDS[scale], context, "federations"), scale, context)
+
+
+def _smoke(seed: int) -> Judged:
+    return judge(seed, every=10)
+
+
+def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) -> StudyResult:
+    """The checks, the figure and the numbers."""
+    plain, tried = (np.array([getattr(one, name) for one in judged]) for name in ("factor", "pilot_factor"))
+    checks: list[Check] = [
+        holds(
+            "federations whose target the grid reaches",
+            all(np.isfinite(one.best) for one in judged), sum(np.isfinite(one.best) for one in judged), len(judged),
+        ),
+    ]  # fmt: skip
+    checks += claims(
+        [
+            at_least(f"without a pilot: share within {WITHIN:g}x of the best", float((plain <= WITHIN).mean()), SHARE),
+            at_most("without a pilot: federations where it is the worst", sum(one.is_worst for one in judged), 0),
+            at_least(
+                f"with a pilot: share within {PILOT_WITHIN:g}x of the best", float((tried <= PILOT_WITHIN).mean()),
+                PILOT_SHARE,
+            ),
+            at_most("rounds of the pilot over the budget's, at most", max(one.pilot_share for one in judged), 0.5),
+        ],
+        scale,
+    )  # fmt: skip
+    spread_of = {"without_pilot": plain, "with_pilot": tried}
+    data = {
+        "quantiles": QUANTILES,
+        **{name: np.quantile(factors, QUANTILES, method="higher") for name, factors in spread_of.items()},
+        "federations": [one.plain() for one in judged],
+    }
+    return context.result(checks, {"factors": factors_figure({"without a pilot": plain, "with a pilot": tried})}, data)

@@ -1,0 +1,55 @@
+"""The site builds without a warning, and a phone can read it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import parley
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path):
+    """As `make docs` does, which runs before a change lands."""
+    pytest.importorskip("sphinx")
+    pytest.importorskip("furo")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)],
+        capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "api" / "algorithms.html").read_text(encoding="utf-8")
+    assert "parley.FedAvg" in page
+    assert (tmp_path / "algorithms" / "scaffold.html").is_file()
+
+
+def test_the_reference_has_every_public_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import make_api
+
+    rooms = {name for name, home in parley._HOME.items() if home == "parley"}
+    listed = {name for room in make_api.ROOMS for name in make_api.names_of(room)}
+    assert set(parley.__all__) - rooms - {"__version__"} <= listed
+    assert rooms - {"theory", "runtimes"} <= set(make_api.ROOMS)
+
+
+def test_docstrings_become_markup(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import markup
+
+    made = markup(["Sends `x`, |y| and a_ * b.", "", "    x <- x - y", "", "- one", "  more of it", "", "End."])
+    assert made == [
+        "Sends ``x``, \\|y\\| and a\\_ \\* b.", "", "::", "", "        x <- x - y", "",
+        "- one", "  more of it", "", "End.", "",
+    ]  # fmt: skip
+
+
+def test_every_page_is_reached():
+    """Pages that the index does not place by hand are added where it says `others`."""
+    assert "\nothers\n" in (DOCS / "index.md").read_text(encoding="utf-8")
