@@ -134,6 +134,7 @@ def _store(store: Path | str | None) -> Finding:
             infos = kept.runs()
             for info in infos:
                 kept.curves(info.id)
+                kept.records(info.id)
                 kept.failures(info.id)
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:

@@ -169,9 +169,9 @@ class RunStore:
                 values = (number, *row, checksum(*row))
                 self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", values)
                 self._db.execute(
-                    "DELETE FROM checkpoints WHERE run = ?1 AND round NOT IN "
-                    "(SELECT round FROM checkpoints WHERE run = ?1 ORDER BY round DESC LIMIT 2)",
-                    (number,),
+                    "DELETE FROM checkpoints WHERE run = :run AND round NOT IN "
+                    "(SELECT round FROM checkpoints WHERE run = :run ORDER BY round DESC LIMIT 2)",
+                    {"run": number},
                 )
             self._change(run, **self._count(number), **changes)
         if run in self._claimed:

@@ -14,6 +14,7 @@ from parley.studies.conformance.case import Case
 from parley.studies.conformance.distilled_cases import distilled_cohorts
 from parley.studies.conformance.partial_cohorts import MOVES, SETTLES
 from parley.studies.conformance.problem import quadratic_problem, weights_of
+from parley.studies.conformance.statistics_cases import statistics
 from parley.studies.conformance.tree_cases import tree_cohorts
 from parley.studies.harness import Check
 from parley.studies.paper001.members import members
@@ -23,6 +24,7 @@ from parley.studies.paper001.quadratics import QuadraticSetting
 def test_every_method_has_a_line_about_partial_cohorts():
     known = {name for name in algorithms if algorithms[name].__module__.startswith("parley.")}
     lines = [*partial_cohorts.partial(), *tree_cohorts(), *functional_cohorts(), *distilled_cohorts()]
+    lines += [case for case in statistics() if case.statement.startswith("2 of 4 clients")]
     assert {case.method for case in lines} == known
     assert {"scaffold", "feddyn", "fedals-scaffold"} <= {
         c.method for c in partial_cohorts.partial() if c.statement == SETTLES
