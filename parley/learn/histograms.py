@@ -88,7 +88,7 @@ def histogram(codes: Codes, slots: NDArray[np.integer[Any]], values: Whole, node
 
     `codes` [n, columns] are bins, `slots` [n] the node of each row; a negative one leaves it out.
     """
-    return _summed(codes, np.arange(len(codes)), slots, values, nodes, bins)
+    return _summed(codes, None, slots, values, nodes, bins)
 
 
 def node_histograms(
@@ -105,15 +105,14 @@ def node_histograms(
     slots = table.take(_by_tree(rows, width))
     if chosen is not None:
         slots[:, ~chosen] = -1
-    return _summed(
-        codes, np.tile(np.arange(n), outputs), slots.ravel(), values.reshape(outputs * n, -1), len(nodes), bins
-    )
+    source = None if outputs == 1 else np.tile(np.arange(n), outputs)
+    return _summed(codes, source, slots.ravel(), values.reshape(outputs * n, -1), len(nodes), bins)
 
 
 def _summed(
-    codes: Codes, source: Whole, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int
+    codes: Codes, source: Whole | None, slots: NDArray[np.integer[Any]], values: Whole, nodes: int, bins: int
 ) -> Whole:
-    """`histogram` of entries whose bins are those of the row `source`."""
+    """`histogram` of entries whose bins are those of the row `source`, or of the row of the same number."""
     columns, size = codes.shape[1], nodes * codes.shape[1] * bins
     there = np.flatnonzero(slots >= 0)
     shift = np.arange(columns, dtype=np.int32) * bins
@@ -121,7 +120,7 @@ def _summed(
     total: Whole | None = None
     for begin in range(0, len(there), most):
         part = there[begin : begin + most]
-        place = codes.take(source.take(part), axis=0) + shift
+        place = codes.take(part if source is None else source.take(part), axis=0) + shift
         if nodes > 1:
             place += (slots.take(part).astype(np.int32, copy=False) * np.int32(columns * bins))[:, None]
         # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
