@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 demo: install
 	$(BIN)/parley demo
 
+# Three processes for two cores: some tests wait.
 test: install lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 test-long: install
 	$(BIN)/python -m pytest -n 2 -m "long and not slow"

@@ -117,7 +117,7 @@ def test_normalised_size_weights_with_few_clients_are_biased_and_not_the_default
     invariant(PLAIN, quadratic_problem(), monkeypatch, Sampling(size=2))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_few_clients_of_unequal_sizes_settle_at_the_true_optimum(seed):
     given = quadratic_problem()
     run = given.run(Scaffold(lr=0.1, steps=2, batch=None), 1500, "inline", Sampling(size=2), seed=seed)

@@ -35,6 +35,7 @@ def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_a_slower_checkout_is_seen(slower: Path) -> None:
     said: list[str] = []
     (found,) = against(slower, ["empty"], "smoke", say=said.append)

@@ -40,6 +40,7 @@ def test_an_environment_is_reused_until_its_pins_change(monkeypatch: pytest.Monk
     assert installed("empty", tmp_path) is None
 
 
+@pytest.mark.long
 def test_a_failed_installation_points_to_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pins = tmp_path / "pins"
     pins.mkdir()

@@ -45,6 +45,7 @@ def test_two_loops_race_and_agree() -> None:
     assert turns == ["plain", "again", "again", "plain"]
 
 
+@pytest.mark.long
 def test_bare_loops_take_part_without_parameters() -> None:
     (result,) = bench(["CIFAR10-CNN"], "smoke", cores=1, contestants=["plain", "bare"])
     bare = next(s for s in result.standings if s.name == "bare")

@@ -236,7 +236,7 @@ def test_bench_refuses_what_it_does_not_know(parley):
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
-    long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "400", "--store", "runs.db"]
+    long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "300", "--store", "runs.db"]
     code = "import sys; from parley.cli.main import main; main(sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *long], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -244,7 +244,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         status, out, _ = parley("runs", "--store", "runs.db")
-        if status == 0 and "/400" in out and " 0/400" not in out:
+        if status == 0 and "/300" in out and " 0/300" not in out:
             break
         time.sleep(0.02)
     assert "running" in out
@@ -262,7 +262,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
     assert parley(*long, "--quiet")[0] == 0
     with RunStore("runs.db") as store:
         resumed, whole = store.runs()
-        assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 400, whole.fingerprint)
+        assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 300, whole.fingerprint)
         for metric in ("central/accuracy", "central/loss", "train/loss", "up/bytes"):
             np.testing.assert_array_equal(store.series(resumed.id, metric), store.series(whole.id, metric))
 

@@ -16,6 +16,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_skeleton_passes_its_own_test(parley, place: Path):
     """As docs/extending.md prints it: write, train, test (every runtime, a resumed run, two special cases)."""
     code, out, _ = parley("new", "algorithm", "my-method")

@@ -16,6 +16,7 @@ COMMANDS = [line for block in re.findall(r"```\n(parley .*?)```", PAGE, re.DOTAL
 COMMANDS += [line.strip() for line in EXAMPLES.splitlines() if line.strip().startswith("parley ")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", sorted({line.partition("#")[0].strip() for line in COMMANDS if "reproduce" not in line})
 )
