@@ -73,13 +73,18 @@ class WandB(Listener):
     def __init__(self, project: str) -> None:
         self._wandb, self._project = _package("wandb", "Weights & Biases"), project
         self._run: Any = None
-        if os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
+        # W&B itself reads its environment once in a process.
+        self._mode, self._folder = os.environ.get("WANDB_MODE"), os.environ.get("WANDB_DIR")
+        if (self._mode or "online") not in ("offline", "disabled", "dryrun"):
             with self._reached():  # before a run is entered anywhere
                 self._wandb.login()
 
     def start(self, run: Run, rounds: int) -> None:
         with self._reached():
-            self._run = self._wandb.init(project=self._project, name=_title(run), id=run.id, resume="allow")
+            self._run = self._wandb.init(
+                project=self._project, name=_title(run), id=run.id, resume="allow", mode=self._mode,
+                dir=self._folder,
+            )  # fmt: skip
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
