@@ -28,7 +28,13 @@ from parley.core.processes import search_path
 
 MODULES = ("parley.runtimes.worker", "parley.runtimes.host")
 """Where a worker's `main(descriptors)` may be; imported before anything is forked."""
-_MAIN = "from parley.runtimes.nursery import serve; serve()"
+# From its first moment the process that started it decides when it stops, not who types Ctrl-C.
+_MAIN = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from parley.runtimes.nursery import serve
+serve()
+"""
 _SLOW = ("parley", "scipy", "sklearn")
 _LENGTH = struct.Struct("!I")
 
@@ -151,7 +157,6 @@ def _known() -> list[str]:
 
 def serve() -> None:
     """The nursery itself."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides when to stop
     line = socket.socket(fileno=int(sys.argv[1]))
     for module in MODULES:
         import_module(module)
