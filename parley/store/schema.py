@@ -162,15 +162,19 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         db.execute(f"PRAGMA user_version = {VERSION}")
 
 
+# One statement sees one moment: between two of them another process may make the tables.
+_HEADER = """SELECT (SELECT application_id FROM pragma_application_id),
+                    (SELECT user_version FROM pragma_user_version),
+                    (SELECT count(*) FROM sqlite_schema)"""
+
+
 def _version(db: sqlite3.Connection, path: Path) -> int:
     """The format of the file, 0 if it is empty; refuses what is no run store or a newer one."""
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    application, version, tables = db.execute(_HEADER).fetchone()
     if application != APPLICATION and (application or version or tables):
         raise InputError(f"{path} is a database of another program, not a run store; name another file.")
     if version < 0 or (version == 0 and tables):
         raise InputError(f"the run store {path} is damaged; restore it from a copy or move it away.")
     if version > VERSION:
         raise InputError(f"the run store {path} was made by a newer Parley (format {version}); update Parley.")
-    return version
+    return int(version)

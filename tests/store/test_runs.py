@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError
-from parley.store import locks
+from parley.store import database, locks, schema
 from parley.store.database import checksum
 from parley.store.records import Failure, Metric, RoundRecord
 from parley.store.runs import RunStore, store_path
@@ -225,6 +225,22 @@ time.sleep(20)
     store.claim(run)
     os.killpg(parent.pid, signal.SIGKILL)
     parent.communicate()
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_another_process_may_make_the_tables_at_any_moment(tmp_path: Path, moment: int):
+    path = tmp_path / "runs.db"
+    database.open_to_write(path).execute("PRAGMA journal_mode = WAL").connection.close()
+    db, left = database.open_to_write(path), [moment]
+
+    def another(_: str) -> None:
+        if left[0] == 0:
+            schema.connect(path, create=True).close()
+        left[0] -= 1
+
+    db.set_trace_callback(another)
+    assert schema._version(db, path) in (0, schema.VERSION)
+    db.close()
 
 
 _WRITER = """
