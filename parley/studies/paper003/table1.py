@@ -6,8 +6,8 @@ which the first layer's activations are the inputs: such rows say that they SEND
 
 NTK-FL has the paper's beta = 1, CP-NTK-FL its beta = .3 and d' = 200. Beside them stand three that follow the exact
 kernel over samples and outputs, which costs no byte more than (6), and of which the moving average of the models (EMA,
-.8) is judged: beta = .45; beta = .4 and d' = 400; and top-k with beta = .3 and d' = 200. The first two were set by their
-seed and samples for choosing settings, like the rates of the others.
+.8) is judged: beta = .45; beta = .4 and d' = 400; and top-k with beta = .3 and d' = 200. These were set on the seed and
+the samples for choosing settings, like the rates of the others.
 """
 
 from __future__ import annotations
