@@ -15,11 +15,14 @@ import pytest
 import torch
 
 from parley.algorithms.fedals import FedALS
+from parley.algorithms.ffgb import FFGB
 from parley.algorithms.local_update import FedAvg
+from parley.algorithms.ntk_fl import NtkFL
 from parley.algorithms.scaffold import Scaffold
 from parley.core.errors import InputError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Faults
+from parley.learn.weak import RegressionTree
 from parley.models import mlp
 from parley.study.train import train
 
@@ -57,19 +60,27 @@ def two_nodes() -> Iterator[Any]:
         yield made
 
 
+METHODS = {
+    "scaffold": Scaffold(lr=0.05, steps=3, batch=7),
+    "fedavg": FedAvg(lr=0.05, batch=7),
+    "fedals": FedALS(lr=0.05, alpha=2, steps=2),
+    "ffgb": FFGB(lr=0.5, steps=2, mu=0.1, learner=RegressionTree(3)),
+    "ntk-fl": NtkFL(times=(5, 20), lr=0.5, upload="top-k", density=0.5, share=0.9),
+}
+SMOKE = "scaffold"
+"""The one that is run whenever anything is."""
+
+
 @pytest.mark.parametrize(
-    "algorithm",
-    [
-        Scaffold(lr=0.05, steps=3, batch=7),
-        pytest.param(FedAvg(lr=0.05, batch=7), marks=pytest.mark.slow),
-        pytest.param(FedALS(lr=0.05, alpha=2, steps=2), marks=pytest.mark.slow),
-    ],
-    ids=str,
+    "name", [pytest.param(name, marks=() if name == SMOKE else pytest.mark.slow) for name in METHODS]
 )
-def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, algorithm):
+def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, name: str):
     """Evaluated everywhere; and how busy each node was."""
+    algorithm = METHODS[name]
     everywhere = Evaluation(clients="all", batch=37)
-    options = {"model": mlp(9), "rounds": 3, "cohort": 4, "evaluation": everywhere, "seed": 1}
+    options: dict[str, Any] = {"rounds": 3, "cohort": 4, "evaluation": everywhere, "seed": 1}
+    if algorithm.needs_model:
+        options["model"] = mlp(9)
     own = train(algorithm, table, runtime="inline", **options)
     far = train(algorithm, table, runtime="ray", address=two_nodes.address, **options)
     assert far.note.count("1 on ") == 2
