@@ -24,6 +24,7 @@ from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Faults
 from parley.learn.weak import RegressionTree
 from parley.models import mlp
+from parley.study.statistics import statistics
 from parley.study.train import train
 
 if "ray" not in os.environ.get("PARLEY_REQUIRE", ""):
@@ -91,6 +92,16 @@ def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, name: str):
         for name in busy:
             record.metrics.pop(name, None)
     same(own, far)
+
+
+@pytest.mark.slow
+def test_statistics_are_those_of_inline(two_nodes, table):
+    inline, far = (
+        statistics(table, floor=2, **where)
+        for where in ({"runtime": "inline"}, {"runtime": "ray", "address": two_nodes.address})
+    )
+    assert far == inline
+    assert far.samples == 100
 
 
 @pytest.mark.slow
