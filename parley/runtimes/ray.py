@@ -229,7 +229,11 @@ def _connected(workers: int | None, address: str | None) -> tuple[Any, bool]:
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
         return ray, True
     except Exception as error:  # Ray raises many kinds
-        raise InputError(f"Ray cannot be reached{f' at {address}' if address else ''}: {describe(error)}.") from error
+        where = f" at {address}" if address else ""
+        # Ray looks for its token by itself, but for a cluster that is named by its address only if it is told to.
+        asks = address is not None and "RAY_AUTH_MODE" not in os.environ
+        hint = " If the cluster asks for Ray's token, set RAY_AUTH_MODE=token." if asks else ""
+        raise InputError(f"Ray cannot be reached{where}: {describe(error).rstrip('.')}.{hint}") from error
 
 
 def _check_reachable(address: str) -> None:
