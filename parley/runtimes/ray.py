@@ -32,7 +32,12 @@ _CHUNKS = 8
 """Chunks per worker that an exchange is cut into, so that slow clients do not leave workers idle at its end."""
 _REACHED = 10.0
 """Seconds to wait for a cluster's address; Ray's own patience is minutes."""
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SURROUNDINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Of a Ray of our own. Its default, 15, lets workers starve on a machine that does anything else.
+    "RAY_worker_niceness": "0",
+}  # fmt: skip
+"""Of Ray's settings those that a user has not made."""
 
 
 @dataclass
@@ -210,7 +215,7 @@ def shared_cluster(workers: int, address: str | None) -> Iterator[tuple[str, int
 
 def _connected(workers: int | None, address: str | None) -> tuple[Any, bool]:
     """Ray, connected, and whether it is ours to shut down."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
+    os.environ.update({name: os.environ.get(name, value) for name, value in _SURROUNDINGS.items()})
     try:
         import ray
     except ImportError:

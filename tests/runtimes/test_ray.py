@@ -49,7 +49,7 @@ pytestmark = [
 @contextmanager
 def cluster(*cpus: int) -> Iterator[Any]:
     """Raylets with so many CPUs each; the first is the head."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     import ray
     from ray.cluster_utils import Cluster
 
