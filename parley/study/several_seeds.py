@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,6 +45,6 @@ def there(store: RunStore, study: Study) -> tuple[str | None, bool]:
     return done, done is None and store.unfinished(fingerprint, study.rounds) is not None
 
 
-def train_seeds(seeds: Sequence[Seed], like: Study, store: Path, runs: int) -> Iterator[tuple[int, str]]:
+def train_seeds(seeds: Sequence[Seed], like: Study, store: Path, runs: int) -> Generator[tuple[int, str], None, None]:
     """Train them, at most so many at a time; each one's place and run as it ends."""
     return side_by_side(enumerate(seeds), like, store, min(runs, len(seeds)))

@@ -7,7 +7,7 @@ study says; where that is `ray`, all runs share one cluster, each with as many o
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
@@ -87,7 +87,7 @@ def _same_clients(one: Study, other: Study) -> bool:
 def side_by_side(
     tasks: Iterable[tuple[Token, Task]], study: Study, store: Path, runs: int,
     report: Callable[[Token, int, float], bool] = lambda token, round, value: False,
-) -> Iterator[tuple[Token, Any]]:  # fmt: skip
+) -> Generator[tuple[Token, Any], None, None]:  # fmt: skip
     """Perform tasks, at most `runs` at a time, and give what came of each as it ends, by its token.
 
     The next task is asked for when a process has nothing to do. `study` is like those of all tasks in what executes
