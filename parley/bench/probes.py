@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from parley.bench import channel_cost, many_memories, ntk_round, step_cost
+from parley.bench import channel_cost, many_memories, ntk_round, ray_gain, step_cost
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
@@ -11,6 +11,7 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     channel_cost.NAME: channel_cost.measure,
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
+    ray_gain.NAME: ray_gain.measure,
 }
 ON_REQUEST = (many_memories.NAME,)
 """Those that need tens of gigabytes of disk run only when they are named."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -17,6 +19,8 @@ from parley.cli.screen import megabytes, percent, print_table, seconds
 if TYPE_CHECKING:
     from parley.store.runs import RunInfo
     from parley.store.tables import Absence
+    from parley.study.description import Study
+    from parley.study.several_seeds import Seed
 
 MOST_SEEDS = 1000
 MOST_NAMES = 20
@@ -34,6 +38,16 @@ def run(
         Optional[str],  # noqa: UP045
         typer.Option(help="Train once with each seed: 0-4, or 0,3,7.", metavar="SEEDS"),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            help="Seeds that train at the same time, each in a process of its own; with the runtime ray each has its "
+            "share of the cluster's workers.",
+            min=1,
+            metavar="N",
+        ),
+    ] = 1,
     resume: Annotated[
         bool,
         typer.Option(
@@ -58,11 +72,15 @@ def run(
     ] = None,
 ) -> None:
     """Train what STUDY says and keep the run in the store."""
+    from parley.core.errors import InputError
     from parley.store.runs import RunStore
+    from parley.study.several_seeds import Seed, there
     from parley.study.study import load_study
     from parley.study.train import train
     from parley.study.warm_start import WarmStart, is_file, pinned
 
+    if workers > 1 and seeds is None:
+        raise InputError("--workers says how many seeds train at the same time; name them with --seeds.")
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     overrides += [f"runtime.name={runtime}"] if runtime is not None else []
     if init_from is not None:
@@ -77,9 +95,16 @@ def run(
         if start is not loaded[0].start:
             loaded = [replace(one, init_from=start) for one in loaded]
         try:
-            for one in loaded:
-                done = runs.finished(one.fingerprint(), one.rounds) if resume and chosen else None
-                again = resume and (not chosen or runs.unfinished(one.fingerprint(), one.rounds) is not None)
+            if workers > 1:
+                source = start.run if isinstance(start, WarmStart) else None
+                each = [Seed(study, (*overrides, seed), resume, source) for seed in chosen]
+                found = _side_by_side(each, loaded[0], runs.path, workers, quiet)
+                if quiet:
+                    print("\n".join(found))
+                else:
+                    infos += map(runs.info, found)
+            for one in loaded if workers == 1 else []:
+                done, again = there(runs, one) if resume and chosen else (None, resume)
                 if done is None:
                     trained = train(one, store=runs, resume=again, progress=not quiet)
                     done = str(trained.id)
@@ -92,6 +117,7 @@ def run(
         except KeyboardInterrupt:
             words = ["parley", "run", str(study), *[part for text in settings or [] for part in ("--set", text)]]
             words += ["--seeds", seeds] if seeds is not None else []
+            words += ["--workers", str(workers)] if workers > 1 else []
             words += ["--rounds", str(rounds)] if rounds is not None else []
             if isinstance(start, WarmStart) and start.algorithm is None:
                 words += ["--init-from", str(start.file or start.run)]
@@ -99,6 +125,20 @@ def run(
             raise Interrupted(f"interrupted; go on with: {shlex.join([*words, '--resume'])}") from None
     if infos:
         show_group(infos)
+
+
+def _side_by_side(seeds: Sequence[Seed], like: Study, store: Path, workers: int, quiet: bool) -> list[str]:
+    """The runs of all seeds, in their order; a line for each as it ends."""
+    from parley.study.several_seeds import train_seeds
+
+    found: dict[int, str] = {}
+    with closing(train_seeds(seeds, like, store, workers)) as ended:
+        for place, run in ended:
+            found[place] = run
+            if not quiet:
+                seed = seeds[place].overrides[-1].replace("=", " ")
+                print(f"{seed}: run {run} ({len(found)}/{len(seeds)})", file=sys.stderr)
+    return [found[place] for place in range(len(seeds))]
 
 
 def seeds_of(text: str) -> list[int]:

@@ -29,12 +29,14 @@ def stats(
     ] = 10,
     bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
     quantiles: Annotated[
-        str,
+        OptionalText,
         typer.Option(
             "--quantiles",
-            help="From blocks (means of neighbouring values), or from the histograms' cells, which need sums only.",
+            help="From blocks (means of neighbouring values), or from the histograms' cells, which need sums only; "
+            "default: cells where the study has the channel secure-sum, else blocks.",
+            metavar="NAME",
         ),
-    ] = "blocks",
+    ] = None,
     blocks: Annotated[int, typer.Option("--blocks", help="Most blocks of a client and column.")] = 100,
     ranges: Annotated[
         OptionalText,
@@ -69,23 +71,31 @@ def stats(
 ) -> None:
     """Show statistics of all clients' samples: counts, missing values, moments, quantiles, labels, schema differences.
 
-    Clients tell sums, and nothing that fewer than --floor of their samples stand behind. With --freeze, training does
-    the same to every client's samples.
+    Clients tell sums, and nothing that fewer than --floor of their samples stand behind; with the study's channel
+    secure-sum the server sees no client's own. With --freeze, training does the same to every client's samples.
     """
     from parley.core.errors import InputError
-    from parley.study.statistics import FILLS, METHODS, frozen_table
+    from parley.study.statistics import FILLS, METHODS, frozen_table, quantiles_with, secure_names
     from parley.study.study import study_table
 
-    asked = _method(floor, bins, quantiles, blocks, ranges)
     if method not in METHODS or fill not in (None, *FILLS):
         wrong = (f"--method takes {', '.join(METHODS)}", method), (f"--fill takes {' or '.join(FILLS)}", fill)
         sentence, given = wrong[method in METHODS]
         raise InputError(f"{sentence}, not '{given}'.")
     table = study_table(study, settings or [])
+    secure = secure_names(table)
+    if secure and quantiles == "blocks":
+        raise InputError(
+            "--quantiles blocks shows the server each client's own blocks, which the study's channel secure-sum rules "
+            "out: take --quantiles cells."
+        )
+    asked = _method(floor, bins, quantiles or quantiles_with(secure), blocks, ranges)
     if freeze is not None:
         _check_place(freeze, study)
     found = _deployed(server, study, table, asked) if server is not None else _simulated(study, settings or [], asked)
     show(found)
+    if secure:
+        console().print("The server saw sums of all clients, and no client's own (secure-sum).")
     write_texts((csv, found.csv), (json, found.json))
     if freeze is not None:
         from parley.core.files import write_atomically

@@ -55,7 +55,10 @@ def tune(
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Processes that train at the same time; default 1.", metavar="N"),
+        typer.Option(
+            help="Processes that train at the same time; default 1. With the runtime ray they share the cluster.",
+            metavar="N",
+        ),
     ] = None,
     settings: Set = None,
     out: Annotated[

@@ -11,8 +11,8 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,12 @@ _CHUNKS = 8
 """Chunks per worker that an exchange is cut into, so that slow clients do not leave workers idle at its end."""
 _REACHED = 10.0
 """Seconds to wait for a cluster's address; Ray's own patience is minutes."""
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_SURROUNDINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Of a Ray of our own. Its default, 15, lets workers starve on a machine that does anything else.
+    "RAY_worker_niceness": "0",
+}  # fmt: skip
+"""Of Ray's settings those that a user has not made."""
 
 
 @dataclass
@@ -54,7 +59,8 @@ class RayRuntime:
     holds_memories = False
     folder: Path | None = None
 
-    def __init__(self, job: Job, workers: int | None = None, address: str | None = None) -> None:
+    def __init__(self, job: Job, workers: int | None = None, address: str | None = None, beside: int = 1) -> None:
+        """Without `workers`, one for each CPU; `beside` so many runs that share the cluster, for each of its part."""
         self._ray, self._ours = _connected(workers, address)
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)  # what the server itself computes must not depend on the machine either
@@ -63,10 +69,10 @@ class RayRuntime:
         self._asked = time.monotonic()
         try:
             resources = self._ray.cluster_resources()
-            self._count = workers or max(1, int(resources.get("CPU", 1)))
+            self._count = workers or max(1, int(resources.get("CPU", 1)) // beside)
             self._job, self._packed = packed_job(job, self._ray)
             self._device = job.task.device
-            gpus = min(1.0, resources.get("GPU", 0.0) / self._count) if self._device.type == "cuda" else 0.0
+            gpus = min(1.0, resources.get("GPU", 0.0) / (self._count * beside)) if self._device.type == "cuda" else 0.0
             # A cluster's machines have Parley installed; processes of this machine find what this one has found.
             found = {"PYTHONPATH": search_path()} if self._ours else {}
             threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -193,9 +199,23 @@ class RayRuntime:
         torch.set_num_threads(self._before)
 
 
+@contextmanager
+def shared_cluster(workers: int, address: str | None) -> Iterator[tuple[str, int]]:
+    """A cluster for several processes of this machine: its address and its CPUs.
+
+    Without an address it is a Ray of this machine's own, with so many workers, that ends with the block.
+    """
+    ray, ours = _connected(workers, address)
+    try:
+        yield str(ray.get_runtime_context().gcs_address), max(1, int(ray.cluster_resources().get("CPU", 1)))
+    finally:
+        if ours:
+            ray.shutdown()
+
+
 def _connected(workers: int | None, address: str | None) -> tuple[Any, bool]:
     """Ray, connected, and whether it is ours to shut down."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
+    os.environ.update({name: os.environ.get(name, value) for name, value in _SURROUNDINGS.items()})
     try:
         import ray
     except ImportError:
@@ -214,7 +234,11 @@ def _connected(workers: int | None, address: str | None) -> tuple[Any, bool]:
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
         return ray, True
     except Exception as error:  # Ray raises many kinds
-        raise InputError(f"Ray cannot be reached{f' at {address}' if address else ''}: {describe(error)}.") from error
+        where = f" at {address}" if address else ""
+        # Ray looks for its token by itself, but for a cluster that is named by its address only if it is told to.
+        asks = address is not None and "RAY_AUTH_MODE" not in os.environ
+        hint = " If the cluster asks for Ray's token, set RAY_AUTH_MODE=token." if asks else ""
+        raise InputError(f"Ray cannot be reached{where}: {describe(error).rstrip('.')}.{hint}") from error
 
 
 def _check_reachable(address: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
+from parley.core.processes import end_with
 from parley.runtimes.auto import available_cores
 from parley.studies.harness import StudyContext
 
@@ -23,7 +25,8 @@ def spread(work: Callable[[In], Out], jobs: Sequence[In], context: StudyContext,
     workers = 1 if context.scale == "smoke" else min(available_cores(), len(jobs))
     if workers <= 1:
         return [work(job) for job in context.track(jobs, what)]
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    # However this process ends, the others do not go on computing for nobody.
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with, (os.getpid(),)) as pool:
         handed = [pool.submit(work, job) for job in jobs]
         try:
             return [future.result() for future in context.track(handed, what)]

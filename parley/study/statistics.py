@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from parley.algorithms.statistics import SHARES, FederatedStatistics, moments, variance
+from parley.channels import Channel
+from parley.channels import channels as channel_names
+from parley.channels.secure import SecureSum
 from parley.core.errors import InputError, ParleyError
 from parley.core.text import plain_cell
 from parley.data import Federation
@@ -29,6 +32,7 @@ from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults
 from parley.learn.exact_sums import rounded
 from parley.learn.floors import cell_quantiles
+from parley.study.channel_names import stages
 from parley.study.data_section import DataSection
 from parley.study.description import Study
 from parley.study.sections import plain
@@ -37,6 +41,7 @@ from parley.study.train import train
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Quantiles = Literal["blocks", "cells"]
 Method = Literal["standard", "min-max", "robust", "none"]
 METHODS = ("standard", "min-max", "robust", "none")
 FILLS = ("mean", "median")
@@ -172,20 +177,29 @@ class Statistics:
 
 
 def statistics(
-    what: Study | Federation, *, floor: int = 10, bins: int = 8, quantiles: Literal["blocks", "cells"] = "blocks",
+    what: Study | Federation, *, floor: int = 10, bins: int = 8, quantiles: Quantiles | None = None,
     blocks: int = 100, ranges: Sequence[tuple[float, float]] = (), **settings: Any,
 ) -> Statistics:  # fmt: skip
     """Ask the clients of a study or a federation; `settings` are those of `train`, such as runtime and workers.
 
-    Of a study, the samples are those before any preprocessing. Nothing leaves a client that fewer than `floor` samples
-    stand behind.
+    Of a study, the samples are those before any preprocessing, and of its channels `secure-sum` holds here too.
+    Nothing leaves a client that fewer than `floor` samples stand behind. Quantiles are from blocks, with secure sums
+    from cells.
     """
-    method = FederatedStatistics(floor, bins, quantiles, blocks, tuple(ranges))
+    channels = settings.get("channels", what.channels if isinstance(what, Study) else ())
+    method = FederatedStatistics(
+        floor, bins, quantiles or quantiles_with(_secure(stages(channels))), blocks, tuple(ranges)
+    )
     return Statistics.of(train(statistics_study(what, method), **settings))
 
 
+def quantiles_with(secure: Sequence[Any]) -> Quantiles:
+    """Where quantiles come from with these secure sums, if any: blocks are no sums."""
+    return "cells" if secure else "blocks"
+
+
 def statistics_study(what: Study | Federation, method: FederatedStatistics) -> Study:
-    """The question as a study of one round, with the same clients and limits for those that fail."""
+    """The question as a study of one round, with the same clients, secure sums and limits for those that fail."""
     if isinstance(what, Federation):
         return Study(method, what, rounds=1, evaluation=_NOTHING)
     data, faults = what.data, what.faults or Faults()
@@ -195,6 +209,7 @@ def statistics_study(what: Study | Federation, method: FederatedStatistics) -> S
     return Study(
         method, data, rounds=1, evaluation=_NOTHING, faults=limits, runtime=what.runtime, workers=what.workers,
         address=what.address, name=f"statistics of {what.title}", plugins=what.plugins,
+        channels=_secure(stages(what.channels)),
     )  # fmt: skip
 
 
@@ -202,10 +217,23 @@ def statistics_table(table: Mapping[str, Any], method: FederatedStatistics) -> d
     """The same as a table, for a deployment, whose data are the nodes'."""
     limits = ("deadline", "quorum", "at_least", "require")
     faults = {name: value for name, value in dict(table.get("faults") or {}).items() if name in limits}
+    secure = secure_names(table)
     return {
         "name": f"statistics of {table['name']}" if table.get("name") else "statistics", "rounds": 1,
         "algorithm": {"name": "statistics", **plain(method)}, "faults": faults, "evaluate": plain(_NOTHING),
-    }  # fmt: skip
+    } | ({"channels": {"up": secure}} if secure else {})  # fmt: skip
+
+
+def secure_names(table: Mapping[str, Any]) -> list[str]:
+    """The secure sums among the channels of a study's table; other channels are of its training alone."""
+    section = table.get("channels")
+    up = section.get("up") if isinstance(section, Mapping) else None
+    named = [text for text in up if isinstance(text, str)] if isinstance(up, list | tuple) else []
+    return [text for text in named if text.partition("(")[0].strip() == channel_names.name_of(SecureSum)]
+
+
+def _secure(given: Sequence[Channel]) -> tuple[Channel, ...]:
+    return tuple(one for one in given if isinstance(one, SecureSum))
 
 
 def frozen_table(table: Mapping[str, Any], agreed: Preprocessing) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parley.bench import bench, many_memories, step_cost
+from parley.bench import bench, many_memories, ray_gain, step_cost
+from parley.bench.harness import Lap
 from parley.bench.many_memories import Crowd, Diary
 from parley.bench.probes import ON_REQUEST, PROBES
 from parley.bench.step_cost import ALPHA, ARRANGEMENTS, Lane, measure, variants
@@ -132,8 +133,38 @@ def test_ratios_are_paired_by_chunk():
     assert step_cost._ratio(ARRANGEMENTS[0], slow, "fedals", "fedavg", "smoke").passed is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "share", "slower"),
+    [
+        ([3.0, 6.0, 3.3, 5.0, 2.7], 0.982, 1.1),
+        ([3.0, 4.0, 3.3, 5.0, 2.7], 0.655, 1.1),
+        ([3.0, 8.0, 4.0, 5.0, 2.5], 1.0, 1.333),
+    ],
+)
+def test_the_gain_of_a_second_worker_is_judged_by_that_of_a_second_process(seconds, share: float, slower: float):
+    """Chunks of other speed change nothing, because ratios are taken within a chunk."""
+    laps = [
+        Lap(entrant, seconds=[value, 9 * value, 2 * value])
+        for entrant, value in zip(ray_gain.entrants(), seconds, strict=True)
+    ]
+    gain, time_ = ray_gain.promises(laps, "full")
+    assert (gain.value, time_.value) == pytest.approx((share, slower), abs=1e-3)
+    assert (gain.low, gain.high) == pytest.approx((share, share), abs=1e-3)
+    assert (gain.passed, time_.passed) == (share >= 0.9, slower <= 1.2)
+    assert [claim.passed for claim in ray_gain.promises(laps, "smoke")] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_second_worker_is_raced_beside_a_second_process():
+    (result,) = bench(["ray-gain"], "smoke")
+    assert [standing.name for standing in result.standings][1:3] == ["Ray, 1 worker", "Ray, 2 workers"]
+    assert all(standing.median > 0 for standing in result.standings)
+    with pytest.raises(InputError, match="needs 2 cores, not 1"):
+        bench(["ray-gain"], cores=1)
+
+
 def test_names():
-    assert {"CHANNEL-COST", "FEDALS-STEP", "NTK-ROUND", "SCAFFOLD-100K"} == set(PROBES)
+    assert {"CHANNEL-COST", "FEDALS-STEP", "NTK-ROUND", "RAY-GAIN", "SCAFFOLD-100K"} == set(PROBES)
     assert set(ON_REQUEST) == {"SCAFFOLD-100K"}
     assert ALPHA == 10
     with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):

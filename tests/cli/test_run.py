@@ -65,6 +65,34 @@ def test_several_seeds_are_runs_of_one_study(parley):
         assert len(store.runs()) == 4
 
 
+def test_seeds_side_by_side_are_those_one_after_the_other(parley):
+    assert parley("run", "study.toml", "--seeds", "0-1")[0] == 0
+    code, out, err = parley("run", "study.toml", "--seeds", "0-2", "--workers", "2")
+    assert code == 0, err
+    told = [line.split(":")[0] for line in err.splitlines() if line.startswith("seed ")]
+    assert sorted(told) == ["seed 0", "seed 1", "seed 2"]
+    assert "mean" in out
+    with RunStore() as store:
+        runs = store.runs()
+        assert sorted(info.config["seed"] for info in runs) == [0, 0, 1, 1, 2]
+        for one in runs[:2]:
+            other = next(info for info in runs[2:] if info.config["seed"] == one.config["seed"])
+            assert one.fingerprint == other.fingerprint
+            for name in ("train/loss", "up/bytes"):
+                assert store.series(one.id, name)[1].tolist() == store.series(other.id, name)[1].tolist()
+    # With --resume only what is missing is trained, and the order is that of the seeds.
+    code, out, _ = parley("run", "study.toml", "--seeds", "0-3", "--resume", "--quiet", "--workers", "2")
+    assert code == 0
+    with RunStore() as store:
+        assert [store.info(run).config["seed"] for run in out.split()] == [0, 1, 2, 3]
+        assert len(store.runs()) == 6
+    code, out, _ = parley("run", "study.toml", "--seeds", "0,1", "--workers", "2", "--init-from", "last", "-q")
+    with RunStore() as store:
+        first, second = (store.info(run).config["init_from"]["run"] for run in out.split())
+        assert first == second == store.runs()[5].id
+    assert "name them with --seeds" in sentence(parley("run", "study.toml", "--workers", "2"))
+
+
 @pytest.mark.parametrize("seeds", ["", "x", "3-1", "1,1", "0-99999999999", "-1", "1--2", "9" * 5000, "0-1-2", "1;2"])
 def test_seeds_that_are_none(parley, seeds: str):
     assert "--seeds takes" in sentence(parley("run", "study.toml", f"--seeds={seeds}"))

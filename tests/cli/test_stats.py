@@ -165,3 +165,16 @@ def test_every_runtime_gives_the_same(parley, place: Path):
              for name in ("inline", "wire", "auto")]  # fmt: skip
     assert {code for code, _, _ in shown} == {0}
     assert shown[0] == shown[1] == shown[2]
+
+
+def test_secure_sums_of_the_study(parley, place: Path):
+    """The same numbers, from sums alone; what is no sum is refused."""
+    secure = ["--set", 'channels.up=["secure-sum"]']
+    assert parley("stats", "study.toml", "--json", "plain.json", "--quantiles", "cells")[0] == 0
+    code, out, _ = parley("stats", "study.toml", *secure, "--json", "secure.json")
+    assert code == 0
+    assert "The server saw sums of all clients, and no client's own (secure-sum)." in " ".join(out.split())
+    assert (place / "secure.json").read_text() == (place / "plain.json").read_text()
+    code, _, err = parley("stats", "study.toml", *secure, "--quantiles", "blocks")
+    assert code == 2
+    assert "take --quantiles cells" in err

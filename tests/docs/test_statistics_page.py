@@ -15,7 +15,7 @@ from parley.data.preprocessing import Preprocessing
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
-SIMULATED, DEPLOYED = [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
+SIMULATED, SECURE, DEPLOYED = [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 
 
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
@@ -34,6 +34,13 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     assert "examples/frozen.toml" in said[2]
     assert "finished" in said[3]
     assert (tmp_path / "digits.csv").exists()
+
+
+def test_secure_sums(capfd) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(SECURE[0])[1:])
+    assert ended.value.code == 0
+    assert "no client's own" in " ".join(capfd.readouterr().out.split())
 
 
 def test_the_commands_of_a_deployment_are_understood() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +18,23 @@ import pytest
 import torch
 
 from parley.algorithms.fedals import FedALS
+from parley.algorithms.ffgb import FFGB
 from parley.algorithms.local_update import FedAvg
+from parley.algorithms.ntk_fl import NtkFL
 from parley.algorithms.scaffold import Scaffold
+from parley.cli.main import main
 from parley.core.errors import InputError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Faults
+from parley.learn.weak import RegressionTree
 from parley.models import mlp
+from parley.store.runs import RunStore
+from parley.study.load import load_run
+from parley.study.statistics import statistics
 from parley.study.train import train
+from parley.study.tuning.candidates import candidates
+from parley.study.tuning.search import search
+from parley.study.tuning.settings import Tuning
 
 if "ray" not in os.environ.get("PARLEY_REQUIRE", ""):
     pytest.importorskip("ray")
@@ -36,7 +49,7 @@ pytestmark = [
 @contextmanager
 def cluster(*cpus: int) -> Iterator[Any]:
     """Raylets with so many CPUs each; the first is the head."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     import ray
     from ray.cluster_utils import Cluster
 
@@ -57,19 +70,27 @@ def two_nodes() -> Iterator[Any]:
         yield made
 
 
+METHODS = {
+    "scaffold": Scaffold(lr=0.05, steps=3, batch=7),
+    "fedavg": FedAvg(lr=0.05, batch=7),
+    "fedals": FedALS(lr=0.05, alpha=2, steps=2),
+    "ffgb": FFGB(lr=0.5, steps=2, mu=0.1, learner=RegressionTree(3)),
+    "ntk-fl": NtkFL(times=(5, 20), lr=0.5, upload="top-k", density=0.5, share=0.9),
+}
+SMOKE = "scaffold"
+"""The one that is run whenever anything is."""
+
+
 @pytest.mark.parametrize(
-    "algorithm",
-    [
-        Scaffold(lr=0.05, steps=3, batch=7),
-        pytest.param(FedAvg(lr=0.05, batch=7), marks=pytest.mark.slow),
-        pytest.param(FedALS(lr=0.05, alpha=2, steps=2), marks=pytest.mark.slow),
-    ],
-    ids=str,
+    "name", [pytest.param(name, marks=() if name == SMOKE else pytest.mark.slow) for name in METHODS]
 )
-def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, algorithm):
+def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, name: str):
     """Evaluated everywhere; and how busy each node was."""
+    algorithm = METHODS[name]
     everywhere = Evaluation(clients="all", batch=37)
-    options = {"model": mlp(9), "rounds": 3, "cohort": 4, "evaluation": everywhere, "seed": 1}
+    options: dict[str, Any] = {"rounds": 3, "cohort": 4, "evaluation": everywhere, "seed": 1}
+    if algorithm.needs_model:
+        options["model"] = mlp(9)
     own = train(algorithm, table, runtime="inline", **options)
     far = train(algorithm, table, runtime="ray", address=two_nodes.address, **options)
     assert far.note.count("1 on ") == 2
@@ -80,6 +101,16 @@ def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, algorithm):
         for name in busy:
             record.metrics.pop(name, None)
     same(own, far)
+
+
+@pytest.mark.slow
+def test_statistics_are_those_of_inline(two_nodes, table):
+    inline, far = (
+        statistics(table, floor=2, **where)
+        for where in ({"runtime": "inline"}, {"runtime": "ray", "address": two_nodes.address})
+    )
+    assert far == inline
+    assert far.samples == 100
 
 
 @pytest.mark.slow
@@ -158,6 +189,116 @@ def test_a_node_that_is_killed_in_a_round_changes_no_number(table, same):
         )  # fmt: skip
     assert not far.failures()
     assert all(torch.equal(value, far.state.tensors[name]) for name, value in plain.state.tensors.items())
+
+
+STUDY = """
+rounds = 6
+[data]
+name = "iris"
+clients = 4
+test_fraction = 0.3
+[model]
+name = "linear"
+[algorithm]
+name = "fedavg"
+steps = 2
+[evaluate]
+clients = "all"
+[store]
+checkpoint = 0.0
+"""
+TABLE = tomllib.loads(STUDY)
+
+
+def tuned(store: Path, address: str | None = None, **settings: Any) -> tuple[dict[float, Any], dict[str, set[str]]]:
+    """Rate -> what was tried, and run -> the nodes that executed its clients."""
+    tuning = Tuning(**{"params": {"algorithm.lr": [0.01, 0.1, 0.5]}, "sampler": "grid"} | settings)
+    name = {"name": "inline"} if address is None else {"name": "ray", "address": address}
+    with RunStore(store / "runs.db") as kept:
+        (found,) = search(candidates(TABLE | {"runtime": name}, store, tuning), kept)
+        nodes = {info.id: {n for n in kept.metric_names(info.id) if n.startswith("busy/")} for info in kept.runs()}
+    return {one.settings["algorithm.lr"]: one for one in found.tried}, nodes
+
+
+@pytest.mark.slow
+def test_trials_share_the_cluster_and_score_as_without_it(two_nodes, tmp_path):
+    far, nodes = tuned(tmp_path / "far", two_nodes.address, workers=2)
+    own, _ = tuned(tmp_path / "own")
+    assert {rate: one.score for rate, one in far.items()} == {rate: one.score for rate, one in own.items()}
+    assert [len(one) for one in nodes.values()] == [1, 1, 1]  # a worker each
+    assert len(set.union(*nodes.values())) == 2
+
+
+@pytest.mark.slow
+def test_no_more_trials_are_begun_than_fit_and_those_that_lead_nowhere_are_stopped(two_nodes, tmp_path):
+    rates = [0.5, 0.4, 0.3, 0.2, 1e-6, 1e-7, 1e-8]
+    tried, _ = tuned(tmp_path, two_nodes.address, workers=9, params={"algorithm.lr": rates}, pruner="median")
+    assert len(tried) == 7
+    stopped = {rate: one.rounds for rate, one in tried.items() if one.pruned}
+    assert stopped
+    assert max(stopped) < 0.1
+    assert max(stopped.values()) < 6
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+import test_ray as t
+t.TABLE["rounds"] = 60
+t.tuned(Path(sys.argv[1]), sys.argv[2], workers=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_search_goes_on_from_its_checkpoints(two_nodes, tmp_path, monkeypatch):
+    """With kill -9, in the middle of two trials; their processes end with it and leave the cluster free."""
+    words = [sys.executable, "-c", _KILLED, str(tmp_path / "far"), two_nodes.address, str(Path(__file__).parent)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as child:
+        seen, deadline = list[str](), time.monotonic() + 120
+        while len(seen) < 2 and time.monotonic() < deadline and child.poll() is None:
+            time.sleep(0.1)
+            if (tmp_path / "far" / "runs.db").exists():
+                with RunStore(tmp_path / "far" / "runs.db") as store:
+                    seen = [info.id for info in store.runs() if info.rounds > 2]
+        children = psutil.Process(child.pid).children(recursive=True)
+        child.kill()
+    assert len(seen) == 2
+    assert not psutil.wait_procs(children, timeout=30)[1]
+    with RunStore(tmp_path / "far" / "runs.db") as store:
+        assert {store.info(run).status for run in seen} == {"interrupted"}
+    monkeypatch.setitem(TABLE, "rounds", 60)
+    far, nodes = tuned(tmp_path / "far", two_nodes.address, workers=2)
+    own, _ = tuned(tmp_path / "own")
+    assert {rate: one.score for rate, one in far.items()} == {rate: one.score for rate, one in own.items()}
+    assert len(nodes) == 3
+    assert set(seen) < set(nodes)
+
+
+@pytest.mark.slow
+def test_seeds_share_the_cluster(two_nodes, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_STORE", raising=False)
+    (tmp_path / "study.toml").write_text(STUDY)
+    far = ["--runtime", "ray", "--set", f'runtime.address="{two_nodes.address}"', "--workers", "2"]
+    ids = []
+    for more in (["--runtime", "inline"], far):
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "study.toml", "--seeds", "0-2", "-q", *more])
+        out, err = capfd.readouterr()
+        assert ended.value.code == 0, err
+        ids.append(out.split())
+    nodes = set()
+    with RunStore() as store:
+        for pair in zip(*ids, strict=True):
+            curves = [store.curves(run) for run in pair]
+            for name, (_, values) in curves[0].items():
+                if "seconds" not in name:
+                    assert values.tolist() == curves[1][name][1].tolist()
+            nodes |= {name for name in curves[1] if name.startswith("busy/")}
+            own, theirs = (load_run(store, run).state.tensors for run in pair)
+            assert all(torch.equal(value, theirs[name]) for name, value in own.items())
+    assert len(nodes) == 2
 
 
 def test_what_has_no_cluster_is_refused(table):

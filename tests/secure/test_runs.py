@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Answer, Call, Job, Stamp
 from parley.studies.secure_sums import obstacle
+from parley.study.statistics import statistics_study, statistics_table
 from parley.study.task import make_task
 
 QUIET = Evaluation(every=100, clients="none", central=False)
@@ -131,6 +133,34 @@ def test_statistics_are_summed_exactly(table: pl.Federation):
     assert far(plain, secure) == 0
     with pytest.raises(UnsupportedError, match="blocks"):
         trained(table, algorithm=FederatedStatistics(floor=2), model=None, channels=secure_sum())
+
+
+@pytest.mark.parametrize(
+    "gone", [{}, {"client": ["c1"]}, {"cells": ["c3"]}, {"client": ["c1"], "cells": ["c3"]}], ids=str
+)
+def test_statistics_are_those_without_secure_sums_whoever_goes_away(table: pl.Federation, gone: Any):
+    """Counts, moments, histograms and labels of those who stayed, exactly; with quantiles from cells of themselves."""
+
+    def asked(**more: Any) -> pl.Statistics:
+        return pl.statistics(table, floor=2, execute=lambda job: Going(job, gone), **more)
+
+    secure, plain = asked(channels=secure_sum()), asked(quantiles="cells")
+    assert secure == plain
+    assert secure.contributed == 5 - len(gone.get("client", ()))
+    assert set(secure.absent) == {client for clients in gone.values() for client in clients}
+    late = {UNMASK: ["c2"]}
+    everybody = pl.statistics(table, floor=2, channels=secure_sum(), execute=lambda job: Going(job, late))
+    assert everybody.features == pl.statistics(table, floor=2, quantiles="cells", runtime="inline").features
+
+
+def test_statistics_take_the_secure_sums_of_a_study_and_no_other_channel(table: pl.Federation):
+    study = pl.Study(FEDAVG, table, model=pl.models.mlp(3), channels=(pl.top_k(0.1),))
+    assert not statistics_study(study, FederatedStatistics()).channels
+    secure = statistics_study(replace(study, channels=(pl.clip(1.0), secure_sum(20, least=3))), FederatedStatistics())
+    assert secure.channels == (secure_sum(20, least=3),)
+    up = ["clip(1.0)", "secure-sum(20, 8.0)"]
+    assert statistics_table({"channels": {"up": up}}, FederatedStatistics())["channels"] == {"up": up[1:]}
+    assert "channels" not in statistics_table({"channels": {"up": up[:1]}}, FederatedStatistics())
 
 
 def test_one_shot_ridge(table: pl.Federation):

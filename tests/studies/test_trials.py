@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from parley.algorithms.local_update import FedAvg
@@ -175,6 +179,23 @@ def test_the_grid_goes_on_where_the_best_lies_at_its_end() -> None:
 
 def test_jobs_are_spread_over_processes_in_order() -> None:
     assert spread(abs, [-3, 2, -1], StudyContext("x", "cpu"), "numbers") == [3, 2, 1]
+
+
+def test_processes_end_with_a_study_that_is_killed() -> None:
+    """With kill -9, in the middle of jobs that have hours to go."""
+    code = (
+        "import time; from parley.studies import StudyContext, spread; spread.available_cores = lambda: 2;"
+        "spread.spread(time.sleep, [9999, 9999], StudyContext('x', 'cpu'), 'naps')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as study:
+        seen, deadline = psutil.Process(study.pid), time.monotonic() + 60
+        while len(seen.children()) < 3 and time.monotonic() < deadline:  # two at work, one that counts semaphores
+            time.sleep(0.05)
+        workers = seen.children()
+        time.sleep(0.5)
+        study.kill()
+    assert len(workers) == 3
+    assert not psutil.wait_procs(workers, timeout=30)[1]
 
 
 def test_trials_in_processes_are_the_same(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from parley.study.tuning.candidates import candidates
 from parley.study.tuning.search import search
 from parley.study.tuning.settings import Tuning
 from parley.study.tuning.spaces import space_of
-from parley.study.tuning.workers import score_of
+from parley.study.tuning.trial import score_of
 
 TABLE = {
     "rounds": 4, "data": {"name": "iris", "clients": 4, "test_fraction": 0.3}, "model": {"name": "linear"},
@@ -112,7 +112,7 @@ def test_proposals_do_not_depend_on_interruptions(tmp_path, sampler, monkeypatch
     options = {"params": {"algorithm.lr": "log(1e-3, 1)"}, "sampler": sampler, "trials": 12}
     whole, _ = tuned(tmp_path, "whole", **options)
     tuned(tmp_path, "parts", **options | {"trials": 3})
-    from parley.study.tuning import workers
+    from parley.study.tuning import trial as workers
 
     real, calls = workers.attempt, []
 

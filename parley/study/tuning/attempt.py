@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from parley.core.errors import QuorumError
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
+from parley.runtimes import Job, Runtime
 from parley.store.runs import RunStore
 from parley.study.description import Study
 from parley.study.train import train
@@ -30,10 +31,13 @@ class Attempt:
         return int(max((rounds[-1] for rounds, _ in self.curves.values()), default=0))
 
 
-def attempt(study: Study, store: RunStore | None, listeners: Sequence[Listener] = ()) -> Attempt:
+def attempt(
+    study: Study, store: RunStore | None, listeners: Sequence[Listener] = (),
+    execute: Callable[[Job], Runtime] | None = None,
+) -> Attempt:  # fmt: skip
     """Train the study, go on with a run of it that was interrupted, or look up one that has finished.
 
-    Settings that diverge are an answer, not an error.
+    Settings that diverge are an answer, not an error. `execute` is that of `train`.
     """
     begun = None
     if store is not None:
@@ -42,7 +46,7 @@ def attempt(study: Study, store: RunStore | None, listeners: Sequence[Listener] 
             return Attempt(store.curves(done), done)
         begun = store.unfinished(study.fingerprint(), study.rounds)
     try:
-        run = train(study, store=store, listeners=listeners, resume=begun)
+        run = train(study, store=store, listeners=listeners, resume=begun, execute=execute)
     except QuorumError:  # most clients sent NaN
         return Attempt({}, status="stopped")
     return Attempt(curves_of(run), run.id or "", run.status)

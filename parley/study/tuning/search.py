@@ -9,20 +9,21 @@ was interrupted. One that was cut off is proposed again with the same settings, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import product
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from parley.core.errors import InputError, ParleyError
+from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.store import locks
 from parley.store.database import open_to_write
 from parley.store.runs import RunStore
+from parley.study.side_by_side import Bench, Report, side_by_side
 from parley.study.tuning.candidates import Candidate
-from parley.study.tuning.workers import Job, Outcome, Trainer, processes, ready
+from parley.study.tuning.trial import Outcome, Trial
 
 BOOK = "tune.db"
 
@@ -77,7 +78,7 @@ def search(
             books = [_Book(optuna, storage, one) for one in candidates]
             tuning = candidates[0].tuning
             if tuning.workers == 1:
-                _alone(books, Trainer(store, alone=True), heard)
+                _alone(books, Bench(store), heard)
             else:
                 _together(books, store.path, tuning.workers, heard)
             return [book.found() for book in books]
@@ -107,10 +108,6 @@ class _Book:
     @property
     def open(self) -> bool:
         return self.asked < self.candidate.trials
-
-    @property
-    def prunes(self) -> bool:
-        return self.candidate.tuning.pruner != "none"
 
     def ask(self) -> tuple[Any, dict[str, Any]]:
         """The next trial and its settings."""
@@ -156,45 +153,35 @@ class _Book:
         )  # fmt: skip
 
 
-def _alone(books: list[_Book], trainer: Trainer, heard: Callable[[Tried, Found], None]) -> None:
+def _alone(books: list[_Book], bench: Bench, heard: Callable[[Tried, Found], None]) -> None:
     while (book := _next(books)) is not None:
         trial, settings = book.ask()
-
-        def report(round: int, value: float, trial: Any = trial) -> bool:
-            trial.report(value, round)
-            return bool(trial.should_prune())
-
-        outcome = trainer.perform(Job(book.candidate, settings), report if book.prunes else None)
+        outcome = Trial(book.candidate, settings).perform(bench, _judge(trial))
         heard(book.told(trial, outcome), book.found())
 
 
 def _together(books: list[_Book], store: Path, workers: int, heard: Callable[[Tried, Found], None]) -> None:
     """This process alone writes Optuna's book, so that proposals do not depend on which worker is quicker to ask."""
-    with processes(min(workers, sum(book.candidate.trials - book.asked for book in books)), store) as connections:
-        busy: dict[Connection, tuple[_Book, Any]] = {}
-        idle = list(connections)
-        while True:
-            while idle and (book := _next(books)) is not None:
-                trial, settings = book.ask()
-                idle[-1].send((Job(book.candidate, settings), book.prunes))
-                busy[idle.pop()] = (book, trial)
-            if not busy:
-                return
-            for connection in ready(list(busy)):
-                book, trial = busy[connection]
-                try:
-                    kind, *said = connection.recv()
-                except EOFError:
-                    raise ParleyError("a worker process died; run the same command again to go on.") from None
-                if kind == "report":
-                    trial.report(said[1], said[0])
-                    connection.send(bool(trial.should_prune()))
-                elif kind == "error":
-                    raise InputError(said[0])
-                else:
-                    del busy[connection]
-                    idle.append(connection)
-                    heard(book.told(trial, said[0]), book.found())
+
+    def asked() -> Iterator[tuple[tuple[_Book, Any], Trial]]:
+        while (book := _next(books)) is not None:
+            trial, settings = book.ask()
+            yield (book, trial), Trial(book.candidate, settings)
+
+    left = sum(book.candidate.trials - book.asked for book in books)
+    like = books[0].candidate.study()
+    count = max(1, min(workers, left))
+    with closing(side_by_side(asked(), like, store, count, lambda token, *said: _judge(token[1])(*said))) as ended:
+        for (book, trial), outcome in ended:
+            heard(book.told(trial, outcome), book.found())
+
+
+def _judge(trial: Any) -> Report:
+    def report(round: int, value: float) -> bool:
+        trial.report(value, round)
+        return bool(trial.should_prune())
+
+    return report
 
 
 def _next(books: list[_Book]) -> _Book | None:

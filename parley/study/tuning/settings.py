@@ -44,7 +44,7 @@ class Tuning:
     score: Literal["last", "best"] = "last"
     """last: the mean over the last tenth of the evaluations; best: the best one."""
     workers: Positive = 1
-    """Processes that train at the same time."""
+    """Processes that train at the same time; with the runtime ray their trials share the cluster's workers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", tuple(self.methods))

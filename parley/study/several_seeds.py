@@ -1,0 +1,50 @@
+"""A study trained once with each of several seeds, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parley.store.runs import RunStore
+from parley.study.description import Study
+from parley.study.side_by_side import Bench, Report, side_by_side
+from parley.study.study import load_study
+from parley.study.train import train
+from parley.study.warm_start import WarmStart
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One of them: how the study is read, and what becomes of a run of it that is there."""
+
+    path: Path
+    overrides: tuple[str, ...]
+    resume: bool
+    source: str | None = None
+    """The run whose weights it starts from, once and for all seeds."""
+
+    def study(self) -> Study:
+        study = load_study(self.path, self.overrides)
+        start = study.start
+        if self.source is not None and isinstance(start, WarmStart):
+            return replace(study, init_from=replace(start, run=self.source))
+        return study
+
+    def perform(self, bench: Bench, report: Report) -> str:
+        """The run's id."""
+        study = bench.fitted(self.study())
+        done, again = there(bench.store, study) if self.resume else (None, False)
+        return done or str(train(study, store=bench.store, resume=again, execute=bench.execute(study)).id)
+
+
+def there(store: RunStore, study: Study) -> tuple[str | None, bool]:
+    """The run of the study that has finished, and else whether there is one to go on with."""
+    fingerprint = study.fingerprint()
+    done = store.finished(fingerprint, study.rounds)
+    return done, done is None and store.unfinished(fingerprint, study.rounds) is not None
+
+
+def train_seeds(seeds: Sequence[Seed], like: Study, store: Path, runs: int) -> Generator[tuple[int, str], None, None]:
+    """Train them, at most so many at a time; each one's place and run as it ends."""
+    return side_by_side(enumerate(seeds), like, store, min(runs, len(seeds)))

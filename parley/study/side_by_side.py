@@ -1,0 +1,176 @@
+"""Runs side by side, each in a process of its own on this machine: the seeds of a study, the trials of a search.
+
+The processes are the runs' servers and write the store, which is this machine's. Their clients are executed as the
+study says; where that is `ray`, all runs share one cluster, each with as many of its workers as the others.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from parley.core.errors import InputError, ParleyError
+from parley.core.processes import end_with_parent
+from parley.runtimes import Job, Runtime, nursery
+from parley.runtimes.auto import available_cores
+from parley.runtimes.ray import RayRuntime, shared_cluster
+from parley.store.runs import RunStore
+from parley.study.description import Study
+
+PATIENCE = 3.0
+"""Seconds in which a worker that is interrupted may save its run."""
+Report = Callable[[int, float], bool]
+"""(round, value so far) -> whether to stop."""
+Token = TypeVar("Token")
+
+
+class Task(Protocol):
+    """What a worker is sent."""
+
+    def perform(self, bench: Bench, report: Report) -> Any:
+        """Train; what it gives must be plain."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What runs side by side share."""
+
+    store: Path
+    runs: int
+    """How many there are at a time."""
+    address: str | None = None
+    """The Ray cluster's."""
+
+
+class Bench:
+    """Where one run after the other trains, alone or beside others; clients that two of them share are loaded once."""
+
+    def __init__(self, store: RunStore, place: Place | None = None) -> None:
+        self.store, self._place = store, place
+        self._before: Study | None = None
+
+    def fitted(self, study: Study) -> Study:
+        """The study with this run's part of the machine or cluster."""
+        place = self._place
+        if place is not None and place.address is not None:
+            study = replace(study, address=place.address)
+        elif place is not None and study.workers is None:
+            study = replace(study, workers=1)
+        if self._before is not None and _same_clients(study, self._before):
+            vars(study)["_federation"] = self._before.federation()  # what loading it again would give
+        self._before = study
+        return study
+
+    def execute(self, study: Study) -> Callable[[Job], Runtime] | None:
+        """What executes its clients, where that is not what the study names by itself."""
+        place = self._place
+        if place is None or place.address is None or study.runtime != "ray":
+            return None
+        return lambda job: RayRuntime(job, study.workers, place.address, beside=place.runs)
+
+
+def _same_clients(one: Study, other: Study) -> bool:
+    """Whether both describe the same data, read and dealt alike."""
+    decisive = ("seed", "data", "data_fingerprint", "cohort", "preprocessing")
+    return all(getattr(one, name) == getattr(other, name) for name in decisive)
+
+
+def side_by_side(
+    tasks: Iterable[tuple[Token, Task]], study: Study, store: Path, runs: int,
+    report: Callable[[Token, int, float], bool] = lambda token, round, value: False,
+) -> Generator[tuple[Token, Any], None, None]:  # fmt: skip
+    """Perform tasks, at most `runs` at a time, and give what came of each as it ends, by its token.
+
+    The next task is asked for when a process has nothing to do. `study` is like those of all tasks in what executes
+    its clients. `report` is told how a task stands and says whether it is enough.
+    """
+    coming = iter(tasks)
+    with _placed(study, store, runs) as place, _processes(place) as connections:
+        busy: dict[Connection, Token] = {}
+        idle = list(connections)
+        while True:
+            while idle and (next_one := next(coming, None)) is not None:
+                token, task = next_one
+                idle[-1].send(task)
+                busy[idle.pop()] = token
+            if not busy:
+                return
+            for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+                try:
+                    kind, *said = connection.recv()
+                except EOFError:
+                    raise ParleyError("a worker process died; its run is kept up to its last checkpoint.") from None
+                if kind == "report":
+                    connection.send(report(busy[connection], *said))
+                elif kind == "error":
+                    raise InputError(said[0])
+                else:
+                    idle.append(connection)
+                    yield busy.pop(connection), said[0]
+
+
+@contextmanager
+def _placed(study: Study, store: Path, runs: int) -> Iterator[Place]:
+    """A cluster that all runs share, where the study's clients need one, and as many runs as fit it."""
+    if study.runtime != "ray":
+        yield Place(store, runs)
+        return
+    local = runs * study.workers if study.workers is not None else available_cores()
+    with shared_cluster(local, study.address) as (address, cpus):
+        yield Place(store, max(1, min(runs, cpus // (study.workers or 1))), address)
+
+
+@contextmanager
+def _processes(place: Place) -> Iterator[list[Connection]]:
+    """Worker processes, by the connections to them; they end with the block, and with this process."""
+    started = []
+    for _ in range(place.runs):
+        here, there = Pipe()
+        with there:
+            started.append((nursery.start(__name__, [there.fileno()]), here))
+        here.send(place)
+    try:
+        yield [here for _, here in started]
+    finally:
+        for _, here in started:
+            here.close()
+        for worker, _ in started:
+            try:
+                worker.wait(PATIENCE)
+            except TimeoutExpired:  # in the middle of a run, which its checkpoint keeps
+                worker.kill()
+                worker.wait()
+
+
+def main(files: Sequence[int]) -> None:
+    """A worker's life: tasks come in, ("report", round, value), ("done", result) or ("error", sentence) go out."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a run that is interrupted is saved
+    torch.set_num_threads(1)
+    end_with_parent()
+    connection = Connection(files[0])
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        place: Place = connection.recv()
+        with RunStore(place.store) as store:
+            _work(connection, Bench(store, place))
+
+
+def _work(connection: Connection, bench: Bench) -> None:
+    def report(round: int, value: float) -> bool:
+        connection.send(("report", round, value))
+        return bool(connection.recv())
+
+    while True:
+        task: Task = connection.recv()
+        try:
+            connection.send(("done", task.perform(bench, report)))
+        except ParleyError as error:
+            connection.send(("error", str(error)))

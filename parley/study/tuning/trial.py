@@ -1,0 +1,82 @@
+"""A trial: trains what was proposed, tells how it stands, is told when to stop, and has a score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parley.core.errors import InputError, StopRun
+from parley.engine.listeners import Listener
+from parley.learn.metrics import smaller_is_better
+from parley.store.records import RoundRecord
+from parley.study.side_by_side import Bench, Report
+from parley.study.tuning.attempt import Attempt, attempt, mean_of_last
+from parley.study.tuning.candidates import Candidate
+
+STEPS = 10
+"""How often in a run a pruner is asked."""
+SHARE = 0.1
+"""Of the evaluations, those at the end whose mean is the score."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial gave; the score is None where it diverged."""
+
+    score: float | None
+    run: str
+    rounds: int
+    pruned: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate with the settings proposed."""
+
+    candidate: Candidate
+    settings: Mapping[str, Any]
+
+    def perform(self, bench: Bench, report: Report) -> Outcome:
+        candidate, tuning = self.candidate, self.candidate.tuning
+        study = bench.fitted(candidate.study(self.settings))
+        heard = [] if tuning.pruner == "none" else [_Reporter(candidate.metric, study.rounds, report)]
+        found = attempt(study, bench.store, heard, bench.execute(study))
+        if found.curves and candidate.metric not in found.curves:
+            raise InputError(
+                f"trials are judged by '{candidate.metric}', which was not measured: they have "
+                f"{', '.join(sorted(found.curves))}."
+            )
+        pruned = found.status == "stopped" and bool(found.curves)
+        return Outcome(score_of(found, candidate.metric, tuning.score), found.run, found.rounds, pruned)
+
+
+class _Reporter(Listener):
+    """Tells how a run stands at a tenth, two tenths, ... of its rounds."""
+
+    def __init__(self, metric: str, rounds: int, report: Report) -> None:
+        self._metric, self._every, self._report = metric, max(1, rounds // STEPS), report
+        self._rounds, self._next = rounds, self._every
+
+    def round(self, record: RoundRecord) -> None:
+        metric = record.metrics.get(self._metric)
+        if metric is None or record.number < self._next or record.number >= self._rounds:
+            return
+        self._next = (record.number // self._every + 1) * self._every
+        if math.isfinite(metric.value) and self._report(record.number, metric.value):
+            raise StopRun("the search has seen enough of it.")
+
+
+def score_of(found: Attempt, metric: str, rule: str) -> float | None:
+    """The mean over the last tenth of the evaluations, or the best one; None where it is no finite number."""
+    if metric not in found.curves:
+        return None
+    values = found.curves[metric][1]
+    if rule == "best" and np.isfinite(values).any():
+        known = values[np.isfinite(values)]
+        return float(known.min() if smaller_is_better(metric) is not False else known.max())
+    score = mean_of_last(values, SHARE)
+    return score if math.isfinite(score) else None
