@@ -96,8 +96,8 @@ def run(
             loaded = [replace(one, init_from=start) for one in loaded]
         try:
             if workers > 1:
-                source = start.run if isinstance(start, WarmStart) else None
-                each = [Seed(study, (*overrides, seed), resume, source) for seed in chosen]
+                begun_from = start.run if isinstance(start, WarmStart) else None
+                each = [Seed(study, (*overrides, seed), resume, begun_from) for seed in chosen]
                 found = _side_by_side(each, loaded[0], runs.path, workers, quiet)
                 if quiet:
                     print("\n".join(found))
