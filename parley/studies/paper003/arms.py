@@ -133,8 +133,8 @@ def tuned_trials(arms: Sequence[Arm], context: StudyContext, settings: Mapping[s
 def curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
     """For a figure; a method has the same colour in all of them."""
     known = ("NTK-FL", "FedAvg", "DataShare", "centralised", "FedNova")
-    places = {name: known.index(name) if name in known else len(known) + i for i, name in enumerate(trials)}
-    return [ArmCurve(name, runs, places[name]) for name, runs in trials.items()]
+    places = [*known, *(name for name in trials if name not in known)]
+    return [ArmCurve(name, runs, places.index(name)) for name, runs in trials.items()]
 
 
 def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
