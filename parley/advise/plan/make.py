@@ -249,4 +249,5 @@ def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list
 
 
 def _title(study: Study) -> str:
-    return f"{study.name or study.title} (advised)"
+    """Of the advised study; one without a name of its own is called by its data, as its method may be another."""
+    return f"{study.name or study.federation().info.name} (advised)"
