@@ -375,7 +375,7 @@ def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
     if sampling.scheme not in ("auto", "poisson"):
         raise InputError(
             f'[privacy] needs cohort.scheme = "poisson", which its accounting is for, not "{sampling.scheme}"; '
-            "leave it out."
+            "leave cohort.scheme out."
         )
     return replace(sampling, scheme="poisson", weights="uniform")
 
