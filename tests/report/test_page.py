@@ -153,5 +153,6 @@ def test_a_screen_reader_finds_its_way(store, tmp_path):
 
 def test_a_screen_reader_finds_its_way_through_advice(tmp_path):
     federation = pl.data.diabetes().split(pl.IID(), clients=4, seed=0)
-    study = pl.Study(pl.FedAvg(batch=0), federation, model=pl.models.linear(zero=True), rounds=6)
+    linear = pl.models.linear(zero=True)
+    study = pl.Study(pl.FedAvg(batch=0), federation, model=linear, loss="half-squares", rounds=6)
     assert not re.search("serious|critical", complaints(advice_page(pl.advise(study, pilot=True)), tmp_path))
