@@ -36,7 +36,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'parley' has no attribute '{name}'")
     # A room may be called like a function of its own (`advise`): then it is the room, which calls the function.
     room = home == __name__ or home.startswith(f"{__name__}.{name}.")
-    value = import_module(f"parley.{name}") if room else getattr(import_module(home), name)
+    if room:
+        value = import_module(f"parley.{name}")
+    else:
+        module = import_module(home)
+        # `tree` and `transforms` are modules themselves, which their package need not have loaded.
+        value = getattr(module, name) if hasattr(module, name) else import_module(f"{home}.{name}")
     globals()[name] = value
     return value
 

@@ -82,6 +82,12 @@ def test_the_package_itself_loads_at_once():
     subprocess.run([sys.executable, "-c", "import sys, parley; assert 'torch' not in sys.modules"], check=True)
 
 
+def test_modules_that_are_public_names_load_on_first_use():
+    """`pl.tree` before anything else: its package has not loaded it yet."""
+    code = "import parley as pl; assert pl.tree.zeros_like({}) == {}; assert pl.transforms.pull({}, 0.1)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_public_name_exists():
     for name in parley._HOME:
         assert getattr(parley, name) is not None

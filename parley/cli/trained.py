@@ -63,4 +63,4 @@ def predict(
         trained = load_run(runs, run)
         known = runs.info(run).config.get("data", {}).get("target")
     count = predict_file(trained, data, out, target=target or known, best=best, client=client)
-    print(f"{count:,} predictions in {out}")
+    print(f"{count:,} prediction{'' if count == 1 else 's'} in {out}")

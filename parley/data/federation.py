@@ -156,7 +156,7 @@ class Federation:
         if self.info.kind == "text":
             raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
         if self.info.missing:
-            raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised.")
+            raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised; see parley stats.")
         return self.scaled(pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape))
 
     def scaled(self, scaling: Scaling) -> Federation:

@@ -23,7 +23,7 @@ from parley.core.wire import wire_size
 from parley.engine.roll_call import UNEVALUATED
 from parley.engine.settings import Evaluation
 from parley.engine.stopping import Headline
-from parley.learn.metrics import Scorer, check_measured, smaller_is_better
+from parley.learn.metrics import Scorer, check_measured, check_target, smaller_is_better
 from parley.runtimes.execute import failed
 from parley.runtimes.protocol import EvaluationCall, Job, Runtime, Score
 from parley.store.records import Metric
@@ -66,9 +66,11 @@ class Evaluator:
                 raise InputError(f"evaluate.headline is '{name}', but nothing is evaluated there ({where}).")
             if where in ("central", "clients"):
                 _check(last, scorers, regression, "evaluate.headline")
+                check_target(last, settings.target, "evaluate.target")
             return Headline(name, settings.headline != name or bool(smaller_is_better(name, scorers)))
         last = ("loss" if regression else "accuracy") if settings.metric == "auto" else settings.metric
         _check(last, scorers, regression, "evaluate.metric")
+        check_target(last, settings.target, "evaluate.target")
         if not self.central and not self.clients:
             return None
         where = "clients" if self.clients and (self.personal or not self.central) else "central"

@@ -47,7 +47,8 @@ class Work:
             raise InputError("say how much a client does: either steps or epochs, not both and not neither.")
         for name, value in (("steps", self.steps), ("epochs", self.epochs), ("batch", self.batch)):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, not {value}.")
+                every = ", or 0 for all of a client's samples" if name == "batch" else ""
+                raise InputError(f"{name} must be a whole number of at least 1{every}, not {value}.")
 
     def count(self, samples: int) -> int:
         """The number of steps for a client with that many samples."""

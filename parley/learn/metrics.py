@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Function)
 Kind = Literal["classes", "numbers"]
 ALWAYS = {"loss": True, "accuracy": False}
 """What is measured in any case -> whether smaller is better."""
+_SHARES = ("accuracy", "auc", "average-precision", "balanced-accuracy", "f1", "precision", "recall")
 _BINS = 15
 """Bins of the calibration error."""
 
@@ -104,6 +105,13 @@ def check_measured(name: str, measured: Iterable[str], setting: str) -> None:
     if name not in (known := [*ALWAYS, *measured]):
         hint = f"add it to evaluate.metrics, ['{name}']." if name in metrics else nearest(name, known)
         raise InputError(f"{setting} names '{name}', which is not measured: {hint}")
+
+
+def check_target(name: str, target: float | None, setting: str) -> None:
+    """Refuse a target in percent of a metric that is a share, such as `central/accuracy`."""
+    last = name.rpartition("/")[2]
+    if target is not None and last in _SHARES and not 0 <= target <= 1:
+        raise InputError(f"{setting} is {target:g}, but {last} lies between 0 and 1; for 95% write 0.95.")
 
 
 def _scorer(wanted: str | Function) -> Scorer:

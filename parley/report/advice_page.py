@@ -57,6 +57,7 @@ def forecast_figure(advice: Advice) -> Figure:
     lowest = min(float(one.curve.min()) for one in advice.ranked[:_CURVES])
     axes.set_ylim(max(lowest, 1e-9 * top) / 2, 3 * top)
     panel(axes, "", "round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     y_label(axes, "training loss above its minimum, forecast")
     clean(axes, "both")
     legend(axes, loc="best", size=9)
@@ -69,14 +70,14 @@ def _forecast(advice: Advice) -> str:
     words = (
         "The training loss above its minimum, forecast round by round for the advised setting and the next best ones."
     )
+    aimed = advice.goal.excess is not None
     rows = [
-        (describe(one.candidate), f"{one.rounds:.0f}" if one.rounds < float("inf") else None, f"{one.curve[-1]:.3g}",
-         f"{one.bytes_each:,}") for one in advice.ranked
+        (describe(one.candidate), *((f"{one.rounds:.0f}" if one.rounds < float("inf") else None,) if aimed else ()),
+         f"{one.curve[-1]:.3g}", f"{one.bytes_each:,}") for one in advice.ranked
     ]  # fmt: skip
-    numbers = table(
-        ("setting", "rounds to the target", "excess loss at the end", "bytes of a client's round"), rows,
-        caption="Forecasts", numeric=(1, 2, 3),
-    )  # fmt: skip
+    heads = ("setting", *(("rounds to the target",) if aimed else ()), "excess loss at the end",
+             "bytes of a client's round")  # fmt: skip
+    numbers = table(heads, rows, caption="Forecasts", numeric=range(1, len(heads)))
     return section("forecast", "What is expected", _image(forecast_figure(advice), words), numbers)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from parley.core.errors import InputError, nearest
 from parley.engine.run import Run
+from parley.learn.metrics import check_target
 from parley.report.contender import COSTS, Contender, Reached, lower_is_better
 from parley.report.groups import Group, stored_groups, told_apart
 from parley.report.pairs import Pair, paired
@@ -138,6 +139,7 @@ class Comparison:
         name = _common_metric([group.metrics for group in groups], metric)
         if against is not None:
             against = _named(groups, against)
+        check_target(name, target, "the target")
         if target is not None:
             return cls(tuple(groups), name, float(target), "as asked for", against)
         return cls(tuple(groups), name, *_default_target(groups, name), against)

@@ -106,7 +106,7 @@ def caption(comparison: Comparison) -> str:
     if any(len(line.group.runs) > 1 for line in lines):
         phrases.append("Means over seeds; ±: half of a 95% interval (Student's t)")
     if any(0 < len(line.there) < len(line.reached) for line in lines):
-        phrases.append("costs to the target are those of the seeds that reached it")
+        phrases.append("Costs to the target are those of the seeds that reached it")
     sent = "MB: sent and received by all clients, as measured"
     federated = all(line.group.role == "federated" for line in lines)
     phrases.append(sent if federated else f"{sent} (– no model is sent)")

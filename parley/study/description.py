@@ -26,7 +26,7 @@ from parley.channels import Chain, Channel
 from parley.core.checks import check_fields, check_value
 from parley.core.errors import InputError, nearest
 from parley.core.key import Key
-from parley.core.plugins import digest_of
+from parley.core.plugins import digest_of, is_file_name
 from parley.data import Federation
 from parley.data.preprocessing import Preprocessing
 from parley.engine.observers import listeners
@@ -230,7 +230,8 @@ class Study:
     def title(self) -> str:
         """Its name, or the algorithm and the data set."""
         where = self.data.info.name if isinstance(self.data, Federation) else self.data.title
-        return self.name or f"{self._described_algorithm().get('name', called(type(self.algorithm)))}-{where}"
+        method = self._described_algorithm().get("name", called(type(self.algorithm)))
+        return self.name or f"{method.rpartition(':')[2] if is_file_name(method) else method}-{where}"
 
     @property
     def sampling(self) -> Sampling:
@@ -374,7 +375,7 @@ def _private_cohort(privacy: Any, sampling: Sampling) -> Sampling:
     if sampling.scheme not in ("auto", "poisson"):
         raise InputError(
             f'[privacy] needs cohort.scheme = "poisson", which its accounting is for, not "{sampling.scheme}"; '
-            "leave it out."
+            "leave cohort.scheme out."
         )
     return replace(sampling, scheme="poisson", weights="uniform")
 

@@ -34,6 +34,8 @@ def predict_file(
     on arrays they count by position, without the column `target` or one too many at the end. Classes come with the
     probability of each. `client`: with its own model (see `Run.personal`).
     """
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"predictions are written as .csv, not to '{shown(out)}'.")
     info = run.task.info
     x = read_inputs(source, info, target, "float64" if run.dtype == torch.float64 else "float32")
     outputs = torch.cat([run.predict(batch, best=best, client=client) for batch in x.split(BATCH)])
@@ -44,15 +46,18 @@ def predict_file(
 def read_inputs(path: Path, info: DataInfo, target: str | None = None, precision: Precision = "float32") -> Tensor:
     """Samples [n, ...] of the shape the model was trained on, standardised like those."""
     kind = path.suffix.lower()
+    gaps = info.missing or (info.scaling is not None and bool(info.scaling.fill))
     if kind not in SUFFIXES:
         raise InputError(f"'{shown(path)}' must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file.")
     regular_file(path)
     if kind in TABLES:
-        table = read_table(path, to_predict(info.columns, math.prod(info.shape), target), precision, info.missing)
+        table = read_table(path, to_predict(info.columns, math.prod(info.shape), target), precision, gaps)
         x = as_inputs(table.x).reshape(-1, *info.shape)
     else:
         x = as_inputs(read_arrays(path, "x")[0])
-    if len(x) == 0 or tuple(x.shape[1:]) != tuple(info.shape):
+    if len(x) == 0:
+        raise InputError(f"'{shown(path)}' has no samples to predict.")
+    if tuple(x.shape[1:]) != tuple(info.shape):
         raise InputError(
             f"'{shown(path)}' holds {len(x)} samples of shape {tuple(x.shape[1:])}, but the model takes samples of "
             f"shape {tuple(info.shape)}."
@@ -63,7 +68,7 @@ def read_inputs(path: Path, info: DataInfo, target: str | None = None, precision
         x = x.long()
     elif info.kind != "text":
         x = x.to(float_type(precision))
-    check_inputs(x, info, f"'{shown(path)}'")
+    check_inputs(x, info, f"'{shown(path)}'", gaps)
     return x if info.scaling is None else info.scaling.apply(x)
 
 

@@ -87,7 +87,7 @@ def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, w
             raise InputError(f"{what} has no setting '{key}': {hint}")
     for name, setting in known.items():
         if setting.required and name not in table:
-            raise InputError(f"{_dotted(where, name)} is missing: it must be {type_text(setting.hint)}.")
+            raise InputError(f"{_dotted(where, name)} is missing: {what} needs {type_text(setting.hint)}.")
     return {key: _value(known[key], value, _dotted(where, key)) for key, value in table.items()}
 
 

@@ -19,7 +19,9 @@ def new_algorithm(name: str, folder: Path | str = ".") -> list[Path]:
     """Write the skeleton of an algorithm called `name` ("my-method") to the folder; files that are there stay."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     file = "_".join(words)
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9 _-]{0,59}", name) or keyword.iskeyword(file):
+    if keyword.iskeyword(file):
+        raise InputError(f"'{name}' is a word of Python's own; choose another name, such as 'my-{name}'.")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9 _-]{0,59}", name):
         raise InputError(
             f"an algorithm is named by letters, digits and hyphens, such as 'my-method', not '{name[:80]}'."
         )

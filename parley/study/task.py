@@ -87,6 +87,7 @@ def _try_out(task: Task, federation: Federation) -> None:
         outputs = predict(client.x[:2])
         _check_outputs(task, outputs, len(client.x[:2]))
         value = task.loss(outputs, client.y[:2])
+        _check_classes(task, outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         hint = (
             "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
@@ -108,6 +109,20 @@ def _check_outputs(task: Task, outputs: object, samples: int) -> None:
             f"the model {name} gives outputs of shape {list(outputs.shape)} for {samples} samples, but must give "
             f"[{samples}, {many}]{': end its forward with .unsqueeze(1)' if outputs.ndim == 1 and many == 1 else ''}."
         )
+
+
+def _check_classes(task: Task, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse a model with fewer outputs than classes now, not when a client comes that has the last class."""
+    last = task.info.outputs - 1
+    if task.info.kind != "classification" or targets.is_floating_point():
+        return
+    try:
+        task.loss(outputs, torch.full_like(targets, last))
+    except (RuntimeError, IndexError):
+        raise InputError(
+            f"the model {type(task.network).__name__} gives {outputs.shape[1]} outputs for a sample, but the data have "
+            f"{last + 1} classes."
+        ) from None
 
 
 def _check_size(model: Model, info: DataInfo) -> None:

@@ -281,7 +281,10 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         federation = pool(federation)
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
     if federation.info.missing and not algorithm.takes_missing:
-        raise InputError(f"{algorithm.title} cannot do with missing values; fill them in, or use boosted trees.")
+        raise InputError(
+            f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
+            "median' says by what), or use boosted trees."
+        )
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))

@@ -53,7 +53,7 @@ def test_a_mistake_in_it_is_found(parley, place: Path):
         ("fedavg", "there is an algorithm 'fedavg' already"),
         ("../evil", "letters, digits and hyphens"),
         ("1st", "letters, digits and hyphens"),
-        ("class", "letters, digits and hyphens"),
+        ("class", "is a word of Python's own; choose another name"),
         ("", "letters, digits and hyphens"),
     ],
 )

@@ -111,9 +111,21 @@ def test_missing_values_are_filled_for_methods_that_cannot_do_with_them(parley, 
     (place / "gaps.toml").write_text(STUDY.replace('target = "label"', 'target = "label"\nmissing = true'))
     code, _, err = parley("run", "gaps.toml", "--quiet", "--store", "runs.db")
     assert (code, "cannot do with missing values" in err) == (2, True)
+    assert "parley stats STUDY --freeze FILE --fill median" in err
     assert parley("stats", "gaps.toml", "--freeze", "frozen.toml", "--fill", "median")[0] == 0
     code, _, err = parley("run", "frozen.toml", "--quiet", "--store", "runs.db")
     assert (code, err) == (0, "")
+    age, dose = tomllib.loads((place / "frozen.toml").read_text())["preprocessing"]["fill"]
+    (place / "gaps.csv").write_text("age,dose\n,2.0\n50,\n")
+    (place / "filled.csv").write_text(f"age,dose\n{age!r},2.0\n50,{dose!r}\n")
+    for name in ("gaps", "filled"):
+        assert parley("predict", "last", f"{name}.csv", "--out", f"{name}-out.csv", "--store", "runs.db")[0] == 0
+    assert (place / "gaps-out.csv").read_text() == (place / "filled-out.csv").read_text()
+    code, _, err = parley("predict", "last", "gaps.csv", "--out", "out.xlsx", "--store", "runs.db")
+    assert (code, "predictions are written as .csv" in err) == (2, True)
+    (place / "none.csv").write_text("age,dose\n")
+    code, _, err = parley("predict", "last", "none.csv", "--out", "out.csv", "--store", "runs.db")
+    assert (code, "'none.csv' has no samples to predict" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

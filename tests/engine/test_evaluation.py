@@ -95,6 +95,8 @@ def test_a_run_stops_at_its_target():
         FedAvg(lr=0.5, batch=8), classes(), model=linear(), rounds=200, evaluation=Evaluation(metric="loss", target=0.5)
     ).series("loss")[1]
     assert losses[-1] <= 0.5
+    with pytest.raises(InputError, match=r"evaluate\.target is 80, but accuracy lies between 0 and 1"):
+        train(FedAvg(), classes(), model=linear(), rounds=2, evaluation=Evaluation(target=80))
     assert (losses[:-1] > 0.5).all()
     started = train(FedAvg(), classes(), model=linear(), rounds=9, evaluation=Evaluation(target=0.0))
     assert len(started.records) == 1  # reached before the first round

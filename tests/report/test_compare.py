@@ -55,6 +55,13 @@ def test_costs_until_the_target_are_added_up_to_the_first_round_that_reached_it(
     assert (lines["slow"].rounds, lines["slow"].megabytes, lines["slow"].seconds) == (4, 12.0, 2.0)
 
 
+def test_a_target_in_percent_is_refused() -> None:
+    with pytest.raises(
+        pl.InputError, match=r"the target is 95, but accuracy lies between 0 and 1; for 95% write 0\.95"
+    ):
+        Comparison.of([contender("a", [0.1, 0.8])], target=95)
+
+
 def test_the_default_target_leaves_baselines_out_and_is_said() -> None:
     runs = [contender("a", [0.1, 0.8]), contender("b", [0.1, 0.6]), contender("all data", [0.1, 0.99], "pooled")]
     comparison = Comparison.of(runs)

@@ -16,6 +16,7 @@ import pytest
 import parley as pl
 from parley.core.errors import InputError
 from parley.core.failure import Failure
+from parley.report.advice_page import advice_page
 from parley.report.groups import stored_groups
 from parley.report.page import write_report
 from parley.store.records import Metric, RoundRecord
@@ -133,17 +134,25 @@ def test_a_browser_draws_it_without_complaint(store, tmp_path):
     assert not re.search(r'(src|href)="(?!data:)', dom)
 
 
-def test_a_screen_reader_finds_its_way(store, tmp_path):
-    """axe-core, which checks what can be checked by program, finds nothing serious."""
+def complaints(text: str, folder: Path) -> str:
+    """What axe-core, which checks what can be checked by program, says of a page."""
     axe = Path(".venv/node/node_modules/axe-core/axe.min.js")
     if not axe.is_file():
         (pytest.fail if "axe" in os.environ.get("PARLEY_REQUIRE", "") else pytest.skip)("needs axe-core")
     script = axe.read_text().replace("</script", "<\\/script")
     run = 'axe.run().then(r => document.title = "AXE " + r.violations.map(v => v.impact + " " + v.id).join(", "))'
-    text = page(store, tmp_path / "r.html")
-    (tmp_path / "axe.html").write_text(
-        text.replace("</body>", f"<script>{script}</script><script>{run}</script></body>")
-    )
-    found = re.search(r"<title>AXE (.*?)</title>", dumped(tmp_path / "axe.html")[0])
+    (folder / "axe.html").write_text(text.replace("</body>", f"<script>{script}</script><script>{run}</script></body>"))
+    found = re.search(r"<title>AXE (.*?)</title>", dumped(folder / "axe.html")[0])
     assert found
-    assert not re.search("serious|critical", found[1])
+    return found[1]
+
+
+def test_a_screen_reader_finds_its_way(store, tmp_path):
+    assert not re.search("serious|critical", complaints(page(store, tmp_path / "r.html"), tmp_path))
+
+
+def test_a_screen_reader_finds_its_way_through_advice(tmp_path):
+    federation = pl.data.diabetes().split(pl.IID(), clients=4, seed=0)
+    linear = pl.models.linear(zero=True)
+    study = pl.Study(pl.FedAvg(batch=0), federation, model=linear, loss="half-squares", rounds=6)
+    assert not re.search("serious|critical", complaints(advice_page(pl.advise(study, pilot=True)), tmp_path))

@@ -76,6 +76,7 @@ def test_everything_from_one_file(study: Path, monkeypatch: pytest.MonkeyPatch):
     loaded = pl.load_study(study)
     assert type(loaded.algorithm).__name__ == "Half"
     assert loaded.algorithm.factor == 0.25
+    assert loaded.title == "Half-iris"  # the name of the class; nobody is told of folders
     assert loaded.model().layers[1].out_features == 5
     run = pl.train(loaded)
     assert run.task.loss.__name__ == "squares"

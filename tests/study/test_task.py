@@ -52,3 +52,12 @@ def test_a_model_larger_than_the_machine_is_refused(model):
 def test_no_endless_stack_of_layers():
     with pytest.raises(InputError, match="layers of model 'lstm' must be at most 100"):
         Lstm(layers=10**6)
+
+
+def test_a_model_with_fewer_outputs_than_classes_is_refused_before_it_starts():
+    """Even if the first client has none of the classes that are too many."""
+    x = np.ones((4, 3), np.float32)
+    federation = pl.Federation.from_arrays({"a": (x, np.zeros(4, int)), "b": (x, np.full(4, 2))})
+    make_task(federation, nn.Linear(3, 3), 0)
+    with pytest.raises(InputError, match="the model Linear gives 2 outputs for a sample, but the data have 3 classes"):
+        make_task(federation, nn.Linear(3, 2), 0)

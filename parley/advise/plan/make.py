@@ -231,7 +231,7 @@ def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list
     if found is not None and not found.exact:
         said.append(
             "how far the loss is from the quadratic it resembles: forecasts hold for that quadratic, with curvature "
-            "averaged between the first weights and where L-BFGS got."
+            "averaged between the first weights and where L-BFGS got. Try --pilot before you rely on them."
         )
     if measured.looked < measured.clients:
         said.append(f"clients that were not looked at: {measured.looked} of {measured.clients:,} stand for all.")
@@ -249,4 +249,5 @@ def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list
 
 
 def _title(study: Study) -> str:
-    return f"{study.name or study.title} (advised)"
+    """Of the advised study; one without a name of its own is called by its data, as its method may be another."""
+    return f"{study.name or study.federation().info.name} (advised)"

@@ -94,7 +94,7 @@ def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -
     values, cells, lines = array("d"), [], array("q")
     with parsed(title, ".csv"), file.open(newline="", encoding="utf-8-sig") as stream:
         reader = csv.reader(stream, strict=True)
-        header = check_names([name.strip() for name in next(reader, [])], title)
+        header = _header([name.strip() for name in next(reader, [])], title)
         places, target = layout(header, title)
         for row in reader:
             if not row:
@@ -110,10 +110,10 @@ def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -
                     row = [cell if cell.strip() else "nan" for cell in row]
                 values.extend([float(row[place]) for place in places])
             except ValueError:
-                raise InputError(_bad_cell(row, places, header, f"line {line}", title)) from None
+                raise InputError(_bad_cell(row, places, header, f"line {line}", title, _gaps(target))) from None
     names = [header[place] for place in places]
     x = np.array(values, np.float64).reshape(len(lines), len(names))
-    numbers = finite(x, names, title, lambda row: f"line {lines[row]}", precision, missing)
+    numbers = finite(x, names, title, lambda row: f"line {lines[row]}", precision, missing, _gaps(target))
     if target is None:
         return Table(title, tuple(names), numbers, header[-1])
     labels = Labels(cells, _placer(title, "line", header[target], lines))
@@ -142,13 +142,13 @@ def read_frame(
     header = check_names([str(key) for key in keys], title)
     places, target = layout(header, title)
     names = [header[place] for place in places]
-    columns = [_numeric(frame[keys[place]], header[place], title, missing) for place in places]
+    columns = [_numeric(frame[keys[place]], header[place], title, missing, _gaps(target)) for place in places]
     labels = column_values(frame[keys[target]]) if target is not None else np.empty(0)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
         raise InputError(f"the columns of {title} differ in length.")
     x = np.stack(columns, axis=1) if columns else np.empty((rows, 0))
-    numbers = finite(x, names, title, lambda row: f"row {row}", precision, missing)
+    numbers = finite(x, names, title, lambda row: f"row {row}", precision, missing, _gaps(target))
     if target is None:
         return Table(title, tuple(names), numbers, header[-1])
     plain = labels if labels.dtype.kind in "iubf" else labels.tolist()
@@ -201,18 +201,20 @@ def finite(
     row: Callable[[int], str],
     precision: Precision,
     missing: bool = False,
+    gaps: str = "fill it in",
 ) -> NDArray[Any]:
-    """The numbers in this precision, if there all of them are finite; NaN may be `missing`."""
+    """The numbers in this precision, if all are finite there; NaN may be `missing`, or `gaps` tells what to do."""
     float_type(precision)  # refuses others
     with np.errstate(over="ignore"):
         numbers = x.astype(precision)
     wrong = np.isinf(numbers) if missing else ~np.isfinite(numbers)
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
-        what = (
-            f"'{x[i, j]}', which is {'no finite number' if not np.isfinite(x[i, j]) else f'too large for {precision}'}"
-        )
-        raise InputError(f"{row(i)}, column '{shown(names[j])}' of {title} holds {what}; fill it in or leave it out.")
+        where = f"{row(i)}, column '{shown(names[j])}' of {title} holds '{x[i, j]}', which is"
+        if np.isnan(x[i, j]):
+            raise InputError(f"{where} no finite number; {gaps}.")
+        what = "no finite number" if np.isinf(x[i, j]) else f"too large for {precision}"
+        raise InputError(f"{where} {what}; fill it in or leave it out.")
     return numbers
 
 
@@ -221,11 +223,17 @@ def listed(names: Sequence[str], most: int = 20) -> str:
     return ", ".join([shown(name, 40) for name in names[:most]] + (["..."] if len(names) > most else []))
 
 
+def _gaps(target: int | None) -> str:
+    """What to do about a value that is not there; of samples to predict (no target) nothing can be allowed."""
+    allow = ", or allow missing values (missing = true) and let 'parley stats --freeze FILE --fill median' fill them in"
+    return "fill it in" + ("" if target is None else allow)
+
+
 def _placer(title: str, unit: str, column: str, numbers: Sequence[int]) -> Callable[[int], str]:
     return lambda i: f"{unit} {numbers[i]}, column '{shown(column)}' of {title}"
 
 
-def _numeric(column: Any, name: str, title: str, empty: bool) -> NDArray[np.float64]:
+def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDArray[np.float64]:
     values = column_values(column)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
@@ -240,17 +248,33 @@ def _numeric(column: Any, name: str, title: str, empty: bool) -> NDArray[np.floa
         if missing and empty:
             numbers[i] = np.nan
             continue
-        raise InputError(f"{where} is empty." if missing else f"{where} holds a {type(value).__name__}, not a number.")
+        held = f"is empty; {gaps}" if missing else f"holds a {type(value).__name__}, not a number"
+        raise InputError(f"{where} {held}.")
     return numbers.astype(np.float64)
 
 
-def _bad_cell(row: Sequence[str], places: Sequence[int], header: Sequence[str], line: str, title: str) -> str:
+def _header(names: list[str], title: str) -> list[str]:
+    """The names in a first line, unless it is a line of data or has other separators than commas."""
+    if len(names) == 1 and (found := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        raise InputError(f"the columns of {title} are separated by {found!r}; separate them by commas.")
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return check_names(names, title)
+    if numbers and numbers not in ([*range(len(names))], [*range(1, len(names) + 1)]):  # columns that are counted
+        raise InputError(f"{title} needs a header line that names its columns, but the first line holds only numbers.")
+    return check_names(names, title)
+
+
+def _bad_cell(
+    row: Sequence[str], places: Sequence[int], header: Sequence[str], line: str, title: str, gaps: str
+) -> str:
     for place in places:
         try:
             float(row[place])
         except ValueError:
             where = f"{line}, column '{shown(header[place])}' of {title}"
             if not row[place].strip():
-                return f"{where} is empty."
+                return f"{where} is empty; {gaps}."
             return f"{where} holds '{shown(row[place], 40)}'; inputs must be numbers."
     raise AssertionError("a row without a bad cell")

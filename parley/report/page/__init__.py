@@ -114,7 +114,8 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
         values = sorted(group.clients.values.values()) if group.clients else []
         step = max(1, len(values) // 200)
         made.append({"label": group.label, "curves": own, "clients": values[::step]})
-    return {"metric": metric, "metrics": chosen, "groups": made}
+    judged = next((group.clients.metric for group in groups if group.clients), "")
+    return {"metric": metric, "metrics": chosen, "judged": judged, "groups": made}
 
 
 def _points(curves: int, groups: int) -> tuple[int, int]:

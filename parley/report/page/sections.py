@@ -27,25 +27,25 @@ def overview(groups: Sequence[Group], metric: str) -> str:
     """One line per group: results, costs, who was missing."""
     rows = [
         (
-            group.label, group.algorithm, _statuses(group), len(group.runs),
+            group.label,
             *((value(metric, group.last(metric)), value(metric, group.best(metric))) if metric in group.metrics
-              else (None, None)), max(run.rounds for run in group.runs),
+              else (None, None)),
+            group.algorithm, _statuses(group), len(group.runs), max(run.rounds for run in group.runs),
             megabytes(group.total("up/bytes")), megabytes(group.total("down/bytes")), number(group.total("seconds")),
             len(group.absences) or None,
         )
         for group in groups
     ]  # fmt: skip
     heads = (
-        "run", "method", "status", "seeds", f"last {metric}", f"best {metric}", "rounds", "MB up", "MB down", "seconds",
-        "replies missing",
+        "run", "last", "best", "method", "status", "seeds", "rounds", "MB up", "MB down", "seconds", "replies missing",
     )  # fmt: skip
     about = (
         "Means over seeds; ± is half of a 95% interval (Student's t). Megabytes are measured from what was sent, of "
         "all clients together; seconds are training without evaluation."
     )
-    return section(
-        "overview", "Overview", table(heads, rows, caption="Results and costs", numeric=range(3, 11)), about=about
-    )
+    caption = f"Last and best {metric}, and costs" if metric else "Costs"
+    numeric = (1, 2, *range(5, len(heads)))
+    return section("overview", "Overview", table(heads, rows, caption=caption, numeric=numeric), about=about)
 
 
 def curves(groups: Sequence[Group], metric: str) -> str:

@@ -11,6 +11,7 @@
   const isShare = (metric) => metric.endsWith("accuracy");
   const shown = (metric) => (value) =>
     value == null ? "–" : isShare(metric) ? (100 * value).toFixed(2) + "%" : Number(value.toPrecision(4)).toString();
+  const tick = (metric) => (value) => isShare(metric) ? Number((100 * value).toFixed(2)) + "%" : shown("")(value);
   const words = { rounds: "round", megabytes: "megabytes, up and down", seconds: "seconds of training" };
   const hidden = new Set();
   const charts = {};
@@ -63,7 +64,7 @@
     });
     draw("curves", {
       series, bands, scales: { x: { time: false } },
-      axes: [axis(words[against]), axis(metric, { size: 70, values: (u, ticks) => ticks.map(shown(metric)) })],
+      axes: [axis(words[against]), axis(metric, { size: 70, values: (u, ticks) => ticks.map(tick(metric)) })],
       hooks: { setSeries: [(u, i, change) => { if (i && change.show !== undefined) follow(u, i, change.show); }] },
     }, uPlot.join(unique));
   }
@@ -85,9 +86,9 @@
     const series = [{ label: "clients below, %" }];
     groups.forEach((group) => {
       const i = data.groups.indexOf(group);
-      series.push({ label: group.label, stroke: colour(i), dash: dash(i), width: 2, spanGaps: true, value: (u, v) => shown("")(v), points: { show: false } });
+      series.push({ label: group.label, stroke: colour(i), dash: dash(i), width: 2, spanGaps: true, value: (u, v) => shown(data.judged)(v), points: { show: false } });
     });
-    draw("clients", { series, scales: { x: { time: false } }, axes: [axis("share of clients, %"), axis("value", { size: 60 })] }, uPlot.join(tables));
+    draw("clients", { series, scales: { x: { time: false } }, axes: [axis("share of clients, %"), axis(data.judged || "value", { size: 70, values: (u, ticks) => ticks.map(tick(data.judged)) })] }, uPlot.join(tables));
   }
 
   function drawAll() { drawCurves(); drawClients(); }
