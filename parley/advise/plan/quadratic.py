@@ -36,6 +36,8 @@ class Resemblance:
     clients: LocalQuadratics
     exact: bool
     """The losses are quadratic."""
+    whole: bool
+    """All directions were looked at."""
     start_loss: float
     least_loss: float
     """Where L-BFGS got on all samples together."""
@@ -76,7 +78,7 @@ def resemblance(
         noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
     clients = LocalQuadratics(_positive(A), g - shares @ g, shares, x0 - best, noise, cohort)
-    return Resemblance(clients, exact, begin, end, slope, largest, first, best)
+    return Resemblance(clients, exact, True, begin, end, slope, largest, first, best)
 
 
 def sketched(
@@ -108,7 +110,7 @@ def sketched(
         drawn = max(1, round(1 / (1 / cohort - 1 / population + 1 / len(data))))
     clients = LocalQuadratics(A, g - shares @ g, shares, (x0 - best) @ V, noise, drawn)
     largest = float(np.linalg.eigvalsh(A)[:, -1].max())
-    return Resemblance(clients, False, begin, end, slope, largest, ends[0], best)
+    return Resemblance(clients, False, False, begin, end, slope, largest, ends[0], best)
 
 
 def _basis(mean: Objective, x0: Array, best: Array, middle: Array, ends: Sequence[Array]) -> Array:
