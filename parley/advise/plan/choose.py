@@ -24,10 +24,15 @@ _SECOND_LOOK, _OF_EACH = 30, 4
 _FEW_STEPS = 8
 _AS_GOOD = 1.03
 _MISTAKEN = ((1.0, 2.0), (1.0, 1.0), (1.2, 1.0))
-"""Factors of curvature and of the clients' pull: local losses flatten away from where they were looked at, so that
-clients drift farther than the quadratic says."""
+"""Factors of curvature and of the clients' pull, the latter times what drift was measured: local losses flatten away
+from where they were looked at, so that clients drift farther than the quadratic says."""
 _HARDLY_SEEN = ((1.0, 2.0), (1.0, 1.0), (3.0, 1.0))
 """The same where few of a model's directions were looked at: others may be steeper."""
+_FARTHEST = 10.0
+"""Averages of the clients' updates that the server's step may add up to, eta/(1 - beta), on a network hardly seen: what
+momentum 0.9 does."""
+_ADAM = 0.03
+"""Adam's step there, by which every weight moves in a round."""
 _DRAWS = 6
 _STAYS, _NEAR = 2, 2.0
 """A target counts as reached where so many rounds later the loss is not above so many times it."""
@@ -76,7 +81,8 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     """The best candidates, the advised one first."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, servers in families(found.clients, found.clients.L):
+    for work, every in families(found.clients, found.clients.L):
+        servers = [one for one in every if found.whole or _modest(one)]
         plain, packed = sizes[work.method]
         size = packed if goal.megabytes is not None else plain
         limit = goal.limit(size)
@@ -97,6 +103,11 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))
     ordered = [first, *[one for one in second if one is not first]]
     return [_packed(one, found, task, goal) for one in ordered]
+
+
+def _modest(server: ServerStep) -> bool:
+    """Goes no farther than some rounds' averages would: what a network bears that is no quadratic."""
+    return server.eta <= (_ADAM if server.name == "adam" else _FARTHEST * (1 - server.momentum))
 
 
 def _first_of_each(coarse: list[Ranked]) -> list[Ranked]:
@@ -131,7 +142,8 @@ def _variants(found: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]
         doubts = [clients] * (_DRAWS if random else 1)
     else:
         factors = _MISTAKEN if found.whole else _HARDLY_SEEN
-        doubts = [clients.scaled(*pair) for pair in factors for _ in range(_DRAWS // 3 if random else 1)]
+        doubted = [clients.scaled(steep, pull if pull == 1 else pull * found.drift) for steep, pull in factors]
+        doubts = [one for one in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
     return [(one, seed + draw) for draw, one in enumerate(doubts, start=1)]
 
 

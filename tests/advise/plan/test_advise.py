@@ -239,7 +239,7 @@ def test_a_target_is_reached_where_the_loss_stays():
 
 def test_the_second_look_has_draws_that_nothing_was_chosen_by():
     clients = LocalQuadratics(np.ones((2, 1, 1)), np.zeros((2, 1)), np.full(2, 0.5), np.ones(1), None, 1)
-    found = Resemblance(clients, True, True, 1.0, 0.0, 0.0, 1.0, np.zeros((2, 1)), np.zeros(1))
+    found = Resemblance(clients, True, True, 1.0, 0.0, 0.0, 1.0, 1.0, np.zeros((2, 1)), np.zeros(1))
     draws = [draw for _, draw in choose._variants(found, 7)]
     assert 7 not in draws
     assert len(set(draws)) == len(draws) > 3
