@@ -1,8 +1,9 @@
 """The candidate with the best forecast: the cheapest that reaches the target, else the lowest loss when all is spent.
 
 Every candidate is forecast on the quadratic that the losses resemble. Where losses are not quadratic or rounds are
-random, the best of them are forecast again with curvatures mistaken by a fifth, clients that pull twice as hard and
-other draws. Of what is as good within 3% the simplest is taken.
+random, the best of them are forecast again: with mistaken curvatures, with clients that pull twice as hard, and with
+draws that none was chosen by, since the best of hundreds owes something to luck. Of what is as good within 3% the
+simplest is taken.
 """
 
 from __future__ import annotations
@@ -23,9 +24,18 @@ _SECOND_LOOK, _OF_EACH = 30, 4
 _FEW_STEPS = 8
 _AS_GOOD = 1.03
 _MISTAKEN = ((1.0, 2.0), (1.0, 1.0), (1.2, 1.0))
-"""Factors of curvature and of the clients' pull: local losses flatten away from where they were looked at, so that
-clients drift farther than the quadratic says."""
-_DRAWS = 3
+"""Factors of curvature and of the clients' pull, the latter times what drift was measured: local losses flatten away
+from where they were looked at, so that clients drift farther than the quadratic says."""
+_HARDLY_SEEN = ((1.0, 2.0), (1.0, 1.0), (3.0, 1.0))
+"""The same where few of a model's directions were looked at: others may be steeper."""
+_FARTHEST = 10.0
+"""Averages of the clients' updates that the server's step may add up to, eta/(1 - beta), on a network hardly seen: what
+momentum 0.9 does."""
+_ADAM = 0.03
+"""Adam's step there, by which every weight moves in a round."""
+_DRAWS = 6
+_STAYS, _NEAR = 2, 2.0
+"""A target counts as reached where so many rounds later the loss is not above so many times it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,8 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     """The best candidates, the advised one first."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, servers in families(found.clients, found.clients.L):
+    for work, every in families(found.clients, found.clients.L):
+        servers = [one for one in every if found.whole or _modest(one)]
         plain, packed = sizes[work.method]
         size = packed if goal.megabytes is not None else plain
         limit = goal.limit(size)
@@ -92,6 +103,11 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))
     ordered = [first, *[one for one in second if one is not first]]
     return [_packed(one, found, task, goal) for one in ordered]
+
+
+def _modest(server: ServerStep) -> bool:
+    """Goes no farther than some rounds' averages would: what a network bears that is no quadratic."""
+    return server.eta <= (_ADAM if server.name == "adam" else _FARTHEST * (1 - server.momentum))
 
 
 def _first_of_each(coarse: list[Ranked]) -> list[Ranked]:
@@ -119,11 +135,16 @@ def _sizes(method: str, task: Task) -> tuple[int, int]:
 
 
 def _variants(found: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]]:
+    """What the best are forecast on again, with a draw for each."""
     clients = found.clients
     random = clients.noise is not None or clients.cohort is not None
     if found.exact:
-        return [(clients, seed + draw) for draw in range(_DRAWS if random else 1)]
-    return [(clients.scaled(*factors), seed + place) for place, factors in enumerate(_MISTAKEN)]
+        doubts = [clients] * (_DRAWS if random else 1)
+    else:
+        factors = _MISTAKEN if found.whole else _HARDLY_SEEN
+        doubted = [clients.scaled(steep, pull if pull == 1 else pull * found.drift) for steep, pull in factors]
+        doubts = [one for one in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
+    return [(one, seed + draw) for draw, one in enumerate(doubts, start=1)]
 
 
 def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, found: Resemblance) -> Ranked:
@@ -133,8 +154,7 @@ def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], go
         last = float(np.min(curve[-1]))
         rounds = np.inf
         if goal.excess is not None:
-            hit = np.flatnonzero(curve <= goal.excess)
-            rounds = float(hit[0]) if len(hit) else np.inf
+            rounds = _reached(curve, goal.excess)
         reached.append(rounds)
         if goal.excess is None:
             scores.append(last)
@@ -145,6 +165,13 @@ def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], go
             scores.append(limit * goal.price(size) * (2 + min(max(missing, 0.0), 10.0)))
     middle = curves[len(curves) // 2]
     return Ranked(candidate, size, limit, middle, float(np.mean(reached)), float(np.mean(scores)))
+
+
+def _reached(curve: Array, level: float) -> float:
+    """The first round at the level that is not left at once: a path that rushes through it needs luck to stop there."""
+    after = [np.append(curve[step:], np.full(min(step, len(curve)), curve[-1])) for step in range(1, _STAYS + 1)]
+    hit = np.flatnonzero((curve <= level) & np.all([later <= _NEAR * level for later in after], axis=0))
+    return float(hit[0]) if len(hit) else np.inf
 
 
 def _crossing(curve: Array, rounds: int, level: float) -> float:

@@ -18,13 +18,14 @@ from parley.advise.objective import Array, Objective, flat, torch_on_one_thread
 from parley.advise.plan.derivatives import Derivatives
 from parley.data import ClientData
 from parley.learn.task import Task
-from parley.theory.forecast import LocalQuadratics
+from parley.theory.forecast import LocalQuadratics, LocalWork
 
 LARGEST = 150
 """Parameters up to which all second derivatives are written out."""
 _SIMPSON = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
 _ITERATIONS = 500
 _SKETCHED_ITERATIONS = 40
+_MANY_STEPS = 50
 _KRYLOV, _PULLS = 16, 10
 """Directions that large models are looked at along."""
 
@@ -36,11 +37,16 @@ class Resemblance:
     clients: LocalQuadratics
     exact: bool
     """The losses are quadratic."""
+    whole: bool
+    """All directions were looked at."""
     start_loss: float
     least_loss: float
     """Where L-BFGS got on all samples together."""
     slope: float
     """The norm of the gradient there."""
+    drift: float
+    """How many times farther than the quadratic says clients move together in many local steps from the optimum: 1, or
+    more where losses flatten away from it."""
     largest: float
     """The largest curvature of any client at any of the points looked at."""
     start_gradients: Array
@@ -75,8 +81,9 @@ def resemblance(
         first = np.stack([one.gradient(x0) for one in functions])
         noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
-    clients = LocalQuadratics(_positive(A), g - shares @ g, shares, x0 - best, noise, cohort)
-    return Resemblance(clients, exact, begin, end, slope, largest, first, best)
+        clients = LocalQuadratics(_positive(A), g - shares @ g, shares, x0 - best, noise, cohort)
+        drift = 1.0 if exact else _drift(functions, clients, best)
+    return Resemblance(clients, exact, True, begin, end, slope, drift, largest, first, best)
 
 
 def sketched(
@@ -101,14 +108,29 @@ def sketched(
         single = [one.sample_gradients(best, V) for one in functions]
         noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
-    g = ends[1] @ V
-    A = _positive(A)
-    drawn = cohort
-    if cohort is not None:  # so many of these clients scatter as much as the cohort does around all of them
-        drawn = max(1, round(1 / (1 / cohort - 1 / population + 1 / len(data))))
-    clients = LocalQuadratics(A, g - shares @ g, shares, (x0 - best) @ V, noise, drawn)
+        g = ends[1] @ V
+        A = _positive(A)
+        drawn = cohort
+        if cohort is not None:  # so many of these clients scatter as much as the cohort does around all of them
+            drawn = max(1, round(1 / (1 / cohort - 1 / population + 1 / len(data))))
+        clients = LocalQuadratics(A, g - shares @ g, shares, (x0 - best) @ V, noise, drawn)
+        drift = _drift(functions, clients, best)
     largest = float(np.linalg.eigvalsh(A)[:, -1].max())
-    return Resemblance(clients, False, begin, end, slope, largest, ends[0], best)
+    return Resemblance(clients, False, False, begin, end, slope, drift, largest, ends[0], best)
+
+
+def _drift(functions: Sequence[Derivatives], clients: LocalQuadratics, best: Array) -> float:
+    """The clients' mean displacement after many steps of size 1/L from the optimum, over the one that is forecast."""
+    work = LocalWork("fedavg", 1 / clients.L, _MANY_STEPS)
+    forecast = clients.p @ (clients.movers(work)[0] @ clients.g[:, :, None])[:, :, 0]
+    moved = np.zeros_like(best)
+    for share, one in zip(clients.p, functions, strict=True):
+        x = best
+        for _ in range(work.K):
+            x = x - work.gamma * one.gradient(x)
+        moved += share * (x - best)
+    expected = float(np.linalg.norm(forecast))
+    return max(1.0, float(np.linalg.norm(moved)) / expected) if expected > 0 else 1.0
 
 
 def _basis(mean: Objective, x0: Array, best: Array, middle: Array, ends: Sequence[Array]) -> Array:

@@ -12,15 +12,17 @@ import torch
 from torch import nn
 
 import parley as pl
+from parley.advise.plan import choose
 from parley.advise.plan.candidates import EIGHT_BITS, Candidate, traffic
 from parley.advise.plan.choose import Goal
 from parley.advise.plan.make import advise
 from parley.advise.plan.measure import measure
 from parley.advise.plan.pilot import rung_rounds
+from parley.advise.plan.quadratic import Resemblance
 from parley.core.errors import InputError
 from parley.study.study import study_from_dict
 from parley.study.train import make_task
-from parley.theory.forecast import LocalWork, ServerStep
+from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep
 
 MODEL = pl.models.linear(zero=True)
 
@@ -226,3 +228,20 @@ def test_what_a_budget_pays_for() -> None:
     assert (goal.limit(1000), goal.price(1000)) == (100, 0.01)
     assert Goal(30, 1.0, None, 10).limit(1000) == 30
     assert Goal(30, None, None, 10).price(1000) == 1.0
+
+
+def test_a_target_is_reached_where_the_loss_stays():
+    rushing = np.array([1.0, 0.3, 0.05, 0.8, 0.4, 0.09, 0.08, 0.07])
+    assert choose._reached(rushing, 0.1) == 5
+    assert choose._reached(np.array([1.0, 0.5, 0.09]), 0.1) == 2  # the end of a forecast is no reason for doubt
+    assert choose._reached(np.array([1.0, 0.05, 0.5]), 0.1) == np.inf
+
+
+def test_the_second_look_has_draws_that_nothing_was_chosen_by():
+    clients = LocalQuadratics(np.ones((2, 1, 1)), np.zeros((2, 1)), np.full(2, 0.5), np.ones(1), None, 1)
+    found = Resemblance(clients, True, True, 1.0, 0.0, 0.0, 1.0, 1.0, np.zeros((2, 1)), np.zeros(1))
+    draws = [draw for _, draw in choose._variants(found, 7)]
+    assert 7 not in draws
+    assert len(set(draws)) == len(draws) > 3
+    seen, hardly = (choose._variants(replace(found, exact=False, whole=whole), 7) for whole in (True, False))
+    assert max(one.L for one, _ in hardly) > max(one.L for one, _ in seen) > clients.L
