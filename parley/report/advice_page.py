@@ -45,6 +45,8 @@ def _decisions(advice: Advice) -> str:
 
 def forecast_figure(advice: Advice) -> Figure:
     """The excess training loss of the advised setting and the next best ones, round by round."""
+    from matplotlib.ticker import MaxNLocator
+
     result = new_figure(9, 4.2)
     axes = result.subplots()
     for place, one in enumerate(advice.ranked[:_CURVES]):
@@ -57,7 +59,7 @@ def forecast_figure(advice: Advice) -> Figure:
     lowest = min(float(one.curve.min()) for one in advice.ranked[:_CURVES])
     axes.set_ylim(max(lowest, 1e-9 * top) / 2, 3 * top)
     panel(axes, "", "round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     y_label(axes, "training loss above its minimum, forecast")
     clean(axes, "both")
     legend(axes, loc="best", size=9)
