@@ -70,10 +70,12 @@ class Client:
         self._ended.set()
 
     def note(self, text: str) -> None:
+        """A line in the log; what cannot be written, on a full disk, does not end the client."""
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
-        with (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
+        with suppress(OSError), (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        self.say(line)
+        with suppress(OSError):
+            self.say(line)
 
     @property
     def _ca(self) -> Path:
