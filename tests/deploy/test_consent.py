@@ -312,7 +312,7 @@ def test_a_node_that_cannot_write_its_log_answers_nothing(make_node):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (reply["kind"], later["kind"]) == ("failure", "pending")  # an invitation is made again
     for said in (reply, later):
-        assert said["reason"] == "cannot answer: the log of this node cannot be written (audit.jsonl): File too large."
+        assert str(said["reason"]).startswith("cannot answer: the log of this node cannot be written (audit.jsonl): ")
     assert (node.path / "audit.jsonl").stat().st_size == size
     assert unpack(answer(node, frame))[0]["kind"] == "reply"
     assert len(list(node.logged())) == 2
