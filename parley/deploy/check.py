@@ -99,7 +99,7 @@ def _port(folder: ServerFolder) -> str:
 def _nodes(folder: ServerFolder) -> str:
     found = folder.nodes()
     if not found:
-        raise InputError("no node is registered: parley deploy register KEY.pub.")
+        raise InputError("no node is registered: parley deploy register NODE.csr.")
     return ", ".join(found)
 
 
@@ -111,8 +111,8 @@ def _disk(path: Path) -> str:
 
 
 def _key(folder: NodeFolder) -> str:
-    keys.check_private(folder.path / folder.settings.key)
-    return keys.fingerprint(keys.public_text(folder.path / "node.pub"))
+    key = keys.private_key(folder.path / folder.settings.key)
+    return keys.fingerprint(keys.text_of(key.public_key()))
 
 
 def _server(folder: NodeFolder) -> str:

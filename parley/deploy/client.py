@@ -90,7 +90,7 @@ class Client:
         certificate = certificates.read_certificate(self._ca)
         if certificates.days_left(certificate) < 0:
             raise InputError(f"the certificate {self._ca} has expired; ask for a new ca.crt.")
-        keys.check_private(self.folder.path / settings.key)
+        keys.private_key(self.folder.path / settings.key)
 
     def _start(self) -> None:
         settings, home = self.folder.settings, self.folder.path / "flower"
