@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from parley.bench import channel_cost, many_memories, ntk_round, step_cost
+from parley.bench import channel_cost, flower_round, many_memories, ntk_round, step_cost
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
@@ -11,6 +11,7 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     channel_cost.NAME: channel_cost.measure,
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
+    flower_round.NAME: flower_round.measure,
 }
-ON_REQUEST = (many_memories.NAME,)
-"""Those that need tens of gigabytes of disk run only when they are named."""
+ON_REQUEST = (many_memories.NAME, flower_round.NAME)
+"""Those that need tens of gigabytes of disk, or an extra (Flower), run only when they are named."""

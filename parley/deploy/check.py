@@ -69,7 +69,7 @@ def _flower() -> str:
 
 
 def _certificate(folder: ServerFolder) -> str:
-    wrong = certificates.problem(folder.path, certificates.SERVER) or certificates.problem(
+    wrong = certificates.news(folder.path, certificates.SERVER) or certificates.problem(
         folder.path, certificates.LOOPBACK
     )
     if wrong is not None:
@@ -78,10 +78,7 @@ def _certificate(folder: ServerFolder) -> str:
     missing = set(folder.settings.names) - set(certificates.names_of(found))
     if missing:
         raise InputError(f"the certificate lacks the name {sorted(missing)[0]}; run 'parley deploy renew'.")
-    left = certificates.days_left(found)
-    if left < certificates.SOON:
-        raise InputError(f"the certificate expires in {left:.0f} days; run 'parley deploy renew'.")
-    return f"for {', '.join(folder.settings.names)}; {left:.0f} days left"
+    return f"for {', '.join(folder.settings.names)}; {certificates.days_left(found):.0f} days left"
 
 
 def _port(folder: ServerFolder) -> str:

@@ -23,6 +23,8 @@ from parley.deploy.host import MAIN as HOST
 from parley.deploy.node_folder import NodeFolder
 from parley.store.locks import acquire, release
 
+POLL = 0.3
+"""Seconds between two looks of Flower's at a node for a program to start."""
 _STEADY = 60.0
 """Seconds after which a start counts as a good one."""
 _LONGEST = 10.0
@@ -96,7 +98,7 @@ class Client:
         settings, home = self.folder.settings, self.folder.path / "flower"
         home.mkdir(parents=True, exist_ok=True)
         programs = self.folder.path / "programs"
-        environment = surroundings(home, programs, poll=0.3) | {FOLDER: str(self.folder.path)}
+        environment = surroundings(home, programs, poll=POLL) | {FOLDER: str(self.folder.path)}
         with self._output.open("ab") as output:
             if self._host is None or self._host.poll() is not None:
                 self._host = subprocess.Popen(

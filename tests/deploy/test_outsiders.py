@@ -109,6 +109,23 @@ def test_a_server_with_an_expired_certificate_does_not_start(bench: Bench, tmp_p
     assert "expired" in capfd.readouterr().err
 
 
+def test_a_certificate_that_expires_while_the_server_runs_is_refused_until_it_is_renewed(bench: Bench, tmp_path: Path):
+    until(lambda: "nodes are served" in bench.log(), "the server")
+    ca = ("--root-certificates", str(bench.folder.path / "ca.crt"))
+    own = ("--auth-supernode-private-key", str(bench.nodes["north"].path / "node.key"))
+    certificates.make_certificate(bench.folder.path, certificates.SERVER, ["localhost"], 8 / 86400)
+    until(lambda: "server.crt expires in 0 days; run 'parley deploy renew'" in bench.log(), "the warning")
+    until(lambda: "server.crt expired on" in bench.log(), "the end of the certificate")
+    assert "certificate has expired" in supernode(bench, tmp_path / "late", *ca, *own)
+    bench.folder.renew()
+    until(lambda: bench.log().count("the renewed certificate is in use") == 2, "the renewal")
+    line = http.client.HTTPSConnection("localhost", bench.folder.settings.port, context=trusted(bench), timeout=30)
+    line.request("POST", "/")
+    assert line.getresponse().status == 403
+    line.close()
+    assert bench.log().count("expired on") == 1
+
+
 class Proxy:
     """A proxy that knows CONNECT alone, as a hospital may have; it can be stopped and started again."""
 
