@@ -1,16 +1,12 @@
-"""Who is kept out of a deployment, with real processes over TLS; and a node behind a proxy, which is let in."""
+"""Who is kept out of a deployment, with real processes over TLS."""
 
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -124,80 +120,3 @@ def test_a_certificate_that_expires_while_the_server_runs_is_refused_until_it_is
     assert line.getresponse().status == 403
     line.close()
     assert bench.log().count("expired on") == 1
-
-
-class Proxy:
-    """A proxy that knows CONNECT alone, as a hospital may have; it can be stopped and started again."""
-
-    def __init__(self) -> None:
-        self.port, self.connections = free_port(), 0
-        self.start()
-
-    def start(self) -> None:
-        self.door = socket.create_server(("127.0.0.1", self.port), reuse_port=False)
-        self.lines: list[socket.socket] = []
-        Thread(target=self._accept, args=(self.door,), daemon=True).start()
-
-    def stop(self) -> None:
-        self.door.shutdown(socket.SHUT_RDWR)
-        self.door.close()
-        for line in self.lines:
-            with suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, door: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                line, _ = door.accept()
-                Thread(target=self._tunnel, args=(line,), daemon=True).start()
-
-    def _tunnel(self, line: socket.socket) -> None:
-        with suppress(OSError):
-            head = line.recv(65536).decode()
-            method, place, _ = head.split(" ", 2)
-            assert method == "CONNECT"
-            host, _, port = place.rpartition(":")
-            there = socket.create_connection((host, int(port)))
-            self.connections += 1
-            self.lines += [line, there]
-            line.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            Thread(target=self._copy, args=(there, line), daemon=True).start()
-            self._copy(line, there)
-
-    @staticmethod
-    def _copy(source: socket.socket, to: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                to.sendall(data)
-        with suppress(OSError):
-            to.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_node_behind_a_proxy_survives_that_the_proxy_is_stopped(bench: Bench, tmp_path: Path):
-    keys.make_key(tmp_path / "k", tmp_path / "k.pub", "proxied")
-    bench.folder.register(tmp_path / "k.pub", "proxied")
-    proxy, output = Proxy(), tmp_path / "out"
-    try:
-        until(lambda: "node proxied is registered" in bench.log(), "the registration")
-        with output.open("wb") as file:
-            node = subprocess.Popen(
-                [
-                    program("flower-supernode"), "--superlink", f"localhost:{bench.folder.settings.port}",
-                    "--port", str(free_port()), "--root-certificates", str(bench.folder.path / "ca.crt"),
-                    "--auth-supernode-private-key", str(tmp_path / "k"),
-                ],
-                env=surroundings(tmp_path) | {"HTTPS_PROXY": f"http://127.0.0.1:{proxy.port}"}, cwd=tmp_path,
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-        with ended_at_last([node]):
-            until(lambda: b"SuperNode ID" in output.read_bytes(), "the connection through the proxy")
-            before = proxy.connections
-            proxy.stop()
-            until(lambda: b"Connection attempt failed" in output.read_bytes(), "the node to notice")
-            proxy.start()
-            until(lambda: proxy.connections > before, "the node to come back")
-            time.sleep(5)
-            assert node.poll() is None
-    finally:
-        proxy.stop()
-        bench.folder.revoke("proxied")
