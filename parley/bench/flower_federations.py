@@ -100,11 +100,14 @@ class Parley:
         one, _ = self.submissions.submit(written, Proposal.of(submitted_study(written)), again=True, resume=False)
         self.chunks += 1
         ended: dict[int, float] = {}
-        while (now := self.submissions[one.id]).active:
-            alive()
-            log = self.submissions.log(one.id)
+        log = self.submissions.log(one.id)
+        while True:
+            now = self.submissions[one.id]  # before its log, so that nothing is missed of a run that has ended
             for number in re.findall(r"round (\d+): asked 3, answered 3", log.read_text() if log.exists() else ""):
                 ended.setdefault(int(number), time.perf_counter())
+            if not now.active:
+                break
+            alive()
             time.sleep(0.01)
         if now.status != FINISHED or len(ended) < rounds:
             raise ParleyError(f"the run of Parley's federation {now.status}: {now.said}")
