@@ -81,7 +81,7 @@ class Parley:
 
     def __init__(self, folder: Path) -> None:
         self.federation: Federation = prepared(folder, enrolment=_PATIENCE)
-        self.submissions, self.chunks = Submissions(self.federation.server), 0
+        self.submissions = Submissions(self.federation.server)
         for node in self.federation.nodes.values():
             (node.path / "policy.toml").write_text(OPEN)
             node.set(test_fraction=0.0)
@@ -98,7 +98,6 @@ class Parley:
     def train(self, size: Size, rounds: int, alive: Callable[[], None]) -> Chunk:
         written = {"table": self._study(size, rounds), "base": "."}
         one, _ = self.submissions.submit(written, Proposal.of(submitted_study(written)), again=True, resume=False)
-        self.chunks += 1
         ended: dict[int, float] = {}
         log = self.submissions.log(one.id)
         while True:
