@@ -26,7 +26,7 @@ from parley.bench.result import GIGA, BenchResult, Claim, Standing, machine, rel
 from parley.bench.step_cost import federation
 from parley.bench.workloads import BenchScale, available_cpus
 from parley.deploy.extra import check_flower
-from parley.models import models
+from parley.models import mlp
 from parley.study.train import make_task
 
 NAME = "FLOWER-ROUND"
@@ -87,7 +87,7 @@ def _race(
 
 def _initial(size: Size) -> dict[str, Tensor]:
     """The weights that the study of seed 0 begins with."""
-    return make_task(federation((PIXELS,), 1, 1, 0), models["mlp"](hidden=(size.hidden,)), 0).initial()
+    return make_task(federation((PIXELS,), 1, 1, 0), mlp(size.hidden), 0).initial()
 
 
 def _busy() -> float:
@@ -98,8 +98,8 @@ def _busy() -> float:
 
 
 def _apart(size: Size, pairs: Sequence[Mapping[str, Turn]]) -> float:
-    weights = [pairs[-1][name][0].weights for name in (Parley.name, Plain.name)]
-    apart = relative_distance(*weights, _initial(size))
+    ours, plain = (pairs[-1][name][0].weights for name in (Parley.name, Plain.name))
+    apart = relative_distance(ours, plain, _initial(size))
     assert apart is not None
     return apart
 

@@ -1,5 +1,7 @@
 """A client: steps of gradient descent on all its samples from the weights that came."""
 
+# Flower's decorators have no types that can be seen from here.
+# mypy: disable-error-code="untyped-decorator"
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
