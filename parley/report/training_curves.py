@@ -37,8 +37,10 @@ class ArmCurve:
     colour: int
 
 
-def training_curves(parts: Mapping[str, Sequence[ArmCurve]], what: Literal["accuracy", "loss"], about: str) -> Figure:
-    """One panel per part; accuracy upwards in percent, loss on a logarithmic scale."""
+def training_curves(
+    parts: Mapping[str, Sequence[ArmCurve]], what: Literal["accuracy", "loss"], about: str, low: float | None = None
+) -> Figure:
+    """One panel per part; accuracy upwards in percent, from `low` on, loss on a logarithmic scale."""
     from matplotlib.ticker import MaxNLocator
 
     result = new_figure(5.6 * len(parts), 4.4, 0.1, 0.08)
@@ -55,6 +57,7 @@ def training_curves(parts: Mapping[str, Sequence[ArmCurve]], what: Literal["accu
         panel(axes, title, "round")
         if what == "accuracy":
             accuracy_scale(axes, float(np.nanmin(seen)), float(np.nanmax(seen)))
+            axes.set_ylim(bottom=low)
             y_label(axes, "test accuracy")
         else:
             axes.set_yscale("log")

@@ -42,7 +42,8 @@ def fig5(scale: Scale, context: StudyContext) -> StudyResult:
                  (means["NTK-FL"][0].value - means["FedAvg"][0].value)
                  - (means["NTK-FL"][-1].value - means["FedAvg"][-1].value), 0),
     ], scale)  # fmt: skip
-    about = f"{first[0].problem().about}; NTK-FL with beta = {size.beta:g}; FedNova is FedAvg here"
+    where = first[0].problem().about.replace(f", Dir({size.alphas[0]:g})", "")
+    about = f"{where}; NTK-FL with beta = {size.beta:g}; FedNova is FedAvg here"
     lines = {"FedAvg, FedNova" if name == "FedAvg" else name: values for name, values in means.items()}
     figure = interval_lines(f"Accuracy after {size.rounds} rounds", "alpha", size.alphas, lines, about)
     data = numbers(trials, own) | {name: [mean.plain() for mean in values] for name, values in means.items()}
