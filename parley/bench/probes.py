@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from parley.bench import channel_cost, many_memories, ntk_round, ray_gain, step_cost
+from parley.bench import channel_cost, flower_round, many_memories, ntk_round, ray_gain, step_cost
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
@@ -12,6 +12,7 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
     ray_gain.NAME: ray_gain.measure,
+    flower_round.NAME: flower_round.measure,
 }
-ON_REQUEST = (many_memories.NAME,)
-"""Those that need tens of gigabytes of disk run only when they are named."""
+ON_REQUEST = (many_memories.NAME, flower_round.NAME)
+"""Those that need tens of gigabytes of disk, or an extra (Flower), run only when they are named."""

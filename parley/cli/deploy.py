@@ -41,8 +41,8 @@ def init(
 
     made = ServerFolder.create(folder, names or [], port=port, certificate_days=days)
     print(f"made {folder}; its certificate is for {', '.join(made.settings.names)}.")
-    print(f"give {folder / 'ca.crt'} to every node, and register the keys that they send you:")
-    print(f"  parley deploy register hospital-a.pub -f {folder}")
+    print(f"give {folder / 'ca.crt'} to every node, and register the requests that they send you:")
+    print(f"  parley deploy register hospital-a.csr -f {folder}")
     print(f"  parley deploy server -f {folder}")
 
 
@@ -60,19 +60,27 @@ def renew(folder: Folder = _SERVER) -> None:
 
 @app.command("register")
 def register(
-    key: Annotated[Path, typer.Argument(help="The public key that the node sent (.pub).", metavar="KEY")],
+    key: Annotated[
+        Path,
+        typer.Argument(help="What the node sent: a signing request (.csr) or its public key (.pub).", metavar="KEY"),
+    ],
     name: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="What the node is called; by default what its key says.", metavar="NAME"),
+        typer.Option(help="What the node is called, where the public key alone does not say it.", metavar="NAME"),
     ] = None,
     folder: Folder = _SERVER,
 ) -> None:
-    """Let a node in, by its public key. Compare the fingerprint with its owner first."""
+    """Let a node in. Compare the fingerprint with its owner.
+
+    A signing request proves that who sent it has the private key, and that the name is the one it was made for; the
+    fingerprint, that it comes from whom you think.
+    """
     from parley.deploy import keys
     from parley.deploy.server_folder import ServerFolder
 
-    registered = ServerFolder.open(folder).register(key, name)
-    print(f"{registered} {keys.fingerprint(keys.public_text(key))}")
+    opened = ServerFolder.open(folder)
+    registered = opened.register(key, name)
+    print(f"{registered} {keys.fingerprint(opened.nodes()[registered])}")
 
 
 @app.command("revoke")

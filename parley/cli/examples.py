@@ -31,7 +31,7 @@ EXAMPLES = {
     "bench": "parley bench MLP-FMNIST --scale smoke",
     "deploy init": "parley deploy init parley-server --host fl.example.org --port 9443",
     "deploy renew": "parley deploy renew -f parley-server",
-    "deploy register": "parley deploy register north/node.pub -f parley-server",
+    "deploy register": "parley deploy register north/node.csr -f parley-server",
     "deploy revoke": "parley deploy revoke north -f parley-server",
     "deploy nodes": "parley deploy nodes -f parley-server",
     "deploy server": "parley deploy server -f parley-server",

@@ -46,7 +46,7 @@ def init(
     folder = NodeFolder.create(node, name, test_fraction=test_fraction, party=party)
     folder.point(data=data, target=target)
     public = folder.path / "node.pub"
-    print(f"made {node}; send {node / 'node.pub'} to the server and read its fingerprint out to them:")
+    print(f"made {node}; send {node / 'node.csr'} to the server and read the fingerprint of its key out to them:")
     print(f"  {keys.fingerprint(keys.public_text(public))}")
     print(f"keep {node / 'node.key'}: it is the node's identity and stays here.")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,26 +44,43 @@ _LONGEST = 500
 
 def answer(folder: NodeFolder, data: bytes) -> bytes:
     """The answer to a message; it is a frame, whatever the bytes were."""
-    name, facts = "node", {"bytes_in": len(data)}
+    name, invited, facts = "node", False, {"bytes_in": len(data)}
     try:
         name = folder.settings.name
         head, parts = unpack(data)
+        invited = head.get("kind") == "invitation"
         facts |= _facts(head)
         reply = _answered(folder, name, head, parts, facts)
-        outcome = unpack(reply)[0]
-        said = str(outcome.get("reason") or outcome.get("kind"))
     except (ParleyError, OSError) as error:
-        said = (
-            f"refused what it was sent: {error}"
-            if isinstance(error, WireError)
-            else f"cannot answer: {describe(error)}"
-        )
-        reply = failure(Failure(name, said))
+        reply = _unanswered(name, error, invited)
+    reply, said = _discreet(folder, reply)
     try:
         folder.log("message", **facts, answered=said[:_LONGEST], bytes_out=len(reply))
     except InputError as error:
-        return failure(Failure(name, f"cannot answer: {error}"))
+        return _discreet(folder, _unanswered(name, error, invited))[0]
     return reply
+
+
+def _unanswered(name: str, error: ParleyError | OSError, invited: bool) -> bytes:
+    """Why there is no answer. An invitation that fails for want of a disk is made again: its owner may make room."""
+    if isinstance(error, WireError):
+        return failure(Failure(name, f"refused what it was sent: {error}"))
+    reason = f"cannot answer: {describe(error)}"
+    if invited and (isinstance(error, OSError) or isinstance(error.__cause__, OSError)):
+        return pack({"kind": "pending", "reason": reason})
+    return failure(Failure(name, reason))
+
+
+def _discreet(folder: NodeFolder, reply: bytes) -> tuple[bytes, str]:
+    """A reply as it may leave, and what the log says of it: where the node's files lie, and where in whose code
+    something failed, is nobody's business but its owner's, who finds it in supernode.log."""
+    head, parts = unpack(reply)
+    if "reason" not in head:
+        return reply, str(head["kind"])
+    if trace := head.pop("trace", ""):
+        print(trace, file=sys.stderr)
+    reason = str(head["reason"]).replace(f"{folder.path}/", "")
+    return pack(head | {"reason": reason}, *parts), reason
 
 
 def invitation(recipient: str, run: str, proposal: Proposal) -> bytes:

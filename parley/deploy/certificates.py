@@ -99,6 +99,14 @@ def problem(folder: Path, stem: str) -> str | None:
     return None
 
 
+def news(folder: Path, stem: str) -> str | None:
+    """What the operator has to know about a certificate: what is wrong with it, or that it expires soon."""
+    left = days_left(read_certificate(folder / f"{stem}.crt"))
+    if (wrong := problem(folder, stem)) is not None or left > SOON:
+        return wrong
+    return f"the certificate {folder / f'{stem}.crt'} expires in {max(0, int(left))} days; run 'parley deploy renew'."
+
+
 def _begun(subject: Any, issuer: Any, public: Any, days: float) -> Any:
     """A certificate to be signed; it is valid since an hour ago, because clocks differ."""
     x509, now = _x509(), datetime.now(UTC)

@@ -69,7 +69,7 @@ def _flower() -> str:
 
 
 def _certificate(folder: ServerFolder) -> str:
-    wrong = certificates.problem(folder.path, certificates.SERVER) or certificates.problem(
+    wrong = certificates.news(folder.path, certificates.SERVER) or certificates.problem(
         folder.path, certificates.LOOPBACK
     )
     if wrong is not None:
@@ -78,10 +78,7 @@ def _certificate(folder: ServerFolder) -> str:
     missing = set(folder.settings.names) - set(certificates.names_of(found))
     if missing:
         raise InputError(f"the certificate lacks the name {sorted(missing)[0]}; run 'parley deploy renew'.")
-    left = certificates.days_left(found)
-    if left < certificates.SOON:
-        raise InputError(f"the certificate expires in {left:.0f} days; run 'parley deploy renew'.")
-    return f"for {', '.join(folder.settings.names)}; {left:.0f} days left"
+    return f"for {', '.join(folder.settings.names)}; {certificates.days_left(found):.0f} days left"
 
 
 def _port(folder: ServerFolder) -> str:
@@ -99,7 +96,7 @@ def _port(folder: ServerFolder) -> str:
 def _nodes(folder: ServerFolder) -> str:
     found = folder.nodes()
     if not found:
-        raise InputError("no node is registered: parley deploy register KEY.pub.")
+        raise InputError("no node is registered: parley deploy register NODE.csr.")
     return ", ".join(found)
 
 
@@ -111,8 +108,8 @@ def _disk(path: Path) -> str:
 
 
 def _key(folder: NodeFolder) -> str:
-    keys.check_private(folder.path / folder.settings.key)
-    return keys.fingerprint(keys.public_text(folder.path / "node.pub"))
+    key = keys.private_key(folder.path / folder.settings.key)
+    return keys.fingerprint(keys.text_of(key.public_key()))
 
 
 def _server(folder: NodeFolder) -> str:

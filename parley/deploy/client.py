@@ -23,6 +23,8 @@ from parley.deploy.host import MAIN as HOST
 from parley.deploy.node_folder import NodeFolder
 from parley.store.locks import acquire, release
 
+POLL = 0.3
+"""Seconds between two looks of Flower's at a node for a program to start."""
 _STEADY = 60.0
 """Seconds after which a start counts as a good one."""
 _LONGEST = 10.0
@@ -70,10 +72,12 @@ class Client:
         self._ended.set()
 
     def note(self, text: str) -> None:
+        """A line in the log; what cannot be written, on a full disk, does not end the client."""
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
-        with (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
+        with suppress(OSError), (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        self.say(line)
+        with suppress(OSError):
+            self.say(line)
 
     @property
     def _ca(self) -> Path:
@@ -88,13 +92,13 @@ class Client:
         certificate = certificates.read_certificate(self._ca)
         if certificates.days_left(certificate) < 0:
             raise InputError(f"the certificate {self._ca} has expired; ask for a new ca.crt.")
-        keys.check_private(self.folder.path / settings.key)
+        keys.private_key(self.folder.path / settings.key)
 
     def _start(self) -> None:
         settings, home = self.folder.settings, self.folder.path / "flower"
         home.mkdir(parents=True, exist_ok=True)
         programs = self.folder.path / "programs"
-        environment = surroundings(home, programs, poll=0.3) | {FOLDER: str(self.folder.path)}
+        environment = surroundings(home, programs, poll=POLL) | {FOLDER: str(self.folder.path)}
         with self._output.open("ab") as output:
             if self._host is None or self._host.poll() is not None:
                 self._host = subprocess.Popen(

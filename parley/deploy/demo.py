@@ -110,7 +110,7 @@ def prepared(folder: Path, samples: int = 120, **settings: object) -> Federation
         nodes[name].point(
             server=f"localhost:{server.settings.port}", ca=server.path / "ca.crt", data=str(folder / f"{name}.npz")
         )
-        server.register(nodes[name].path / "node.pub")
+        server.register(nodes[name].path / "node.csr")
     return Federation(server, nodes)
 
 

@@ -67,6 +67,7 @@ def _answer_once(line: socket.socket, answer: object) -> None:
 
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # on a full disk
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,25 +37,25 @@ def make_key(private: Path, public: Path, comment: str) -> None:
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    shared = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    write_atomically(public, shared + b" " + comment.encode() + b"\n")
+    write_atomically(public, f"{text_of(key.public_key())} {comment}\n".encode())
     write_atomically(private, secret, private=True)
 
 
-def check_private(path: Path) -> None:
-    """Refuse a file that is no private key of a node, or that others may read."""
+def private_key(path: Path) -> Any:
+    """The private key of a node; a file that is none, or that others may read, is refused."""
     try:
-        key = _serialization().load_ssh_private_key(_read(path), None)
+        key = _serialization().load_ssh_private_key(read(path), None)
     except (ValueError, TypeError):
         raise InputError(f"'{shown(path)}' is not a private key of a node; make one: parley node init.") from None
-    _check_curve(key, path)
+    check_curve(key, path)
     if path.stat().st_mode & 0o077:
         raise InputError(f"'{shown(path)}' can be read by others; run 'chmod 600 {path}'.")
+    return key
 
 
 def public_text(path: Path) -> str:
     """The public key in a file, without its comment; a private one is refused before anything is copied."""
-    data = _read(path)
+    data = read(path)
     if b"PRIVATE KEY" in data:
         raise InputError(f"'{shown(path)}' is a private key, which must stay at its node; hand over the .pub file.")
     try:
@@ -64,18 +64,19 @@ def public_text(path: Path) -> str:
         raise InputError(
             f"'{shown(path)}' is not a public key of a node (a line that begins with ecdsa-sha2-)."
         ) from None
-    _check_curve(key, path)
+    check_curve(key, path)
+    return text_of(key)
+
+
+def text_of(public: Any) -> str:
+    """A public key as a line of OpenSSH's, without a comment."""
     form = _serialization()
-    return str(key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode())
+    return str(public.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode())
 
 
 def fingerprint(public: str) -> str:
     """What two people compare on the telephone; the same as ssh-keygen prints."""
-    key = _serialization().load_ssh_public_key(public.encode())
-    form = _serialization()
-    blob = key.public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).split()[1]
-    from base64 import b64decode
-
+    blob = text_of(_serialization().load_ssh_public_key(public.encode())).split()[1]
     return "SHA256:" + b64encode(sha256(b64decode(blob)).digest()).decode().rstrip("=")
 
 
@@ -86,12 +87,14 @@ def header_value(public: str) -> str:
     return b64encode(key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)).decode()
 
 
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
+    """What is in a file with a key, which is not large."""
     with regular_file(path, "key").open("rb") as file:
         return file.read(_LARGEST)
 
 
-def _check_curve(key: Any, path: Path) -> None:
+def check_curve(key: Any, path: Path) -> None:
+    """Refuse keys that Flower's nodes cannot have."""
     ec = cryptography("hazmat.primitives.asymmetric.ec")
     curve = getattr(key, "curve", None)
     if not isinstance(curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):

@@ -2,7 +2,8 @@
 
 node.toml          settings: name, server, data
 policy.toml        what is answered without asking the owner
-node.key  node.pub the node's identity; only node.pub is handed over
+node.key           the node's identity, which stays here
+node.pub  node.csr its public half, and a signing request for it: one of them is handed over
 modules/           code of studies that the owner has looked at and put here
 studies/HASH.json  studies that the server proposed; HASH.decision what the owner said
 runs/              data and memory of each run (see `runtimes.node`)
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from parley.core.errors import InputError, WireError
 from parley.core.files import file_errors, make_folder, open_regular, write_atomically
 from parley.core.plugins import beside, is_file_name
-from parley.deploy import keys
+from parley.deploy import keys, signing
 from parley.deploy.settings import NodeSettings, PolicySettings, ServerSettings, commented, read_settings
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class NodeFolder:
             for below in ("modules", "studies", "runs"):
                 make_folder(folder.path / below, private=True)
         keys.make_key(folder.path / "node.key", folder.path / "node.pub", name)
+        signing.make_request(folder.path / "node.key", folder.path / "node.csr", name)
         write_atomically(folder.path / "policy.toml", commented(PolicySettings).encode())
         write_atomically(folder.path / "node.toml", commented(NodeSettings, name=name, **settings).encode())
         return folder

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from parley.core.errors import InputError, nearest
 from parley.core.files import file_errors, make_folder, sync_folder, write_atomically
-from parley.deploy import certificates, keys
+from parley.deploy import certificates, keys, signing
 from parley.deploy.settings import ServerSettings, commented, read_settings
 
 
@@ -88,13 +88,17 @@ class ServerFolder:
         found = sorted((self.path / "nodes").glob("*.pub"))
         return {path.name.removesuffix(".pub"): keys.public_text(path) for path in found}
 
-    def register(self, public: Path, name: str | None = None) -> str:
-        """Let a node in; its name is the comment of its key unless another one is given."""
-        key = keys.public_text(public)
+    def register(self, handed_over: Path, name: str | None = None) -> str:
+        """Let a node in by its signing request, or by its public key alone; its name is the one that the request is
+        signed for, or the comment of the key unless another one is given."""
+        key, signed_for = signing.handed_over(handed_over)
+        if signed_for is not None and name not in (None, signed_for):
+            raise InputError(f"the request in {handed_over} is signed for '{signed_for}'; leave out --name.")
+        name = name or signed_for
         if name is None:
-            found = re.split(r"\s+", public.read_text(encoding="utf-8").strip(), maxsplit=2)
+            found = re.split(r"\s+", handed_over.read_text(encoding="utf-8").strip(), maxsplit=2)
             if len(found) < 3:
-                raise InputError(f"the key in {public} names no node; say how it is called (--name).")
+                raise InputError(f"the key in {handed_over} names no node; say how it is called (--name).")
             name = found[2]
         keys.check_name(name)
         for other, known in self.nodes().items():

@@ -90,7 +90,7 @@ class Supervisor:
             server.close()
 
     async def _watch(self, ended: asyncio.Event, tls: ssl.SSLContext) -> None:
-        stamp = self._stamp()
+        stamp, news = self._stamp(), None
         while not ended.is_set():
             self._admit()
             if self._process is None or self._process.poll() is not None:
@@ -108,6 +108,9 @@ class Supervisor:
                 stamp = self._stamp()
                 tls.load_cert_chain(*self.folder.certificate())
                 self.note("the renewed certificate is in use.")
+            before, news = news, self._news()
+            if news is not None and news != before:
+                self.note(news)
             try:
                 await asyncio.wait_for(ended.wait(), _LOOK)
             except TimeoutError:
@@ -171,6 +174,12 @@ class Supervisor:
             return self.folder.certificate()[0].stat().st_mtime_ns
         except OSError:  # it is being replaced
             return 0
+
+    def _news(self) -> str | None:
+        try:
+            return certificates.news(self.folder.path, certificates.SERVER)
+        except InputError as error:  # it is being replaced, or gone
+            return str(error)
 
     # --- nodes ---
 

@@ -87,7 +87,7 @@ def test_private_files_are_for_their_user_alone(server: ServerFolder, make_node)
     assert node.path.stat().st_mode & 0o077 == 0
     (node.path / "node.key").chmod(0o644)
     with pytest.raises(InputError, match="can be read by others"):
-        keys.check_private(node.path / "node.key")
+        keys.private_key(node.path / "node.key")
 
 
 def test_names_that_are_none_are_refused_and_nothing_is_left(tmp_path: Path):

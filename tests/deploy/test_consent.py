@@ -14,6 +14,7 @@ import parley.deploy.consent as consent
 from parley import __version__
 from parley.algorithms import algorithms
 from parley.core.errors import InputError
+from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.core.wire import decode, encode
@@ -25,7 +26,7 @@ from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.deploy.settings import PolicySettings
 from parley.runtimes.frame import pack, unpack
-from parley.runtimes.node import Envelope, call_frame
+from parley.runtimes.node import Envelope, call_frame, failure
 from parley.study.train import make_task
 
 from .conftest import ALL, proposed
@@ -306,14 +307,26 @@ def test_a_node_that_cannot_write_its_log_answers_nothing(make_node):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
     try:
-        reply = unpack(answer(node, frame))[0]
+        reply, later = unpack(answer(node, frame))[0], invited(node, proposal)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert reply["kind"] == "failure"
-    assert "the log of this node cannot be written" in reply["reason"]
+    assert (reply["kind"], later["kind"]) == ("failure", "pending")  # an invitation is made again
+    for said in (reply, later):
+        assert str(said["reason"]).startswith("cannot answer: the log of this node cannot be written (audit.jsonl): ")
     assert (node.path / "audit.jsonl").stat().st_size == size
     assert unpack(answer(node, frame))[0]["kind"] == "reply"
     assert len(list(node.logged())) == 2
+
+
+def test_where_files_lie_and_code_failed_stays_at_the_node(make_node, monkeypatch, capsys):
+    node, proposal = make_node("a", ALL), proposed()
+    frame = asked(node, proposal)
+    told = failure(Failure("a", f"raised OSError: {node.path}/runs/x is gone.", trace="Traceback: of the owner's"))
+    monkeypatch.setattr("parley.deploy.answering.handle", lambda *_: told)
+    reply = answer(node, frame)
+    assert unpack(reply)[0]["reason"] == "raised OSError: runs/x is gone."
+    assert b"Traceback" not in reply
+    assert "of the owner's" in capsys.readouterr().err
 
 
 def test_a_server_cannot_fill_the_disk_with_proposals(make_node, monkeypatch):

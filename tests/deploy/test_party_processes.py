@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from parley.deploy.demo import HOSPITALS, ended_at_last
+from parley.deploy.demo import HOSPITALS
 from parley.deploy.node_folder import NodeFolder
 from parley.study.load import load_run
 
-from .test_processes import Bench, leftovers, until
+from .processes import Bench, federation, until
 
 PARTIES = {"keys": "key server", "mixer": "shuffler"}
 
@@ -20,21 +19,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("parties"))
-    for name, party in PARTIES.items():
-        node = NodeFolder.create(made.place / name, name, party=party)
-        node.point(server=f"localhost:{made.folder.settings.port}", ca=made.folder.path / "ca.crt")
-        made.folder.register(node.path / "node.pub")
-        made.deployed.nodes[name] = node
-    everything: list[subprocess.Popen[bytes]] = []
-    try:
+    with federation(tmp_path_factory.mktemp("parties")) as made:
+        for name, party in PARTIES.items():
+            node = NodeFolder.create(made.place / name, name, party=party)
+            node.point(server=f"localhost:{made.folder.settings.port}", ca=made.folder.path / "ca.crt")
+            made.folder.register(node.path / "node.pub")
+            made.deployed.nodes[name] = node
         made.start("server", *HOSPITALS, *PARTIES)
         yield made
-    finally:
-        everything += made.processes.values()
-        with ended_at_last(everything):
-            pass
-        until(lambda: not leftovers(made.place), f"the end of {leftovers(made.place)}", 60)
 
 
 def test_secure_sums_and_parties(bench: Bench):

@@ -55,7 +55,22 @@ def test_the_study_is_one() -> None:
     assert (proposal.algorithm, proposal.rounds) == ("fedavg", 20)
 
 
+FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
 def test_what_was_tried_is_tested() -> None:
-    tests = (ROOT / "tests" / "deploy" / "test_processes.py").read_text(encoding="utf-8")
-    for word in ("garbage", "NaN", "100 MB", "revoked", "plaintext", "expired", "round_seven", "nobody_approved"):
-        assert word.lower() in tests.lower(), word
+    """Every test that the page of faults names is there, and starts processes where it says so."""
+    named = re.findall(r"(P )?`(test_\w+\.py)::(test_\w+)`", FAULTS)
+    for processes, file, name in named:
+        text = (ROOT / "tests" / "deploy" / file).read_text(encoding="utf-8")
+        assert f"def {name}(" in text, f"{file}::{name}"
+        assert bool(processes) == ("from .processes import" in text), f"{file}::{name}"
+    for row in re.findall(r"^\| (?!tried|---)(.*) \|$", FAULTS, re.MULTILINE):
+        assert "`test_" in row or "P the same test" in row, row
+
+
+def test_every_test_with_processes_is_on_the_page_of_faults() -> None:
+    for path in (ROOT / "tests" / "deploy").glob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE) if "from .processes import" in text else ():
+            assert f"P `{path.name}::{name}`" in FAULTS, name
