@@ -81,8 +81,7 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
     """The best candidates, the advised one first."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, every in families(found.clients, found.clients.L):
-        servers = [one for one in every if found.whole or _modest(one)]
+    for work, servers in families(found.clients, found.clients.L):
         plain, packed = sizes[work.method]
         size = packed if goal.megabytes is not None else plain
         limit = goal.limit(size)
@@ -99,7 +98,9 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
         ]
         second.append(_judged(one.candidate, one.bytes_each, one.limit, again, goal, found))
     second.sort(key=lambda one: one.score)
-    as_good = [one for one in second if one.score <= _AS_GOOD * second[0].score]
+    # Of a network that was hardly seen bold servers are for a pilot to try.
+    safe = [one for one in second if found.whole or _modest(one.candidate.server)]
+    as_good = [one for one in safe if one.score <= _AS_GOOD * safe[0].score]
     first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))
     ordered = [first, *[one for one in second if one is not first]]
     return [_packed(one, found, task, goal) for one in ordered]
