@@ -119,8 +119,8 @@ def _unsquared(trial: Trial, x: Array, rounds: int) -> Array:
 
 
 _SIGN = (
-    "the control variates are made from y - x (`get_model_difference`) where the paper has x - y, but enter the gradient"
-    " with the paper's sign (`internal/bridge/pytorch/scaffold.py`)"
+    "the control variates are made from y - x (`get_model_difference`) where the paper has x - y, but enter the"
+    " gradient with the paper's sign (`internal/bridge/pytorch/scaffold.py`)"
 )
 CAUSES = (
     Cause(
@@ -145,8 +145,8 @@ CAUSES = (
     ),
     Cause(
         "fedlab", "1.3.0", "feddyn", "", "fedlab/contrib/algorithm/feddyn.py",
-        "the clients' linear and quadratic terms are computed from detached copies of the weights (`param.data`) and have"
-        " no gradient, and the server subtracts its model once instead of once per client from the sum of the models",
+        "the clients' linear and quadratic terms are computed from detached copies of the weights (`param.data`) and"
+        " have no gradient, and the server subtracts its model once instead of once per client from the sum of the models",
         _dyn_fedlab,
     ),
     Cause(

@@ -35,5 +35,6 @@ def peers_table(rows: Sequence[Row]) -> RenderableType:
         if row.explained is not None:
             heading = f"{row.library} {row.version}, {METHODS[row.method].title}: {row.cause}"
             reasons.setdefault(heading, []).append(row.explained)
-    notes = [Text(f"{reason}. Its arithmetic in NumPy gives the same to {max(off):.0e}.") for reason, off in reasons.items()]  # fmt: skip
+    said = "Its arithmetic in NumPy gives the same to"
+    notes = [Text(f"{reason}. {said} {max(off):.0e}.") for reason, off in reasons.items()]
     return Group(drawn, *notes)

@@ -58,14 +58,12 @@ LIBRARIES = {
             {"fedavg": Offer(), "fedprox": Offer(("", "as its example"))},
             "Its strategies average; local training is its users', here the adapter's.",
         ),
-        Library(
-            "flgo", "FLGo", "flgo", {"fedavg": Offer(), "fedprox": BY_CLIENT, "scaffold": Offer(), "fednova": Offer(), "feddyn": Offer()}
-        ),
+        Library("flgo", "FLGo", "flgo", {name: Offer() for name in _ALL} | {"fedprox": BY_CLIENT}),
         Library(
             "fedlab",
             "FedLab",
             "fedlab",
-            {name: BY_CLIENT for name in _ALL},
+            dict.fromkeys(_ALL, BY_CLIENT),
             "It weights all clients equally.",
         ),
     )

@@ -55,9 +55,8 @@ def planned_peers(method: str | None = None, libraries: Sequence[str] = ()) -> l
             if offer is None:
                 plans.append(Plan(library, one, EQUAL))
                 continue
-            plans += [
-                Plan(library, one, setting, variant, offer) for variant in offer.variants for setting in SETTINGS.values()
-            ]  # fmt: skip
+            for variant in offer.variants:
+                plans += [Plan(library, one, setting, variant, offer) for setting in SETTINGS.values()]
     return plans
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from parley.studies.conformance.peers.causes import cause_of
-from parley.studies.conformance.peers.setting import METHODS, SETTINGS, Method, Setting, Weights, problem, weighted
+from parley.studies.conformance.peers.setting import METHODS, Method, Setting, Weights, problem, weighted
 from parley.theory.theta import Array
 
 TOLERANCE = 1e-5
@@ -66,7 +66,7 @@ def judge(
     else:
         verdict = "settles elsewhere" if moved <= TOLERANCE else "does not settle"
     finite = verdict != "diverges"
-    where = _where(last, method, setting, weights, unit) if verdict == "settles elsewhere" else ""
+    where = _where(last, setting, weights, unit) if verdict == "settles elsewhere" else ""
     if verdict == "does not settle":
         where = f"moved by {moved:.1e} in the last {rounds[-1] - rounds[-2]} rounds"
     reason, explained = "", None
@@ -81,15 +81,14 @@ def judge(
     )  # fmt: skip
 
 
-def _where(x: Array, method: Method, setting: Setting, weights: Weights, unit: float) -> str:
+def _where(x: Array, setting: Setting, weights: Weights, unit: float) -> str:
     """The known point it is, if it is one; else how far it is from the optimum, and FedAvg's from there."""
-    known = {
-        f"{other.title}'s point, clients weighted by {'samples' if by == 'samples' else 'one'}": other.point(setting, by)
-        for other in METHODS.values()
-        for by in ("samples", "clients")
-        if other is not method or by != weights
-    }  # fmt: skip
-    for name, point in known.items():
+    points: list[tuple[str, Array]] = []
+    by: Weights
+    for by, words in (("samples", "weighted by samples"), ("clients", "weighted equally")):
+        for other in METHODS.values():
+            points.append((f"{other.title}'s point, clients {words}", other.point(setting, by)))
+    for name, point in points:
         if np.linalg.norm(x - point) <= TOLERANCE * unit:
             return name
     best = weighted(setting, weights).empirical_minimiser
@@ -97,6 +96,3 @@ def _where(x: Array, method: Method, setting: Setting, weights: Weights, unit: f
         float(np.linalg.norm(point - best)) / unit for point in (x, METHODS["fedavg"].point(setting, weights))
     )
     return f"{off:.3f} from the optimum (FedAvg's point: {plain:.3f})"
-
-
-__all__ = ["METHODS", "ROUNDS", "SETTINGS", "TOLERANCE", "Row", "Verdict", "judge"]

@@ -77,7 +77,7 @@ def import_torchvision() -> None:
     declarations of two of them.
     """
     try:
-        import torchvision  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
+        import torchvision  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
