@@ -25,8 +25,9 @@ def section(file: Path) -> str:
     parts = [
         f"{read['date']}, `{read['command']}`, Parley {read['parley']}, Python {here['python']}, torch "
         f"{here['torch']}, on a machine with {here['cores']} cores and {here['memory_gb']:g} GB. Times are multiples "
-        "of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; differences are relative "
-        "distances of the parameters from the plain loop's, at the end or, with dropout, after the rounds without it.\n",
+        "of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; differences are "
+        "relative distances of the parameters from the plain loop's, at the end or, with dropout, after the rounds "
+        "without it.\n",
         rows(("workload", "cores", "contestant", "version", "time, Parley = 1", "difference"), standings(read)),
         rows(("workload", "claim", "measured", "spread", "verdict"), claims(read)),
     ]

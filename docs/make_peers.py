@@ -28,7 +28,7 @@ def section() -> str:
     parts = [
         f"Last run {read['date']} with `{read['command']}`: {versions}.\n",
         f"Settings: {settings}. FedProx has mu = {METHODS['fedprox'].alpha:g}, FedDyn alpha = "
-        f"{METHODS['feddyn'].alpha:g}. Goals: {goals}. \"Off by\" is the distance from the goal after {last} rounds, "
+        f'{METHODS["feddyn"].alpha:g}. Goals: {goals}. "Off by" is the distance from the goal after {last} rounds, '
         f"relative to the start's; up to {TOLERANCE:.0e} it is reached. A model that moved by no more than that "
         f"since round {enough} rests.\n",
         rows(("library", "method", "clients", "weights", "off by", "verdict", "again"), map(_row, read["rows"])),

@@ -146,7 +146,8 @@ CAUSES = (
     Cause(
         "fedlab", "1.3.0", "feddyn", "", "fedlab/contrib/algorithm/feddyn.py",
         "the clients' linear and quadratic terms are computed from detached copies of the weights (`param.data`) and"
-        " have no gradient, and the server subtracts its model once instead of once per client from the sum of the models",
+        " have no gradient, and the server subtracts its model from the sum of the models once instead of once per"
+        " client",
         _dyn_fedlab,
     ),
     Cause(
