@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm, as_algorithm
 from parley.algorithms.local_update import FedAvg
@@ -59,6 +59,14 @@ class EMA(Algorithm):
             object.__setattr__(self, name, getattr(self.of, name))
 
     @property
+    def discloses(self) -> tuple[str, ...]:
+        return self.of.discloses
+
+    @property
+    def turning_points(self) -> tuple[int, ...]:
+        return self.of.turning_points
+
+    @property
     def personal(self) -> bool:
         return self.of.personal
 
@@ -104,6 +112,9 @@ class EMA(Algorithm):
 
     def predictor(self, task: Task, model: Message, memory: Memory | None = None) -> Predictor:
         return self.of.predictor(task, model, memory)
+
+    def module(self, task: Task, model: Message) -> nn.Module | None:
+        return self.of.module(task, model)
 
     def outputs(
         self, task: Task, model: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Curves of trained arms over rounds: the mean over seeds, the range shaded."""
+"""Curves of trained arms over rounds: the mean over seeds, the range shaded, as far as all seeds got."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def training_curves(parts: Mapping[str, Sequence[ArmCurve]], what: Literal["accu
     seen = np.concatenate([getattr(trial, what) for arms in parts.values() for arm in arms for trial in arm.trials])
     for axes, (title, arms) in zip(grid, parts.items(), strict=True):
         for arm in arms:
-            values = np.stack([getattr(trial, what) for trial in arm.trials])
-            rounds, colour = arm.trials[0].rounds, PALETTE[arm.colour % len(PALETTE)]
+            shared = min(len(trial.rounds) for trial in arm.trials)  # runs that stop at a target end apart
+            values = np.stack([getattr(trial, what)[:shared] for trial in arm.trials])
+            rounds, colour = arm.trials[0].rounds[:shared], PALETTE[arm.colour % len(PALETTE)]
             axes.plot(rounds, values.mean(axis=0), color=colour, linewidth=2, label=arm.name)
             if len(values) > 1:
                 axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)

@@ -1,15 +1,20 @@
 """EMA: it delegates everything, averages what the method reports, and is written in a study as a section."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
 import torch
 
+from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.cp_ntk_fl import CpNtkFL
 from parley.algorithms.datashare import DataShare
 from parley.algorithms.ditto import Ditto
 from parley.algorithms.ema import EMA
 from parley.algorithms.local_update import FedAvg
+from parley.algorithms.ntk_fl import NtkFL
 from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.tct import TCT
 from parley.channels.top_k import top_k
 from parley.core.errors import InputError
 from parley.studies.conformance import cases
@@ -57,6 +62,13 @@ def test_clients_do_not_notice(table, dense_network):
                 assert torch.equal(runs[1].memory(i).tensors[name], value)
     assert EMA(scaffold).scheme == "unbiased"
     assert EMA(Ditto()).personal
+
+
+@pytest.mark.parametrize("method", [NtkFL(), DataShare(), TCT(rounds=4), CpNtkFL(projection=3), Ditto()])
+def test_what_a_method_says_of_itself_holds_of_its_average(method):
+    facts = {name for name, value in vars(Algorithm).items() if name[0] != "_" and not inspect.isfunction(value)}
+    for name in facts - {"title", "incremental"}:
+        assert getattr(EMA(of=method), name) == getattr(method, name), name
 
 
 def test_in_a_study():

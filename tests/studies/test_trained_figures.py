@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from parley.core.errors import InputError
+from parley.report.training_curves import ArmCurve, training_curves
 from parley.studies import StudyContext, run_study
 from parley.studies.paper001.client_rates import _trade_off
 from parley.studies.paper001.momentum import MOMENTA, PLAIN, STRENGTHS, _claims
@@ -49,6 +50,13 @@ def curve(*losses: float) -> list[Trial]:
     values = np.array(losses)
     arm = local_update("a", Recipe(writers, ("smoke",)), steps=1, rounds=1, every=1)
     return [Trial(arm, 0, np.arange(len(values)) * 10.0, values, values)]
+
+
+def test_curves_go_as_far_as_all_seeds_got():
+    trials = [*curve(0.1, 0.5, 0.9), *curve(0.3, 0.7)]
+    (axes,) = training_curves({"": [ArmCurve("a", trials, 0)]}, "accuracy", "").axes
+    (line,) = axes.get_lines()
+    np.testing.assert_allclose(line.get_xydata(), [[0, 0.2], [10, 0.6]])
 
 
 def test_the_claims_tell_a_trade_off_from_none():
