@@ -18,9 +18,11 @@ DOCS = Path(__file__).parent
 BEGIN, END = "<!-- Made by docs/make_peers.py from docs/peers.json; do not edit. -->", "<!-- End of what is made. -->"
 
 
-def section() -> str:
-    """Everything between the two marks."""
-    read = json.loads((DOCS / "peers.json").read_text(encoding="utf-8"))
+def section(file: Path) -> str:
+    """Everything between the two marks; a sentence while nothing has been written."""
+    if not file.is_file():
+        return "No run has been recorded with this version.\n"
+    read = json.loads(file.read_text(encoding="utf-8"))
     versions = ", ".join(f"{LIBRARIES[name].title} {version}" for name, version in read["versions"].items())
     few, enough, last = read["rounds"]
     settings = "; ".join(f"*{setting.name}*: {setting.about}" for setting in SETTINGS.values())
@@ -69,12 +71,12 @@ def _row(row: dict[str, Any]) -> list[str]:
     return [library.title, title, row["setting"], row["weights"], distance, verdict.replace("|", "/"), again]
 
 
-def page() -> str:
+def page(file: Path = DOCS / "peers.json") -> str:
     """The whole of docs/conformance.md with the section made anew."""
     text = (DOCS / "conformance.md").read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{section()}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{section(file)}\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from parley.studies.conformance.peers import (
     fill,
     judge,
     planned_peers,
+    record,
 )
 from parley.studies.conformance.peers.causes import CAUSES, Cause
 from parley.studies.conformance.peers.roster import Offer
@@ -135,6 +137,25 @@ def test_a_library_that_cannot_be_installed_did_not_run():
     assert fill(Plan(FAKE, METHODS["feddyn"], EQUAL), refuse).verdict == "not offered"
 
 
+def test_the_page_shows_rows_and_causes(tmp_path: Path):
+    made = runpy.run_path(str(DOCS / "make_peers.py"))
+    file = tmp_path / "peers.json"
+    assert "No run has been recorded" in made["section"](file)
+    cause = CAUSES[0]
+    method = METHODS[cause.method]
+    points = [cause.predicts(method, EQUAL, "clients", rounds).tolist() for rounds in ROUNDS]
+    reached = [method.point(EQUAL, "clients").tolist()] * 3
+    rows = [
+        judge(cause.library, cause.version, method, cause.variant, EQUAL, "clients", points),
+        judge("fluke", "0.8.1", method, "", EQUAL, "clients", reached),
+    ]
+    file.write_text(json.dumps(record(rows)))
+    shown = made["section"](file)
+    assert "| pfl-research | SCAFFOLD, option I | equal | clients | 3e-02 | **settles elsewhere**: 0.02" in shown
+    assert "| fluke | SCAFFOLD | equal | clients | 0e+00 | reaches it |" in shown
+    assert "- **pfl-research 0.6.0, SCAFFOLD, option I**: the control variates" in shown
+
+
 def verdict_on(last: Array, before: Array | None = None, method: str = "scaffold") -> tuple[str, str]:
     points = [problem().start.tolist(), (last if before is None else before).tolist(), last.tolist()]
     row = judge("fake", "1", METHODS[method], "", EQUAL, "clients", points)
@@ -198,6 +219,10 @@ def test_bad_input_is_refused(words: str, said: str, capsys: pytest.CaptureFixtu
     assert said in capsys.readouterr().err
 
 
+needs_record = pytest.mark.skipif(not (DOCS / "peers.json").is_file(), reason="no run has been recorded")
+
+
+@needs_record
 def test_what_was_recorded_follows_from_the_plan():
     read = json.loads((DOCS / "peers.json").read_text(encoding="utf-8"))
     key = ("library", "method", "variant")
@@ -217,6 +242,7 @@ def test_parley_by_the_same_protocol(method: str):
 
 
 @pytest.mark.slow
+@needs_record
 @pytest.mark.parametrize("name", PEERS)
 def test_libraries_do_what_the_page_says(name: str):
     python = installed(name)

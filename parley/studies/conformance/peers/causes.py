@@ -18,11 +18,12 @@ from parley.theory.theta import Array
 
 @dataclass(frozen=True)
 class Trial:
-    """What was trained: the clients with their weights, their steps and the method's alpha."""
+    """What was trained: the clients with their weights, their steps and sizes, and the method's alpha."""
 
     clients: Quadratics
     steps: tuple[int, ...]
     alpha: float
+    sizes: tuple[int, ...]
 
     def gradient(self, client: int, y: Array) -> Array:
         return np.asarray(self.clients.A[client] @ (y - self.clients.c[client]))
@@ -58,7 +59,8 @@ class Cause:
     def predicts(self, method: Method, setting: Setting, weights: Weights, rounds: int) -> Array:
         """Where the stated arithmetic leads."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.rule(Trial(weighted(setting, weights), setting.steps, method.alpha), problem().start, rounds)
+            trial = Trial(weighted(setting, weights), setting.steps, method.alpha, setting.sizes)
+            return self.rule(trial, problem().start, rounds)
 
 
 def _scaffold(trial: Trial, x: Array, rounds: int, gradient_as_variate: bool) -> Array:
@@ -85,12 +87,13 @@ def _averaged_models(trial: Trial, x: Array, rounds: int) -> Array:
 
 
 def _dyn_fluke(trial: Trial, x: Array, rounds: int) -> Array:
-    """FedDyn whose linear terms have the opposite sign and are multiplied by alpha twice."""
-    alpha, sent = trial.alpha, x
-    memory = np.zeros((len(trial.steps), len(x)))
+    """FedDyn whose memories grow by alpha_i (x - y) instead of y - x; alpha_i = alpha / (n_i / mean n)."""
+    sizes, sent = np.array(trial.sizes), x
+    alphas = trial.alpha * sizes.mean() / sizes
+    memory = np.zeros((len(sizes), len(x)))
     for _ in range(rounds):
-        models = trial.locals(sent, lambda i, y: alpha * (y - sent + memory[i]))  # noqa: B023
-        memory = memory + alpha * (sent - models)
+        models = trial.locals(sent, lambda i, y: alphas[i] * (y - sent + memory[i]))  # noqa: B023
+        memory = memory + alphas[:, None] * (sent - models)
         x = trial.clients.p @ models
         sent = x + memory.mean(axis=0)
     return x
@@ -139,8 +142,8 @@ CAUSES = (
     ),
     Cause(
         "fluke", "0.8.1", "feddyn", "", "fluke/algorithms/feddyn.py",
-        "`prev_grads` grows by alpha (server - client), but enters the penalty times alpha and the server's model as if"
-        " it were the sum of (client - server)",
+        "`prev_grads` grows by alpha (server - client), but the penalty and the server's model use it as the sum of"
+        " (client - server), as in the code of the method's authors",
         _dyn_fluke,
     ),
     Cause(

@@ -50,7 +50,8 @@ LIBRARIES = {
             {"fedavg": Offer(), "fedprox": Offer(), "scaffold": Offer(("option I", "option II"))},
             "It computes changes of the model in float32.",
         ),
-        Library("fluke", "fluke", "fluke-fl", {name: Offer() for name in _ALL}),
+        # Its FedDyn divides alpha by a client's share of the samples, as its authors' code does: weights by samples.
+        Library("fluke", "fluke", "fluke-fl", {name: Offer() for name in _ALL} | {"feddyn": Offer(weights="samples")}),
         Library(
             "flower",
             "Flower",
