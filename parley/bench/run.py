@@ -13,6 +13,11 @@ from parley.bench.workloads import WORKLOADS, BenchScale, workload
 from parley.core.errors import InputError, nearest
 
 
+def default_workloads() -> list[str]:
+    """All workloads and probes but those that fill a disk."""
+    return [*WORKLOADS, *(name for name in PROBES if name not in ON_REQUEST)]
+
+
 def bench(
     names: Iterable[str] = (),
     scale: BenchScale = "full",
@@ -29,7 +34,7 @@ def bench(
     `contestants` narrows a race to those names or groups. At full scale missing peers are installed first; at smoke
     scale, or with `install_peers=False`, peers that are not installed are left out and claims about them not judged.
     """
-    wanted = [name.upper() for name in names] or [*WORKLOADS, *(name for name in PROBES if name not in ON_REQUEST)]
+    wanted = [name.upper() for name in names] or default_workloads()
     for name in wanted:
         if name not in WORKLOADS and name not in PROBES:
             raise InputError(f"unknown workload '{name}': {nearest(name, [*WORKLOADS, *PROBES])}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -31,6 +32,12 @@ def bench(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Race the Parley in this other checkout instead, in interleaved pairs.", metavar="FOLDER"),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All workloads (but SCAFFOLD-100K), and write what they showed to a file.")
+    ] = False,
+    write: Annotated[
+        Path, typer.Option("--write", help="The JSON file --all writes, anew after every workload.", metavar="FILE")
+    ] = Path("bench.json"),
     pairs: Annotated[int, typer.Option(help="Pairs of timed chunks with --against, at least 9.", metavar="N")] = 9,
 ) -> None:
     """Measure Parley's speed beside other frameworks, on the same work and cores; exit 1 if a claim fails."""
@@ -39,6 +46,10 @@ def bench(
 
     if scale not in ("full", "smoke"):
         raise InputError(f"unknown scale '{scale}': {nearest(scale, ('full', 'smoke'))}")
+    if everything and (workloads or only or against is not None):
+        raise InputError("--all runs every workload with every contestant; leave out names, --only and --against.")
+    if everything and not write.parent.is_dir():
+        raise InputError(f"there is no folder {write.parent} to write {write.name} into.")
     if against is not None:
         raced = benchmark.against(
             against, workloads or (), scale, cores=cores, contestants=only or (), pairs=pairs, seed=seed,  # type: ignore[arg-type]
@@ -46,10 +57,15 @@ def bench(
         )  # fmt: skip
         console().print(benchmark.paired_table(raced))
         return
-    results = benchmark.bench(
-        workloads or (), scale, cores=cores, contestants=only or (), install_peers=install, seed=seed,  # type: ignore[arg-type]
-        say=lambda text: print(text, file=sys.stderr),
-    )  # fmt: skip
+    results: list[benchmark.BenchResult] = []
+    for name in benchmark.default_workloads() if everything else [None]:
+        results += benchmark.bench(
+            (workloads or ()) if name is None else (name,), scale, cores=cores, contestants=only or (),  # type: ignore[arg-type]
+            install_peers=install, seed=seed, say=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
+        if everything:
+            written = json.dumps(benchmark.record(results), indent=1, allow_nan=True) + "\n"
+            write.write_text(written, encoding="utf-8")
     for result in results:
         console().print(benchmark.table(result))
     if any(check.passed is False for result in results for check in result.checks):

@@ -10,7 +10,7 @@ from parley.core.errors import InputError
 
 
 def test_every_peer_pins_the_same_torch() -> None:
-    assert PEERS == ("flower", "pfl")
+    assert PEERS == ("fedlab", "flgo", "flower", "fluke", "pfl")
     for peer in PEERS:
         lines = (PINS / f"{peer}.txt").read_text().splitlines()
         assert "torch==2.13.0" in lines

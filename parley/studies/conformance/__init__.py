@@ -3,6 +3,7 @@
     from parley.studies.conformance import conformance, check_rule
     checks = conformance("scaffold")            # or conformance() for all of them
     checks = check_rule(MyRule())               # an update rule from elsewhere
+    checks = check_trainer(train, Optimum())    # a whole trainer from elsewhere
     checks = check_channel(MyChannel(0.1))      # a channel, by what it promises
 
 `parley conformance` prints the same.
@@ -26,7 +27,7 @@ from parley.studies.conformance.partial_cohorts import partial
 from parley.studies.conformance.personal_cases import personal, wrapped
 from parley.studies.conformance.printed import table
 from parley.studies.conformance.promises import Optimum, Promise, Surrogate
-from parley.studies.conformance.rules import UpdateRule, check_rule, load_rule
+from parley.studies.conformance.rules import UpdateRule, check_rule, check_trainer, check_update, load_rule
 from parley.studies.conformance.statistics_cases import statistics
 from parley.studies.conformance.tct_cases import convexified
 from parley.studies.conformance.tree_cases import tree_cohorts, trees
@@ -43,6 +44,8 @@ __all__ = [
     "cases",
     "check_channel",
     "check_rule",
+    "check_trainer",
+    "check_update",
     "conformance",
     "load_channel",
     "load_rule",

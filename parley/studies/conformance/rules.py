@@ -23,6 +23,7 @@ The spectra of the clients lie in [1, 4], so local steps below 0.25 are stable.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -40,6 +41,7 @@ from parley.theory.surrogate import Quadratics
 from parley.theory.theta import Array
 
 GradientAt = Callable[[int, Array], Array]
+Trainer = Callable[[list[tuple[Array, Array]], Array, int], Array]
 
 _ROUNDS = 20_000
 _DIVERGED = 1e100
@@ -70,6 +72,50 @@ def check_rule(rule: UpdateRule, name: str | None = None) -> list[Check]:
     one = quadratic_problem(0).alone()
     checks.append(_settles(rule, one, one.clients, f"{label}: one client"))
     return checks
+
+
+def check_update(
+    update: Callable[[Array, GradientAt, Array], Array], promise: Promise, name: str | None = None
+) -> list[Check]:
+    """The same for a function without memory: update(x, gradient, weights) is the model after a round from x."""
+    return check_rule(_Update(update, promise), name or getattr(update, "__name__", "update"))
+
+
+def check_trainer(
+    train: Trainer, promise: Promise, name: str | None = None, rounds: int = 300, tolerance: float = 1e-5
+) -> list[Check]:
+    """A whole trainer from elsewhere: train(clients, start, rounds) gives the model after so many rounds, [d].
+
+    `clients` are pairs of inputs [k, d] and targets [k]. With a linear model without bias and the mean squared error of
+    the whole batch, each client's loss is one of the quadratics; clients count equally. Distances are relative to the
+    start's; `tolerance` leaves room for float32.
+    """
+    label = name or getattr(train, "__name__", "trainer")
+    checks = []
+    for seed in range(3):
+        given = quadratic_problem(seed)
+        # (1/k) |X x - y|^2 = 1/2 (x - c)' A (x - c) for X = sqrt(k/2) A^(1/2).
+        scale = np.sqrt(given.rows.shape[1] / 2)
+        data = [(scale * rows, scale * y) for rows, y in zip(given.rows, given.targets, strict=True)]
+        goal = promise.point(given.uniform())
+        reached = np.asarray(train(data, given.start.copy(), rounds), dtype=np.float64).reshape(-1)
+        off = float(np.linalg.norm(reached - goal) / np.linalg.norm(given.start - goal))
+        checks.append(at_most(f"{label}: four clients, problem {seed + 1}", off if off == off else np.inf, tolerance))
+    return checks
+
+
+@dataclass
+class _Update:
+    """A function as a rule."""
+
+    update: Callable[[Array, GradientAt, Array], Array]
+    promise: Promise
+
+    def init(self, d: int, weights: Array) -> None:
+        self.weights = weights
+
+    def round(self, x: Array, gradient: GradientAt) -> Array:
+        return self.update(x, gradient, self.weights)
 
 
 def load_rule(path: str) -> UpdateRule:

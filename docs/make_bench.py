@@ -1,0 +1,81 @@
+"""Writes the section "The last run of everything" of docs/bench.md from docs/bench.json.
+
+    parley bench --all --write docs/bench.json
+    python docs/make_bench.py
+
+A test compares the page with the file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+BEGIN, END = "<!-- Made by docs/make_bench.py from docs/bench.json; do not edit. -->", "<!-- End of what is made. -->"
+
+
+def section(file: Path) -> str:
+    """Everything between the two marks; a sentence while nothing has been written."""
+    if not file.is_file():
+        return "No run of everything has been recorded with this version.\n"
+    read = json.loads(file.read_text(encoding="utf-8"))
+    here = read["machine"]
+    parts = [
+        f"{read['date']}, `{read['command']}`, Parley {read['parley']}, Python {here['python']}, torch "
+        f"{here['torch']}, on a machine with {here['cores']} cores and {here['memory_gb']:g} GB. Times are multiples "
+        "of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; differences are "
+        "relative distances of the parameters from the plain loop's, at the end or, with dropout, after the rounds "
+        "without it.\n",
+        rows(("workload", "cores", "contestant", "version", "time, Parley = 1", "difference"), standings(read)),
+        rows(("workload", "claim", "measured", "spread", "verdict"), claims(read)),
+    ]
+    if any(workload["scale"] != "full" for workload in read["workloads"]):
+        parts.insert(1, "**At scale smoke, which measures nothing.**\n")
+    return "\n".join(parts)
+
+
+def standings(read: dict[str, Any]) -> list[list[str]]:
+    """A row per contestant of a race."""
+    body = []
+    for workload in read["workloads"]:
+        for one in workload["standings"]:
+            versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+            times = "1" if one["name"] == "parley" else ""
+            if one["times"] is not None:
+                times = f"{one['times']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+            known = one["final_difference"] if one["final_difference"] is not None else one["early_difference"]
+            off = "" if known is None else f"{known:.0e}"
+            body.append([workload["name"], str(workload["cores"]), one["name"], versions, times, off])
+    return body
+
+
+def claims(read: dict[str, Any]) -> list[list[str]]:
+    """A row per claim. A figure in microseconds holds on its machine only, so it is shown but is no target here."""
+    body = []
+    for workload in read["workloads"]:
+        for one in workload["claims"]:
+            measured = "" if one["value"] is None else f"{one['value']:.3g}"
+            spread = "" if one["low"] is None else f"{one['low']:.3g} to {one['high']:.3g}"
+            verdict = {True: "holds", False: "**does not hold**", None: "not judged"}[one["passed"]]
+            if "microseconds" in one["claim"]:
+                verdict = "this machine's figure"
+            body.append([workload["name"], one["claim"], measured, spread, verdict])
+    return body
+
+
+def rows(head: tuple[str, ...], body: Any) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, tuple("---" for _ in head), *body])
+
+
+def page(file: Path = DOCS / "bench.json") -> str:
+    """The whole of docs/bench.md with the section made anew."""
+    text = (DOCS / "bench.md").read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return f"{before}{BEGIN}\n\n{section(file)}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    (DOCS / "bench.md").write_text(page(), encoding="utf-8")
