@@ -165,7 +165,7 @@ def test_a_second_worker_is_raced_beside_a_second_process():
 
 def test_names():
     assert {"CHANNEL-COST", "FEDALS-STEP", "FLOWER-ROUND", "NTK-ROUND", "RAY-GAIN", "SCAFFOLD-100K"} == set(PROBES)
-    assert set(ON_REQUEST) == {"SCAFFOLD-100K"}
+    assert set(ON_REQUEST) == {"FLOWER-ROUND", "SCAFFOLD-100K"}
     assert ALPHA == 10
     with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):
         bench(["fedals-stp"])

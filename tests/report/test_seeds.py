@@ -81,7 +81,7 @@ def test_some_seeds_that_miss_the_target_are_said(store):
     assert len(line.there) == 3
     text = shown(table(Comparison.stored(store, [], target=0.83)))
     assert "3 of 6 reached it" in text
-    assert "costs to the target are those of the seeds that reached it" in " ".join(text.split())
+    assert "Costs to the target are those of the seeds that reached it" in " ".join(text.split())
 
 
 def test_pairs_are_tested_seed_by_seed(store):

@@ -181,7 +181,7 @@ def test_what_may_change_while_a_run_goes_on(tmp_path: Path):
         first = train(pl.FedAvg(lr=0.2), federation(), store=store, **START)
         changed = START | {
             "rounds": 3, "runtime": "auto", "workers": 1, "checkpoint": 0.0, "name": "other",
-            "faults": pl.Faults(quorum=0.1), "evaluation": pl.Evaluation(target=2.0, patience=9),
+            "faults": pl.Faults(quorum=0.1), "evaluation": pl.Evaluation(target=1.0, patience=9),
         }  # fmt: skip
         again = train(pl.FedAvg(lr=0.2), federation(), store=store, resume=True, **changed)
         assert (again.id, again.summary()["rounds"]) == (first.id, 3)

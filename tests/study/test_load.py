@@ -111,7 +111,7 @@ def test_the_target_column_is_left_out_wherever_it_is(trained: Run, tmp_path: Pa
         ("x.csv", b"a,b\n1,2\n", "has 2 input columns, but the model takes 4"),
         ("x.csv", b"a,b,c,d\n1,2,3\n", "line 2 of .* has 3 columns, but the header has 4"),
         ("x.csv", b"a,b,c,d\n1,2,3,x\n", "line 2, column 'd' of .* holds 'x'; inputs must be numbers"),
-        ("x.csv", b"a,b,c,d\n", "holds 0 samples"),
+        ("x.csv", b"a,b,c,d\n", "has no samples to predict"),
         ("x.csv", b"", "needs a header line"),
     ],
 )
