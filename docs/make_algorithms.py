@@ -24,8 +24,13 @@ from parley.studies.conformance import cases
 from parley.studies.secure_sums import obstacle
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+from pages import rows  # noqa: E402
+
 MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
 FACTS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
+FACTS_SHOWN = ("settles", "traffic", "remembers")
 FAMILY = "local-update"
 _configuration = runpy.run_path(str(DOCS / "make_configuration.py"))
 
@@ -97,14 +102,12 @@ SECURE_SUMS = """\
 Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
 `statistics` can be summed with `quantiles = "cells"`.
 
-| method | secure sums |
-| --- | --- |
 """
 
 
 def secure_sums() -> str:
     """A row for every method."""
-    return SECURE_SUMS + "".join(f"| `{name}` | {_summable(name)} |\n" for name in ours())
+    return SECURE_SUMS + rows(("method", "secure sums"), ([f"`{name}`", _summable(name)] for name in ours()))
 
 
 @cache
@@ -114,17 +117,13 @@ def _summable(name: str) -> str:
 
 
 def overview() -> str:
-    rows = ["| method | settles at (quadratics, exact gradients) | traffic, FedAvg = 1 | a client remembers |"]
-    rows.append("| --- | --- | --- | --- |")
-    for name in ours():
-        facts = FACTS.get(name, {})
-        cells = [
-            f"[`{name}`](algorithms/{name}.md)",
-            *(facts.get(key, "") for key in ("settles", "traffic", "remembers")),
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
+    head = ("method", "settles at (quadratics, exact gradients)", "traffic, FedAvg = 1", "a client remembers")
+    body = (
+        [f"[`{name}`](algorithms/{name}.md)", *(FACTS.get(name, {}).get(key, "") for key in FACTS_SHOWN)]
+        for name in ours()
+    )
     toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
-    return "\n".join([INTRODUCTION, *rows, "", AFTER, secure_sums(), *toctree])
+    return "\n".join([INTRODUCTION, rows(head, body), AFTER, secure_sums(), *toctree])
 
 
 def page(name: str, statements: list[str]) -> str:

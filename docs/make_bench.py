@@ -9,11 +9,16 @@ A test compares the page with the file.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-BEGIN, END = "<!-- Made by docs/make_bench.py from docs/bench.json; do not edit. -->", "<!-- End of what is made. -->"
+sys.path.insert(0, str(DOCS))
+
+from pages import rows, with_section  # noqa: E402
+
+BEGIN = "<!-- Made by docs/make_bench.py from docs/bench.json; do not edit. -->"
 
 
 def section(file: Path) -> str:
@@ -65,16 +70,9 @@ def claims(read: dict[str, Any]) -> list[list[str]]:
     return body
 
 
-def rows(head: tuple[str, ...], body: Any) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, tuple("---" for _ in head), *body])
-
-
 def page(file: Path = DOCS / "bench.json") -> str:
     """The whole of docs/bench.md with the section made anew."""
-    text = (DOCS / "bench.md").read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{section(file)}\n{END}{after}"
+    return with_section(DOCS / "bench.md", BEGIN, section(file))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from parley.study.tuning.settings import Tuning
 from parley.theory.kernel.registry import kernels
 
 PAGE = Path(__file__).with_name("configuration.md")
+sys.path.insert(0, str(PAGE.parent))
+
+from pages import rows  # noqa: E402
 
 INTRODUCTION = """\
 # Configuration
@@ -99,11 +103,6 @@ def table(settings: Iterable[Setting]) -> str:
         ("setting", "type", "default", "meaning"),
         ([f"`{s.name}`", type_text(s.hint), _default(s), described(s.doc)] for s in settings),
     )
-
-
-def rows(head: tuple[str, ...], body: Iterable[list[str]]) -> str:
-    lines = [head, tuple("---" for _ in head), *body]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def described(text: str) -> str:

@@ -9,13 +9,18 @@ A test compares the page with the file.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from parley.studies.conformance.peers import LIBRARIES, METHODS, SETTINGS, TOLERANCE
 
 DOCS = Path(__file__).parent
-BEGIN, END = "<!-- Made by docs/make_peers.py from docs/peers.json; do not edit. -->", "<!-- End of what is made. -->"
+sys.path.insert(0, str(DOCS))
+
+from pages import rows, with_section  # noqa: E402
+
+BEGIN = "<!-- Made by docs/make_peers.py from docs/peers.json; do not edit. -->"
 
 
 def section(file: Path) -> str:
@@ -56,10 +61,6 @@ def causes(made: list[dict[str, Any]]) -> list[str]:
     return [f"{line}: {max(off):.0e}." for line, off in found.items()]
 
 
-def rows(head: tuple[str, ...], body: Any) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, tuple("---" for _ in head), *body])
-
-
 def _row(row: dict[str, Any]) -> list[str]:
     library = LIBRARIES[row["library"]]
     title = METHODS[row["method"]].title + (f", {row['variant']}" if row["variant"] else "")
@@ -68,15 +69,12 @@ def _row(row: dict[str, Any]) -> list[str]:
     verdict = row["verdict"] if row["verdict"] in ("reaches it", "not offered") else f"**{row['verdict']}**"
     verdict += f": {told}" if told else ""
     again = f"`{row['command']}`" if row["command"] else ""
-    return [library.title, title, row["setting"], row["weights"], distance, verdict.replace("|", "/"), again]
+    return [library.title, title, row["setting"], row["weights"], distance, verdict, again]
 
 
 def page(file: Path = DOCS / "peers.json") -> str:
     """The whole of docs/conformance.md with the section made anew."""
-    text = (DOCS / "conformance.md").read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n\n{section(file)}\n{END}{after}"
+    return with_section(DOCS / "conformance.md", BEGIN, section(file))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,17 @@ After a study has been run anew, change its entry there and run this; a test com
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+from pages import rows  # noqa: E402
+
 VERDICTS = ("reproduced", "in part", "not", "not run", "no result")
 
 INTRODUCTION = """\
@@ -64,10 +69,6 @@ def _row(entry: dict[str, Any]) -> list[str]:
     run = f"`{entry['study']}`" if "study" in entry else ""
     run += f" {entry['scale']}, {entry['date']}" if "scale" in entry else ""
     return [entry["item"], verdict, entry.get("paper", ""), entry.get("ours", ""), run]
-
-
-def rows(head: tuple[str, ...], body: Any) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, tuple("---" for _ in head), *body])
 
 
 if __name__ == "__main__":

@@ -115,8 +115,11 @@ def export(
     store: Store = None,
 ) -> None:
     """Write a run's numbers as a table: round, metric, client, value."""
+    from parley.core.errors import InputError
     from parley.store.runs import RunStore
 
+    if file.suffix not in (".csv", ".parquet"):
+        raise InputError(f"{file} must end in .csv or .parquet.")
     with RunStore(store or context.obj, create=False) as runs:
         if failures:
             runs.export_failures(run, file)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from copy import deepcopy
+from inspect import signature
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -56,19 +57,32 @@ def build_module(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key.seed)
         # A class in place of an instance (`models.linear` for `models.linear()`) means its defaults.
-        made: object = model() if isinstance(model, type) else model
+        made: object = _called(model) if isinstance(model, type) else model
         if isinstance(made, PublicSpec):
             made = made.build_on(tuple(shape), outputs, public)
         elif isinstance(made, ModelSpec):
             made = made.build(tuple(shape), outputs)
         elif callable(made) and not isinstance(made, nn.Module):
-            made = made()
+            made = _called(made)
     if not isinstance(made, nn.Module):
         raise InputError(
             f"a model must be an nn.Module, a model spec or a function that returns a module, "
             f"but {model!r} gives a {type(made).__name__}."
         )
     return made
+
+
+def _called(make: Callable[[], object]) -> object:
+    try:
+        signature(make).bind()
+    except TypeError as error:
+        name = getattr(make, "__name__", type(make).__name__)
+        raise InputError(
+            f"the model {name} cannot be made without arguments ({error}); pass a module or a function without them."
+        ) from None
+    except ValueError:
+        pass  # a callable that does not say what it takes
+    return make()
 
 
 def _copy(module: nn.Module) -> nn.Module:

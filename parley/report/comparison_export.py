@@ -48,14 +48,13 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
 
 
 def to_csv(comparison: Comparison, path: Path | str | None = None) -> str:
-    """One row per run; "not reached" where a run missed the target."""
+    """One row per run, with empty cells where it missed the target."""
     out = io.StringIO()
     rows = _rows(comparison)
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        missed = {f"{what}_to_target": "not reached" for what in COSTS if row[f"{what}_to_target"] is None}
-        writer.writerow({k: plain_cell(v) if isinstance(v, str) else v for k, v in (row | missed).items()})
+        writer.writerow({k: plain_cell(v) if isinstance(v, str) else v for k, v in row.items()})
     return _written(out.getvalue(), path)
 
 
@@ -66,7 +65,7 @@ def to_frame(comparison: Comparison) -> DataFrame:
 
 
 def to_parquet(comparison: Comparison, path: Path | str) -> None:
-    """The rows of the CSV file, with empty cells where a run missed the target; needs pyarrow."""
+    """The rows of the CSV file; needs pyarrow."""
     arrow = needed("pyarrow", "Parquet needs the package pyarrow; install it or export to a .csv file.")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     with replacing(Path(path)) as part:

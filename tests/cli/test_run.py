@@ -109,6 +109,7 @@ def test_who_was_missing_is_named(parley, place: Path):
         assert all(one.client in text for one in missing)
         assert "dropped out (simulated)." in text
     assert parley("runs", "export", "last", "missing.csv", "--failures")[0] == 0
+    assert "missing.xyz must end in .csv or .parquet." in sentence(parley("runs", "export", "last", "missing.xyz"))
     with (place / "missing.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["client"], int(row["round"]), row["reason"]) for row in rows] == [tuple(one) for one in missing]

@@ -99,6 +99,12 @@ def test_something_else_is_refused(wrong: object, kind: str) -> None:
         models.build_module(wrong, (3,), 2, Key(0))
 
 
+@pytest.mark.parametrize("wrong", [nn.Linear, lambda width: nn.Linear(width, 2)])
+def test_what_needs_arguments_is_refused(wrong: object) -> None:
+    with pytest.raises(InputError, match="cannot be made without arguments"):
+        models.build_module(wrong, (3,), 2, Key(0))
+
+
 def test_modules_that_cannot_be_copied_are_refused() -> None:
     with pytest.raises(InputError, match="'weight' has no shape yet"):
         models.build_module(nn.LazyLinear(3), (3,), 2, Key(0))

@@ -26,7 +26,7 @@ from parley.studies.trials import Arm, Trial, trained
     ("name", "claims"),
     [("fig1", 1), ("fednova", 1), ("feddyn", 1),
      *(pytest.param(*one, marks=pytest.mark.long)
-       for one in (("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1)))],
+       for one in (("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1), ("resnet20", 2)))],
 )  # fmt: skip
 def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path
@@ -146,7 +146,7 @@ def test_baselines_train_on_clients_of_different_sizes():
 
 def test_sorted_clients_have_two_classes_each():
     try:
-        problem = Recipe(five_client_images, ("cpu", "cifar10", False, False))()
+        problem = Recipe(five_client_images, ("cpu", "cifar10", False))()
     except InputError as error:
         if "data" in os.environ.get("PARLEY_REQUIRE", ""):
             raise

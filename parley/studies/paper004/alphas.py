@@ -6,11 +6,13 @@ messages: trainable parameters, both ways, per client; statistics of normalisati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from parley.report.seed_means import MeanRow, SeedMean, accuracy_ladder
+from parley.report.training_curves import ArmCurve, training_curves
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, near, study
-from parley.studies.paper004.image_arms import SIZES, accuracies, compared, image_arm, numbers
+from parley.studies.paper004.image_arms import RESNET, SIZES, accuracies, compared, image_arm, numbers
 from parley.studies.paper004.image_problem import data_sets, five_client_images
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Trial
@@ -58,7 +60,7 @@ def batchnorm(scale: Scale, context: StudyContext) -> StudyResult:
     """Table 2's rise and fall in the small network with batch normalisation, as ResNet-20 has it."""
     size, name = SIZES[scale], data_sets(scale)[0]
     alphas = size.alphas if scale == "smoke" else (1, 10, 50)
-    arms = {alpha: image_arm(f"alpha = {alpha}", scale, name, alpha=alpha, norm=True) for alpha in alphas}
+    arms = {alpha: image_arm(f"alpha = {alpha}", scale, name, alpha=alpha, network="normalised") for alpha in alphas}
     trials = compared(list(arms.values()), context)
     by_name = accuracies(trials, context)
     means = {alpha: by_name[arm.name] for alpha, arm in arms.items()}
@@ -67,6 +69,32 @@ def batchnorm(scale: Scale, context: StudyContext) -> StudyResult:
     about = f"{arms[1].problem().about}; $\\tau$ = 5, {size.rounds} rounds"
     figure = accuracy_ladder(rows, "With batch normalisation", _ACROSS, about)
     return context.result(checks, {"accuracy": figure}, numbers(trials, by_name))
+
+
+@study("004/resnet20", scales={
+    "smoke": "digits, 4 rounds", "cpu": "CIFAR-10, 120 rounds (600 steps), 2 rates, 2 seeds",
+})  # fmt: skip
+def resnet20(scale: Scale, context: StudyContext) -> StudyResult:
+    """Table 2's rise in the paper's own network on its own pictures, far fewer steps."""
+    size, name = RESNET[scale], data_sets(scale)[0]
+    arms = {alpha: image_arm(f"alpha = {alpha}", scale, name, alpha=alpha, network="resnet20") for alpha in size.alphas}
+    trials = compared(list(arms.values()), context, size, further=0)
+    by_name = accuracies(trials, context, size)
+    few, many = (by_name[arms[alpha].name] for alpha in size.alphas)
+    checks = [
+        at_least("accuracy of FedAvg", few.value, 0.2),
+        at_least(f"alpha = {size.alphas[1]} over 1", (many - few).value, RISE),
+    ]
+    curves = [ArmCurve(f"{label}, rate {_rate(runs)}", runs, i) for i, (label, runs) in enumerate(trials.items())]
+    about = f"{arms[1].problem().about}; $\\tau$ = 5"
+    figure = training_curves({"Test accuracy": curves}, "accuracy", about)
+    return context.result(claims(checks, scale), {"accuracy": figure}, numbers(trials, by_name))
+
+
+def _rate(trials: Sequence[Trial]) -> str:
+    """As a fraction."""
+    lr: float = getattr(trials[0].arm.algorithm, "lr", 0.0)
+    return str(Fraction(lr))
 
 
 def _sent(trial: Trial) -> float:
@@ -88,7 +116,7 @@ def _rise_and_fall(name: str, means: Mapping[int, SeedMean]) -> list[Check]:
 
 def parameter_counts(scale: Scale, name: str) -> tuple[int, int]:
     """Trainable parameters of the last layer and of all others."""
-    problem = Recipe(five_client_images, (scale, name, False, False))()
+    problem = Recipe(five_client_images, (scale, name, False))()
     module = make_task(problem.federation, problem.model, seed=0).network
     sizes = [parameter.numel() for parameter in module.parameters()]
     head = sum(sizes[-2:])

@@ -10,7 +10,7 @@ sooner the larger the rate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from parley.engine.listeners import Listener
 from parley.engine.observers import ConsensusDistance
 from parley.report.seed_means import SeedMean
 from parley.studies.harness import Scale, StudyContext
-from parley.studies.paper004.image_problem import five_client_images
+from parley.studies.paper004.image_problem import Network, five_client_images
 from parley.studies.paper004.sent_entries import SentEntries
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, tuned_and_trained
@@ -67,19 +67,25 @@ SIZES: dict[Scale, Size] = {
     "paper": Size(4000, 2000, tuple(0.01 * 2.0**k for k in range(-4, 5)), 100, tuple(range(20)),
                   (1, 5, 10, 25, 50, 100), 10, (1, 4, 8, 12, 16, 19), 16, 100, 5),
 }  # fmt: skip
+RESNET: dict[Scale, Size] = {
+    "smoke": replace(SIZES["smoke"], rounds=4, rates=(1 / 16,), every=2, alphas=(1, 2), period=4),
+    "cpu": replace(SIZES["cpu"], rounds=120, rates=(1 / 64, 1 / 32), every=20, seeds=(0, 1), alphas=(1, 10), period=20),
+}
+"""Study `004/resnet20`: what two cores train in an hour or two; the two rates are all that is tried."""
 
 
 def image_arm(
     name: str, scale: Scale, data: str, *, method: str = "fedals", alpha: int = 1, layers: int | None = None,
-    iid: bool = False, tau: int = TAU, norm: bool = False,
+    iid: bool = False, tau: int = TAU, network: Network = "plain",
 ) -> Arm:  # fmt: skip
     """A method on a data set, without its rate.
 
     `method`: fedals (with alpha = 1 that is FedAvg), scaffold or fedals-scaffold. `layers`: how many are in phi, None
     for all but the last. Another tau takes as many steps in all as tau = 5 does, and its layers' consensus distance is
-    measured. `norm`: batch normalisation in the small network.
+    measured.
     """
-    size, problem = SIZES[scale], Recipe(five_client_images, (scale, data, iid, norm))
+    size = RESNET[scale] if network == "resnet20" else SIZES[scale]
+    problem = Recipe(five_client_images, (scale, data, iid, network))
     common: dict[str, Any] = {"steps": tau, "batch": problem().batch, "options": OPTIONS}
     algorithm: Algorithm
     if method == "scaffold":
@@ -91,17 +97,18 @@ def image_arm(
     rounds = size.iid if iid else size.rounds
     return Arm(
         name, problem, algorithm, max(rounds * TAU // tau, 1), max(size.every * TAU // tau, 1),
-        runtime="inline" if scale == "paper" or norm else "stacked", listeners=listeners,
+        runtime="inline" if scale == "paper" or network != "plain" else "stacked", listeners=listeners,
         metrics=("consensus/", "entries/"),
     )  # fmt: skip
 
 
-def compared(arms: Sequence[Arm], context: StudyContext) -> dict[str, list[Trial]]:
-    """The trials of every arm, with its best rate and all seeds."""
-    size = SIZES[context.scale]
-    return tuned_and_trained(
-        arms, size.rates, lambda trial: final(trial, size), size.seeds, context, further=FURTHER[context.scale]
-    )
+def compared(
+    arms: Sequence[Arm], context: StudyContext, size: Size | None = None, further: int | None = None
+) -> dict[str, list[Trial]]:
+    """The trials of every arm, with its best rate and all seeds; `size` and `further`: others than the scale's."""
+    size = size or SIZES[context.scale]
+    often = FURTHER[context.scale] if further is None else further
+    return tuned_and_trained(arms, size.rates, lambda trial: final(trial, size), size.seeds, context, further=often)
 
 
 def standard_rounds(trial: Trial) -> Array:
@@ -116,9 +123,11 @@ def final(trial: Trial, size: Size) -> float:
     return float(np.nan_to_num(trial.accuracy[(rounds % size.period == 0) & (rounds > 0)][-size.last :]).mean())
 
 
-def accuracies(trials: Mapping[str, Sequence[Trial]], context: StudyContext) -> dict[str, SeedMean]:
+def accuracies(
+    trials: Mapping[str, Sequence[Trial]], context: StudyContext, size: Size | None = None
+) -> dict[str, SeedMean]:
     """Each arm's test accuracy at the end."""
-    size = SIZES[context.scale]
+    size = size or SIZES[context.scale]
     return {name: SeedMean.of([final(trial, size) for trial in runs]) for name, runs in trials.items()}
 
 

@@ -4,10 +4,12 @@ Scale `paper` is the paper's: ResNet-20 with batch normalisation, batches of 64.
 pixels and trains six narrow convolutions and a dense layer, batches of 32. That
 network has no normalisation: batch normalisation lets clients with two classes each read the class off their batches'
 statistics, and in trials at this size (a seed that no result uses) the averaged model's accuracy fell again after a
-while. Study `004/batchnorm` trains it with.
+while. Study `004/batchnorm` trains it with, and `004/resnet20` trains the paper's network on the paper's pictures.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from torch import nn
 
@@ -17,6 +19,8 @@ from parley.studies.harness import Scale
 from parley.studies.training_problem import TrainingProblem, between, halved, official_test
 from parley.study.train import Model
 
+Network = Literal["plain", "normalised", "resnet20"]
+"""The small network, the same with batch normalisation, or the paper's, which scale `paper` always has."""
 CLIENTS = 5
 WIDTHS = (8, 16, 16, 32, 32, 64)
 """Channels of the small network's convolutions; every second one, from the first, halves the image."""
@@ -27,12 +31,9 @@ def data_sets(scale: Scale, *paper: str) -> tuple[str, ...]:
     return {"smoke": ("digits",), "cpu": ("cifar10",), "paper": paper}[scale]
 
 
-def five_client_images(scale: Scale, name: str, iid: bool, norm: bool = False) -> TrainingProblem:
-    """A data set dealt to five clients; settings are chosen on test samples that no result uses.
-
-    `norm`: batch normalisation in the small network; ResNet-20 has it anyway.
-    """
-    data, model, first, last, batch, about = _ingredients(scale, name, norm)
+def five_client_images(scale: Scale, name: str, iid: bool, network: Network = "plain") -> TrainingProblem:
+    """A data set dealt to five clients; settings are chosen on test samples that no result uses."""
+    data, model, first, last, batch, about = _ingredients(scale, name, network)
     test = official_test(data)
     return TrainingProblem(
         data.split("iid" if iid else "sorted", CLIENTS, seed=0), model, between(test, 0, first),
@@ -40,16 +41,19 @@ def five_client_images(scale: Scale, name: str, iid: bool, norm: bool = False) -
     )  # fmt: skip
 
 
-def _ingredients(scale: Scale, name: str, norm: bool) -> tuple[Dataset, Model, int, int | None, int, str]:
+def _ingredients(scale: Scale, name: str, network: Network) -> tuple[Dataset, Model, int, int | None, int, str]:
     """Data, network, where the validation samples end, where the test samples end, batch size, words."""
+    norm = network == "normalised"
     if scale == "smoke":
-        words = "scikit-learn's digits, three convolutions"
-        return digits(), small_network(1, 10, (4, 8, 8), norm), 100, None, 16, words
-    if scale == "cpu":
+        small: Model = ResNet20() if network == "resnet20" else small_network(1, 10, (4, 8, 8), norm)
+        words = "ResNet-20" if network == "resnet20" else "three convolutions"
+        return digits(), small, 100, None, 16, f"scikit-learn's digits, {words}"
+    if scale == "cpu" and network != "resnet20":
         words = f"CIFAR-10 at 16x16, six convolutions{' with batch normalisation' if norm else ''}"
         return halved(cifar10()), small_network(3, 10, WIDTHS, norm), 2000, 6000, 32, words
     names = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "mnist": "MNIST"}
-    return load(name), ResNet20(), 2000, None, 64, f"{names[name]}, ResNet-20"
+    last = 6000 if scale == "cpu" else None
+    return load(name), ResNet20(), 2000, last, 64, f"{names[name]}, ResNet-20"
 
 
 def small_network(channels: int, outputs: int, widths: tuple[int, ...], norm: bool) -> Model:
