@@ -66,7 +66,7 @@ def test_alpha_1_is_fedavg_whatever_the_layers_and_one_seed_gives_one_result():
 
 
 def test_what_is_sent_is_counted_from_the_messages():
-    head, body = parameter_counts("smoke", "digits")
+    head, body = parameter_counts(five_client_images("smoke", "digits", False))
     assert (head, body) == (8 * 10 + 10, (9 + 1) * 4 + (4 * 9 + 1) * 8 + (8 * 9 + 1) * 8)
     sent = trial_of(short(alpha=2, layers=2)).metrics
     last_convolution = (8 * 9 + 1) * 8
@@ -154,4 +154,4 @@ def test_sorted_clients_have_two_classes_each():
     clients = [problem.federation.client(client) for client in problem.federation.ids]
     assert [sorted(set(client.y.tolist())) for client in clients] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
     assert problem.test.x.shape == (4000, 3, 16, 16)
-    assert parameter_counts("cpu", "cifar10") == (650, 36_096)
+    assert parameter_counts(five_client_images("cpu", "cifar10", False)) == (650, 36_096)
