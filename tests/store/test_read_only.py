@@ -18,9 +18,9 @@ from parley.store.runs import RunStore
 
 NOBODY = 65534
 READ = """
-import os, sys
+import os, sys, urllib.parse
 from pathlib import Path
-import parley.store.records  # before the checkout is perhaps out of reach
+import parley.store.records  # before the checkout, and Python's own modules, are perhaps out of reach
 from parley.store.runs import RunStore
 if os.getuid() == 0:
     os.setgroups([])
