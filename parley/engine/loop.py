@@ -94,14 +94,14 @@ class Loop:
         except StopRun as stop:
             status = "stopped"
             self._tell(f"stopped by a listener after round {self._last}" + (f": {stop}" if str(stop) else "."))
-        except QuorumError:
-            status = "stopped"
+        except QuorumError as error:
+            status, run.ending = "stopped", str(error)
             raise
         except KeyboardInterrupt:
             status = "interrupted"
             raise
-        except BaseException:
-            status = "failed"
+        except BaseException as error:
+            status, run.ending = "failed", f"failed after round {self._last}: {_line(error)}"
             raise
         finally:
             run.status = status
@@ -202,6 +202,12 @@ class Loop:
             self.keeper.save(run, self.memories)
         if stop is not None:
             raise stop
+
+
+def _line(error: BaseException) -> str:
+    """An error in one line."""
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}{': ' if said else ''}{said}"
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Run:
     note: str = ""
     """Which runtime executed it, and why."""
     ending: str = ""
-    """Why it ended before its last round, where its privacy budget did not allow another."""
+    """Why it ended before its last round: too few answered, its privacy budget is spent, or something was raised."""
     headline: Headline | None = None
     """What the best round is judged by."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)

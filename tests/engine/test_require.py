@@ -57,6 +57,7 @@ def test_a_missing_client_stops_the_run_where_it_is_needed(clients, tmp_path, fa
         (run,) = store.runs()
         assert run.status == "stopped"
         assert [record.number for record in store.records(run.id)] == [1]
+        assert said in run.summary["ended"]
 
 
 def test_others_may_be_missing(clients, tmp_path):

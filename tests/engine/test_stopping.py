@@ -187,6 +187,7 @@ def test_a_listener_that_raises_fails_the_run_but_nothing_is_lost(tmp_path: Path
         train(FedAvg(), federation(), listeners=[StopAt(2, ZeroDivisionError())], **settings)
     with RunStore(tmp_path / "runs.db") as store:
         assert (store.info("last").status, len(store.records(store.info("last").id))) == ("failed", 3)
+        assert store.info("last").summary["ended"].startswith("failed after round 2: ")
     assert train(FedAvg(), federation(), resume=True, **settings).records[-1].number == 4
 
 

@@ -74,7 +74,10 @@ class Ranked:
     rounds: float
     """Until the target; infinite where it is not reached, or there is none."""
     score: float
-    """What it is judged by: the cost until the target, or where that is out of reach the cost of all and more."""
+    """What it is judged by: the cost until the target, or where that is out of reach the cost of all and more; without
+    a target the excess loss at the end, mean over the forecasts."""
+    bold: bool = False
+    """Its server goes farther than a network of which few directions were seen may bear: only a pilot tries it."""
 
 
 def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Ranked]:
@@ -98,8 +101,8 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
         ]
         second.append(_judged(one.candidate, one.bytes_each, one.limit, again, goal, found))
     second.sort(key=lambda one: one.score)
-    # Of a network that was hardly seen bold servers are for a pilot to try.
-    safe = [one for one in second if found.whole or _modest(one.candidate.server)]
+    second = [replace(one, bold=not (found.whole or _modest(one.candidate.server))) for one in second]
+    safe = [one for one in second if not one.bold]
     as_good = [one for one in safe if one.score <= _AS_GOOD * safe[0].score]
     first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))
     ordered = [first, *[one for one in second if one is not first]]

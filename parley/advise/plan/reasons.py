@@ -6,7 +6,7 @@ import numpy as np
 
 from parley.advise.gain.result import Gains
 from parley.advise.plan.advice import Recommendation
-from parley.advise.plan.candidates import EIGHT_BITS, Candidate
+from parley.advise.plan.candidates import EIGHT_BITS, STEPS, Candidate
 from parley.advise.plan.choose import Goal, Ranked, rounding
 from parley.advise.plan.measure import Measured
 from parley.advise.plan.pilot import Pilot
@@ -22,10 +22,10 @@ _FORMULAS = {
     "feddyn": f"{_MOVES}, v_i = -h_i, alpha > 0 (Acar et al., 2021)",
 }
 _WHY = {
-    "fedavg": "clients pull apart so little at the optimum that correcting it would cost more than it brings",
+    "fedavg": "nothing that corrects how clients pull apart at the optimum is forecast to bring more than it costs",
     "fedprox": "a pull towards the server's model keeps the clients' local steps together",
-    "scaffold": "clients pull apart at the optimum; control variates take that out, so many local steps stay exact",
-    "feddyn": "clients pull apart at the optimum; a linear term per client takes that out at no further traffic",
+    "scaffold": "control variates take out how clients pull apart at the optimum, so many local steps stay exact",
+    "feddyn": "a linear term per client takes out how clients pull apart at the optimum, at no further traffic",
 }
 PART_SHARE = 0.5
 """The share of the traffic that part periods are planned for."""
@@ -37,7 +37,7 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
     assert found.quadratic is not None
     L = found.quadratic.largest
     pull = f"pull at the optimum {found.pull:.3g}"
-    against = "" if runner_up is None else f" Next best: {describe(runner_up.candidate)}, {_expected(runner_up, goal)}."
+    against = "" if runner_up is None else f" {_beside(best, runner_up)}, {_expected(runner_up, goal)}."
     made = [
         Recommendation(
             "method", method_name(candidate),
@@ -68,8 +68,8 @@ def _local_steps(candidate: Candidate) -> tuple[str, str]:
     """Why so many, and by which formula."""
     if candidate.work.method in ("scaffold", "feddyn"):
         return (
-            "corrected local steps lead to the common optimum however many there are; more of them than this save no "
-            "further rounds.",
+            f"corrected local steps lead to the common optimum however many there are; of {STEPS[2]} to {STEPS[-1]}, "
+            "so many were forecast to do best.",
             "a fixed point has Delta_i = 0 for all i, so sum_i p_i grad f_i = 0",
         )
     formula = "kappa(K) falls from L/mu to 1, the distance of the minimisers grows (paper 001, eqs. 9 and 11)"
@@ -158,7 +158,8 @@ def stopping_reason(best: Ranked | None, goal: Goal, limit: int, gains: Gains | 
     late = int(np.argmax(curve <= curve[-1] + 0.01 * (curve[0] - curve[-1])))
     return Recommendation(
         "stopping round", str(min(limit, max(late, 1))),
-        f"from there to round {limit} the training loss is expected to fall by less than 1% of what it falls in all.",
+        f"from there to round {limit} the training loss is expected to fall by less than 1% of what it falls in all; "
+        f"the study below takes all {limit} rounds, so set its rounds to this if they cost you something.",
         "f(x_t) - f(x_T) <= 0.01 (f(x_0) - f(x_T)), by the recursion of the method",
     )  # fmt: skip
 
@@ -185,11 +186,25 @@ def method_name(candidate: Candidate) -> str:
     return candidate.work.method
 
 
+def _beside(best: Ranked, other: Ranked) -> str:
+    """How another candidate stands to the advised one."""
+    name = describe(other.candidate)
+    if other.score >= best.score:
+        return f"Next best: {name}"
+    if other.bold:
+        return (
+            "Forecast to do better, but left for --pilot to try, as its server goes farther than a network of which so "
+            f"few directions were seen may bear: {name}"
+        )
+    return f"As good within a few percent, and less simple: {name}"
+
+
 def _expected(one: Ranked, goal: Goal) -> str:
     if goal.excess is not None and np.isfinite(one.rounds):
         unit = "" if goal.megabytes is None else f", {one.rounds * goal.price(one.bytes_each):.3g} MB"
         return f"the target in about {one.rounds:.0f} rounds{unit}"
-    return f"an excess training loss of {one.curve[-1]:.3g} after {one.limit:,} rounds"
+    left = one.score if goal.excess is None else one.curve[-1]
+    return f"an excess training loss of {left:.3g} after {one.limit:,} rounds"
 
 
 __all__ = ["EIGHT_BITS", "describe", "forecast_reasons", "method_name", "parts_reason", "stopping_reason"]

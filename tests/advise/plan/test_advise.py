@@ -19,6 +19,7 @@ from parley.advise.plan.make import advise
 from parley.advise.plan.measure import measure
 from parley.advise.plan.pilot import rung_rounds
 from parley.advise.plan.quadratic import Resemblance
+from parley.advise.plan.reasons import _beside
 from parley.core.errors import InputError
 from parley.study.study import study_from_dict
 from parley.study.train import make_task
@@ -245,3 +246,11 @@ def test_the_second_look_has_draws_that_nothing_was_chosen_by():
     assert len(set(draws)) == len(draws) > 3
     seen, hardly = (choose._variants(replace(found, exact=False, whole=whole), 7) for whole in (True, False))
     assert max(one.L for one, _ in hardly) > max(one.L for one, _ in seen) > clients.L
+
+
+def test_better_forecasts_that_are_not_advised_are_explained() -> None:
+    plain = Candidate(LocalWork("fedavg", 0.1, 5))
+    advised = choose.Ranked(plain, 8, 10, np.ones(2), np.inf, 1.0)
+    assert _beside(advised, replace(advised, score=1.1)).startswith("Next best: fedavg")
+    assert "left for --pilot to try" in _beside(advised, replace(advised, score=0.5, bold=True))
+    assert "less simple" in _beside(advised, replace(advised, score=0.98))
