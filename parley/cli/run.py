@@ -195,7 +195,7 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     if "ended" in summary:
         rows.append(("ended", summary["ended"]))
     if summary.get("failures"):
-        rows.append(("replies left out", summary["failures"]))
+        rows.append(("replies missing", summary["failures"]))
     if "never contributed" in summary:
         rows.append(("never contributed", summary["never contributed"]))
     print_table(["", ""], rows)

@@ -57,18 +57,19 @@ def _row(info: RunInfo, before: str) -> list[object]:
 
 
 def _group_row(group: Sequence[RunInfo]) -> list[object]:
-    """What runs that differ in their seeds have in common: the mean of their results and half of its 95% interval."""
+    """The mean of the results of the seeds that finished (of all while none has) and half of its 95% interval."""
     from statistics import fmean
 
-    from parley.study.seeds import half_interval, seeds_text
+    from parley.study.seeds import counted, half_interval, seeds_text
 
-    name = _headline(group[0])
-    values = [info.summary[name] for info in group if name in info.summary]
+    known = counted(group)
+    name = next((found for info in known if (found := _headline(info))), "")
+    values = [info.summary[name] for info in known if name in info.summary]
     result = None
     if values:
         half = f" ±{metric_value(name, half_interval(values))}" if len(values) > 1 else ""
         result = f"{name.rpartition('/')[2]} {metric_value(name, fmean(values))}{half}"
-    costs = [[info.summary[cost] for info in group if cost in info.summary] for cost in ("up/bytes", "seconds")]
+    costs = [[info.summary[cost] for info in known if cost in info.summary] for cost in ("up/bytes", "seconds")]
     up, spent = (fmean(found) if found else None for found in costs)
     done = sum(info.status == "finished" for info in group)
     return [

@@ -19,11 +19,11 @@ from parley.core.errors import InputError, nearest
 from parley.engine.run import Run
 from parley.learn.metrics import check_target
 from parley.report.contender import COSTS, Contender, Reached, lower_is_better
-from parley.report.groups import Group, stored_groups, told_apart
+from parley.report.groups import Group, counting, stored_groups, told_apart
 from parley.report.pairs import Pair, paired
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunStore
-from parley.study.seeds import selected
+from parley.study.seeds import by_study, selected
 
 NEAR = 0.95
 """The default target is this share of the best final accuracy."""
@@ -68,13 +68,14 @@ class Line:
         return SeedMean.of(found) if found else None
 
     @property
-    def failures(self) -> int:
-        return len(self.group.absences)
+    def missing(self) -> float:
+        """Replies missing in a run, the mean over seeds."""
+        return self.group.missing
 
     @property
     def status(self) -> str:
-        """That of the runs which is worth a word, else `finished`."""
-        return next((run.status for run in self.group.runs if run.status not in ("finished", "running")), "finished")
+        """`finished`, `running`, `2 finished, 1 interrupted`."""
+        return self.group.status
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Comparison:
         empty = next((info for info in infos if not names[info.id]), None)
         if empty is not None and runs:
             raise InputError(f"the run '{empty.id}' has recorded nothing yet; wait for its first round.")
-        known = [names[info.id] for info in infos if names[info.id]]
+        known = [names[info.id] for own in by_study(infos) for info in counting(store, own)]
         chosen = _common_metric(known, metric) if known else ""
         groups = stored_groups(store, infos, (chosen, *COSTS))
         return cls._judged(groups, chosen or metric, target, against)
@@ -179,10 +180,9 @@ class Comparison:
         return f"{value:.1%}" if self.metric.endswith("accuracy") else f"{value:.4g}"
 
     def _line(self, group: Group) -> Line:
-        known = [v for run in group.runs for v in run.clients.values() if not np.isnan(v)]
         quantiles = None
-        if known and group.clients is not None and group.clients.metric == "clients/accuracy":
-            low, median, high = np.quantile(known, (0.1, 0.5, 0.9))
+        if group.clients and group.judged_by == "clients/accuracy":
+            low, median, high = np.quantile([one.value for one in group.clients], (0.1, 0.5, 0.9))
             quantiles = (float(low), float(median), float(high))
         up, down, seconds, raw = (group.total(name) for name in ("up/bytes", "down/bytes", "seconds", "up/raw/bytes"))
         return Line(

@@ -39,6 +39,7 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
     groups = [
         {"group": line.label, "runs": [run.id or run.label for run in line.group.runs], "last": line.last.plain(),
          "best": line.best.plain(), "reached": len(line.there),
+         "left_out": [{"run": one.id, "seed": one.seed, "status": one.status} for one in line.group.unfinished],
          **{f"{what}_to_target": _plain(line.cost(what)) for what in COSTS}}
         for line in comparison.lines
     ]  # fmt: skip

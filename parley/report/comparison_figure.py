@@ -169,4 +169,4 @@ def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
 
 def _known(line: Line) -> np.ndarray:
     """The accuracies of all runs' clients."""
-    return np.array([v for run in line.group.runs for v in run.clients.values() if not np.isnan(v)])
+    return np.array([one.value for one in line.group.clients])

@@ -35,7 +35,8 @@ def table(comparison: Comparison) -> Table:
         drawn.add_column("\nseeds", justify="right", no_wrap=True)
     drawn.add_column("\nlast", justify="right", no_wrap=True)
     drawn.add_column("\nbest", justify="right", no_wrap=True)
-    heading = f"to reach {comparison.show(comparison.target)}\n{_row(('rounds', 'MB', 's'), widths)}"
+    target = "the target" if math.isnan(comparison.target) else comparison.show(comparison.target)
+    heading = f"to reach {target}\n{_row(('rounds', 'MB', 's'), widths)}"
     drawn.add_column(heading, justify="center", no_wrap=True)
     drawn.add_column("in all\ns", justify="right", no_wrap=True)
     channels = any(line.raw is not None for line in lines)
@@ -44,16 +45,16 @@ def table(comparison: Comparison) -> Table:
     clients = any(line.quantiles for line in lines)
     if clients:
         drawn.add_column("clients\n10% 50% 90%", justify="center", no_wrap=True)
-    failures = any(line.failures for line in lines)
-    if failures:
-        drawn.add_column("\nfailed", justify="right", no_wrap=True)
+    missing = any(line.missing for line in lines)
+    if missing:
+        drawn.add_column("replies\nmissing", justify="right", no_wrap=True)
     for line in lines:
         row = [_name(line), *([Text(str(len(line.group.runs)))] if seeds else [])]
         row += [_last(comparison, line), _mean(comparison, line.best), _to_target(line, costs, widths)]
         row += [Text(amount(line.seconds))]
         row += [_sent(line)] if channels else []
         row += [_quantiles(line)] if clients else []
-        row += [Text(f"{line.failures:,}")] if failures else []
+        row += [Text(f"{line.missing:,.4g}")] if missing else []
         drawn.add_row(*row, style="" if line.group.role == "federated" else "dim")
     return drawn
 
@@ -115,8 +116,11 @@ def caption(comparison: Comparison) -> str:
         phrases.append("up: what clients sent, of what it would have been without channels")
     if any(line.quantiles for line in lines):
         phrases.append("clients: quantiles of their accuracy on their own held-out samples")
-    if any(line.failures for line in lines):
-        phrases.append("failed: replies that did not come or could not be used")
+    if any(line.missing for line in lines):
+        phrases.append("replies missing: those of a run that did not come or could not be used")
+    if any(line.group.runs[0].status != "finished" for line in lines):
+        phrases.append("Of runs that have not finished: what there is until now")
+    phrases += [f"{printable(line.label)} without {line.group.left_out}" for line in lines if line.group.unfinished]
     return ". ".join(phrases) + "."
 
 
@@ -156,9 +160,11 @@ def _row(cells: tuple[str, str, str], widths: list[int]) -> str:
 
 
 def _name(line: Line) -> Text:
-    name = Text(printable(line.label))
-    if line.status != "finished":
+    name, group = Text(printable(line.label)), line.group
+    if group.unfinished:
         name.append(f" ({line.status})", style="yellow")
+    elif line.status != "finished":
+        name.append(f" ({line.status}, {group.rounds} rounds)", style="yellow")
     return name
 
 
@@ -171,8 +177,12 @@ def _mean(comparison: Comparison, mean: SeedMean, style: str = "") -> Text:
 
 def _last(comparison: Comparison, line: Line) -> Text:
     """The final value, bold where no federated run ended better."""
-    finals = [other.last.value for other in comparison.lines if other.group.role == "federated"]
+    federated = [other.last.value for other in comparison.lines if other.group.role == "federated"]
+    finals = [final for final in federated if not math.isnan(final)]
     top = (min if comparison.lower_is_better else max)(finals, default=line.last.value)
+    if lost := line.group.diverged(comparison.metric):
+        several = len(line.group.runs) > 1
+        return Text(f"{lost} of {len(line.group.runs)}\ndiverged" if several else "diverged", style="yellow")
     return _mean(comparison, line.last, "bold" if line.last.value == top else "")
 
 

@@ -61,6 +61,8 @@ class Contender:
     judged: Clients | None = None
     absences: tuple[Absence, ...] = ()
     """Replies that never came or could not be used, all rounds."""
+    ending: str = ""
+    """Why it ended before its last round, where that is known."""
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -155,7 +157,7 @@ class Contender:
         judged = Clients(metric, *last) if metric is not None and last is not None else None
         return cls(
             info.name, series, name, role_of(name), info.id, info.status, info.config, judged,
-            tuple(store.failures(info.id)),
+            tuple(store.failures(info.id)), str(info.summary.get("ended", "")),
         )  # fmt: skip
 
 

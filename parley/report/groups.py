@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from parley.report.contender import Clients, Contender, Reached, Role
+from parley.report.contender import Contender, Reached, Role
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence
-from parley.study.seeds import by_study
+from parley.study.seeds import by_study, counted
 from parley.theory.theta import Array
 
 
@@ -32,12 +32,49 @@ class Curve:
     seconds: Array
 
 
+class Judged(NamedTuple):
+    """A client of one run, and how it fared the last time clients were judged one by one."""
+
+    seed: int | None
+    client: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that is left out of its group's means, since other seeds have finished."""
+
+    id: str
+    seed: int | None
+    status: str
+    progress: str
+    """`round 3 of 40`."""
+    absences: tuple[Absence, ...] = ()
+    ending: str = ""
+    """Why it ended, where that is known."""
+
+    def __str__(self) -> str:
+        which = self.id if self.seed is None else f"seed {self.seed}"
+        return f"{which} ({self.status}{' at' if self.status != 'running' else ','} {self.progress})"
+
+    @classmethod
+    def stored(cls, store: RunStore, info: RunInfo) -> Unfinished:
+        seed, planned = info.config.get("seed"), info.config.get("rounds", "?")
+        progress = f"round {info.rounds} of {planned}"
+        ending = str(info.summary.get("ended", ""))
+        missing = tuple(store.failures(info.id))
+        return cls(info.id, seed if isinstance(seed, int) else None, info.status, progress, missing, ending)
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Runs of one study that differ in their seeds alone; one run is a group too."""
 
     label: str
     runs: tuple[Contender, ...]
+    """Those that count: the finished ones, or all while none has finished."""
+    unfinished: tuple[Unfinished, ...] = ()
+    """The others."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -52,18 +89,64 @@ class Group:
         return self.runs[0].role
 
     @property
-    def clients(self) -> Clients | None:
-        """Of the first run."""
-        return self.runs[0].judged
+    def judged_by(self) -> str:
+        """What its clients are judged by one by one; empty where they were not."""
+        return next((run.judged.metric for run in self.runs if run.judged is not None), "")
+
+    @cached_property
+    def clients(self) -> list[Judged]:
+        """The clients of all its runs, where they were measured."""
+        return [
+            Judged(run.seed, client, value)
+            for run in self.runs if run.judged is not None and run.judged.metric == self.judged_by
+            for client, value in run.judged.values.items() if not np.isnan(value)
+        ]  # fmt: skip
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        return tuple(one for run in self.runs for one in run.absences)
+        """Of all its runs, those that do not count included."""
+        return tuple(one for run in (*self.runs, *self.unfinished) for one in run.absences)
+
+    @property
+    def missing(self) -> float:
+        """Replies missing in a run, the mean over seeds."""
+        return float(np.mean([run.failures for run in self.runs]))
+
+    @property
+    def rounds(self) -> str:
+        """How far its runs got: `40`, `12–15`, `810 of 3000` while none has finished."""
+        done = [run.rounds for run in self.runs]
+        text = f"{min(done)}–{max(done)}" if min(done) < max(done) else str(max(done))
+        planned = self.config.get("rounds")
+        return f"{text} of {planned}" if planned and self.runs[0].status != "finished" else text
+
+    @property
+    def status(self) -> str:
+        """`finished`, `running`, `2 finished, 1 interrupted`."""
+        every = [run.status for run in (*self.runs, *self.unfinished)]
+        count = Counter(every)
+        return ", ".join(one if times == len(every) else f"{times} {one}" for one, times in count.items())
+
+    @property
+    def left_out(self) -> str:
+        """The seeds that do not count, with their statuses, as a phrase."""
+        return ", ".join(map(str, self.unfinished))
 
     @cached_property
     def metrics(self) -> list[str]:
         """What all its runs have measured."""
         return sorted(set.intersection(*(set(run.series) for run in self.runs)))
+
+    def diverged(self, metric: str) -> int:
+        """How many of its runs ended with a value that is no finite number."""
+        return sum(not np.isfinite(run.last(metric)) for run in self.runs)
+
+    @cached_property
+    def astray(self) -> str:
+        """`diverged`, `1 of 3 diverged`: runs with a loss that is no finite number at the end; else empty."""
+        losses = [name for name in self.metrics if name.endswith("loss")]
+        lost = max((self.diverged(name) for name in losses), default=0)
+        return "" if not lost else "diverged" if len(self.runs) == 1 else f"{lost} of {len(self.runs)} diverged"
 
     def last(self, metric: str) -> SeedMean:
         """The last value, over seeds."""
@@ -85,21 +168,32 @@ class Group:
         return [run.reached(metric, target) for run in self.runs]
 
     def curve(self, metric: str, most: int | None = None, *, extremes: bool = False) -> Curve:
-        """The metric in the rounds that all runs measured; at most `most` of them, the first and the last among them.
+        """The metric in every round that a run measured, over those that did; at most `most` rounds with both ends.
 
         `extremes`: in each stretch of rounds that where the lowest and that where the highest run is; else evenly.
         """
-        rounds = self.runs[0].series[metric][0]
-        for run in self.runs[1:]:
-            rounds = np.intersect1d(rounds, run.series[metric][0], assume_unique=True)
-        values = np.array([run.series[metric][1][np.searchsorted(run.series[metric][0], rounds)] for run in self.runs])
-        low, high = values.min(0), values.max(0)
+        series = [run.series[metric] for run in self.runs]
+        rounds = series[0][0]
+        if any(not np.array_equal(own, rounds) for own, _ in series[1:]):
+            rounds = np.unique(np.concatenate([own for own, _ in series]))
+        values, there = np.zeros((len(series), len(rounds))), np.zeros((len(series), len(rounds)), bool)
+        for row, (own, measured) in enumerate(series):
+            places = np.searchsorted(rounds, own)
+            values[row, places], there[row, places] = measured, True
+        low, high = np.where(there, values, np.inf).min(0), np.where(there, values, -np.inf).max(0)
         if most is not None and len(rounds) > most:
             chosen = extreme_places(low, high, most) if extremes else _even(len(rounds), most)
-            rounds, values, low, high = rounds[chosen], values[:, chosen], low[chosen], high[chosen]
-        megabytes = np.mean([run.until("up/bytes", rounds) + run.until("down/bytes", rounds) for run in self.runs], 0)
-        seconds = np.mean([run.until("seconds", rounds) for run in self.runs], axis=0)
-        return Curve(rounds, values.mean(0), low, high, megabytes / 1e6, seconds)
+            rounds, values, there, low, high = (
+                rounds[chosen], values[:, chosen], there[:, chosen], low[chosen], high[chosen]
+            )  # fmt: skip
+
+        def mean(each: Array) -> Array:
+            found: Array = np.where(there, each, 0.0).sum(0) / there.sum(0)
+            return found
+
+        megabytes = np.array([run.until("up/bytes", rounds) + run.until("down/bytes", rounds) for run in self.runs])
+        seconds = np.array([run.until("seconds", rounds) for run in self.runs])
+        return Curve(rounds, mean(values), low, high, mean(megabytes) / 1e6, mean(seconds))
 
 
 def extreme_places(low: Array, high: Array, most: int) -> Array:
@@ -122,15 +216,22 @@ def _even(count: int, most: int) -> Array:
 def stored_groups(store: RunStore, infos: Sequence[RunInfo], metrics: Iterable[str] | None = None) -> list[Group]:
     """The runs in groups, in the order of their first runs, with these metrics or all.
 
-    Runs that have recorded nothing are left out.
+    A group of runs that have all recorded nothing is left out.
     """
     wanted = None if metrics is None else list(metrics)
     found = []
-    for infos_of_one in by_study(infos):
-        runs = [Contender.stored(store, info, wanted) for info in infos_of_one if store.metric_names(info.id)]
-        if runs:
-            found.append(Group(runs[0].label, tuple(runs)))
+    for own in by_study(infos):
+        known = counting(store, own)
+        if known:
+            others = tuple(Unfinished.stored(store, info) for info in own if info not in known)
+            runs = tuple(Contender.stored(store, info, wanted) for info in known)
+            found.append(Group(runs[0].label, runs, others))
     return told_apart(found)
+
+
+def counting(store: RunStore, infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """Those runs of a group that have recorded something and that means are taken over."""
+    return counted([info for info in infos if store.metric_names(info.id)])
 
 
 def told_apart(groups: Sequence[Group]) -> list[Group]:
@@ -143,7 +244,7 @@ def told_apart(groups: Sequence[Group]) -> list[Group]:
     named = []
     for place, group in enumerate(groups, 1):
         unique = group.runs[0].id or f"{group.label} ({place})"
-        named.append(Group(called[id(group)] if count[called[id(group)]] == 1 else unique, group.runs))
+        named.append(replace(group, label=called[id(group)] if count[called[id(group)]] == 1 else unique))
     return named
 
 

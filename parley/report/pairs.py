@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from parley.core.text import printable
 from parley.report.groups import Group
 from parley.report.seed_means import SeedMean
 
@@ -16,6 +17,7 @@ FEWEST = 6
 probability 2 / 2^n."""
 _FLIPS = 9_999
 """Sign flips tried where there are more; up to 13 seeds all of them are."""
+_MOST_TOLD = 5
 
 
 @dataclass(frozen=True)
@@ -112,4 +114,10 @@ def about(pairs: Sequence[Pair], groups: Sequence[Group]) -> str:
             f"Too few seeds for the latter: with {fewest} it cannot fall below {2 / 2**fewest:.2g}; "
             f"train at least {FEWEST}."
         )
+    tested = {name for pair in pairs for name in (pair.first, pair.second)}
+    rounds = {group.label: group.rounds for group in groups if group.label in tested}
+    if len(set(rounds.values())) > 1:
+        told = ", ".join(f"{printable(name)} {count}" for name, count in list(rounds.items())[:_MOST_TOLD])
+        more = f" and {len(rounds) - _MOST_TOLD} more" if len(rounds) > _MOST_TOLD else ""
+        words.append(f"They were not trained for equally many rounds: {told}{more}.")
     return " ".join(words)

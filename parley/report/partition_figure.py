@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +20,15 @@ MARK = "#2a6f97"
 COLUMNS = 600
 
 
-def partition_figure(federation: Federation, *, names: bool = True) -> Figure:
-    """Who has what (clients across, labels up) and how much (sizes); without `names` clients are numbered."""
-    numbers, counts = label_counts(federation)
+def partition_figure(federation: Federation, numbers: Mapping[str, int] | None = None) -> Figure:
+    """Who has what (clients across, labels up) and how much (sizes); `numbers` stand for clients' names."""
+    places, counts = label_counts(federation)
+    names = [federation.ids[int(i)] for i in places]
     figure = new_figure(11, 4.6)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.5, 1))
     labels, sizes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])
-    if len(numbers) <= 40 and counts.shape[1] <= 30:
-        _bubbles(labels, [federation.ids[int(i)] if names else str(k) for k, i in enumerate(numbers)], counts)
+    if len(names) <= 40 and counts.shape[1] <= 30:
+        _bubbles(labels, names if numbers is None else [str(numbers[name]) for name in names], counts)
     else:
         _heatmap(figure, labels, counts)
     _label_axis(labels, federation, counts.shape[1])

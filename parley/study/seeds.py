@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,14 @@ from parley.study.toml_text import without_seed
 
 _INDIFFERENT = ("name", "seed", "runtime", "store", "logging", "listeners", "plugin_digests", "data_fingerprint")
 """What says how a run is carried out, or follows from the rest."""
+
+
+class _HasStatus(Protocol):
+    @property
+    def status(self) -> str: ...
+
+
+_Run = TypeVar("_Run", bound=_HasStatus)
 
 
 def by_study(infos: Iterable[RunInfo]) -> list[list[RunInfo]]:
@@ -43,6 +51,11 @@ def _once(runs: Sequence[RunInfo]) -> list[list[RunInfo]]:
             groups.append(place := {})
         place[seed] = info
     return [sorted(group.values(), key=lambda info: (_seed(info) is None, _seed(info) or 0)) for group in groups]
+
+
+def counted(runs: Sequence[_Run]) -> list[_Run]:
+    """The runs of a group that means are taken over: those that finished, or all while none has."""
+    return [run for run in runs if run.status == "finished"] or list(runs)
 
 
 def selected(store: RunStore, words: Sequence[str]) -> list[RunInfo]:

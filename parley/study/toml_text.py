@@ -37,7 +37,7 @@ def without_seed(resolved: Mapping[str, Any]) -> dict[str, Any]:
 def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """Its own settings first, then its tables, each under its heading; TOML has no word for None, so it is left out."""
     known = {key: value for key, value in table.items() if value is not None}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in known.items() if not isinstance(value, Mapping)]
+    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in known.items() if not isinstance(value, Mapping)]
     if path and lines:
         lines = [f"[{'.'.join(map(_key, path))}]", *lines]
     below = [_table(value, (*path, key)) for key, value in known.items() if isinstance(value, Mapping)]
@@ -48,7 +48,8 @@ def _key(name: str) -> str:
     return name if _BARE.fullmatch(name) else _string(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A setting as a study file has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -56,10 +57,10 @@ def _value(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items() if item is not None)
-        return f"{{ {inside} }}"
+        inside = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items() if item is not None)
+        return f"{{ {inside} }}" if inside else "{}"
     return _string(str(value))
 
 

@@ -92,7 +92,7 @@ def test_quantiles_of_the_clients_and_failures() -> None:
     assert run.failures == 3
     shown = text(Comparison.of([run]))
     assert "10  50  90" in shown
-    assert "failed" in shown
+    assert "missing" in shown
 
 
 def test_the_table_fits_a_terminal_of_80_columns_without_cutting_names_or_numbers() -> None:

@@ -18,11 +18,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parley import __version__
 from parley.core.errors import InputError, ParleyError
 from parley.core.files import write_atomically
+from parley.data.federation import Federation
 from parley.report.groups import Group, headline_metric, stored_groups
 from parley.report.page import sections
+from parley.report.page.clients import Names, fairness, roll_call
 from parley.report.page.markup import embedded, section, text
 from parley.report.partition_figure import partition_figure
 from parley.store.runs import RunStore
@@ -34,6 +38,8 @@ _NUMBERS = 240_000
 _MOST_POINTS, _FEWEST_POINTS = 300, 24
 _MOST_SERIES = 40
 """Metrics that can be chosen."""
+_MOST_CLIENTS = 200
+"""Points of each curve of clients."""
 _PICTURES = 3
 _PICTURED = 12
 """Groups of runs above which no pictures are drawn: loading their data would take longer than all else."""
@@ -61,13 +67,14 @@ def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, ti
 
 
 def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
-    metric = headline_metric(groups)
+    metric, federations = headline_metric(groups), _federations(groups)
+    called = Names.of(names, groups, (client for _, federation in federations for client in federation.ids))
     parts = [
-        sections.overview(groups, metric), sections.curves(groups, metric), sections.fairness(groups, names),
-        _partition(groups, names), sections.roll_call(groups, names), sections.privacy(groups),
+        sections.overview(groups, metric, called), sections.curves(groups, metric), fairness(groups, called),
+        _partition(groups, federations, called), roll_call(groups, called), sections.privacy(groups),
         sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
-    count = sum(len(group.runs) for group in groups)
+    count = sum(len(group.runs) + len(group.unfinished) for group in groups)
     code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
     script = embedded("data", _charts(groups, metric)) + "".join(code)
     return document(title, f"{count} run{'s' if count > 1 else ''}.", parts, script, _asset("uPlot.min.css"))
@@ -111,11 +118,20 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
             }  # fmt: skip
             if len(group.runs) > 1:
                 own[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
-        values = sorted(group.clients.values.values()) if group.clients else []
-        step = max(1, len(values) // 200)
-        made.append({"label": group.label, "curves": own, "clients": values[::step]})
-    judged = next((group.clients.metric for group in groups if group.clients), "")
+        values = np.sort([one.value for one in group.clients])
+        places = np.unique(np.linspace(0, max(0, len(values) - 1), min(len(values), _MOST_CLIENTS)).round().astype(int))
+        made.append({"label": group.label, "note": _note(group), "curves": own, "clients": values[places].tolist()})
+    judged = next((group.judged_by for group in groups if group.clients), "")
     return {"metric": metric, "metrics": chosen, "judged": judged, "groups": made}
+
+
+def _note(group: Group) -> str:
+    """What a curve's name has beside it."""
+    if group.unfinished:
+        told = f"{len(group.runs)} of {len(group.runs) + len(group.unfinished)} seeds"
+    else:
+        told = group.status if group.status != "finished" else ""
+    return ", ".join(filter(None, (told, group.astray)))
 
 
 def _points(curves: int, groups: int) -> tuple[int, int]:
@@ -124,28 +140,38 @@ def _points(curves: int, groups: int) -> tuple[int, int]:
     return min(_MOST_POINTS, max(_FEWEST_POINTS, others)), min(_MOST_POINTS, max(_FEWEST_POINTS, first))
 
 
-def _partition(groups: list[Group], names: bool) -> str:
-    """Who has which labels, where the data are at hand; one picture for each federation."""
+def _federations(groups: list[Group]) -> list[tuple[Group, Federation]]:
+    """The federations that are drawn: where the data are at hand, each once."""
+    seen: set[str] = set()
+    found = []
+    for group in groups if len(groups) <= _PICTURED else []:
+        key = json.dumps(group.config.get("data"), sort_keys=True, default=str)
+        if key in seen or len(seen) == _PICTURES:
+            continue
+        seen.add(key)
+        try:
+            federation = study_from_dict(group.config).federation()
+            if federation.info.kind == "classification" and federation.sizes().sum() <= _LARGEST:
+                found.append((group, federation))
+        except (ParleyError, OSError):
+            continue  # made in Python, or the data are elsewhere
+    return found
+
+
+def _partition(groups: list[Group], federations: list[tuple[Group, Federation]], names: Names) -> str:
+    """Who has which labels."""
     if len(groups) > _PICTURED:
         words = f"Not drawn for {len(groups)} studies; a report of at most {_PICTURED} of them draws it."
         return section("partition", "Who has what", f"<p>{text(words)}</p>")
-    found: dict[str, str] = {}
-    for group in groups:
-        key = json.dumps(group.config.get("data"), sort_keys=True, default=str)
-        if key not in found and len(found) < _PICTURES:
-            found[key] = _picture(group, names)
-    return section("partition", "Who has what", *found.values())
+    return section("partition", "Who has what", *(_picture(group, own, names) for group, own in federations))
 
 
-def _picture(group: Group, names: bool) -> str:
+def _picture(group: Group, federation: Federation, names: Names) -> str:
+    drawing = io.BytesIO()
     try:
-        federation = study_from_dict(group.config).federation()
-        if federation.info.kind != "classification" or federation.sizes().sum() > _LARGEST:
-            return ""
-        drawing = io.BytesIO()
-        partition_figure(federation, names=names).savefig(drawing, format="png", dpi=80)
+        partition_figure(federation, None if names.shown else names.numbers).savefig(drawing, format="png", dpi=80)
     except (ParleyError, OSError):
-        return ""  # made in Python, or the data are elsewhere
+        return ""
     image = base64.b64encode(drawing.getvalue()).decode()
     words = f"Clients of {group.label} across, labels up, larger marks for more samples."
     return f'<figure><img alt="{text(words)}" src="data:image/png;base64,{image}"></figure>'

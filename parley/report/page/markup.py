@@ -16,17 +16,26 @@ def text(value: object) -> str:
     return escape(printable(str(value)))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str, numeric: Sequence[int] = ()) -> str:
-    """A table with a caption; the columns `numeric` stand to the right. Cells are escaped; None is a dash."""
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str, numeric: Sequence[int] = (),
+    stacked: bool = False,
+) -> str:  # fmt: skip
+    """A table with a caption; the columns `numeric` stand to the right. Cells are escaped; None is a dash.
+
+    `stacked`: on a narrow screen each row is a list of its cells, with their heads.
+    """
     cells = "".join(f'<th scope="col"{_right(i in numeric)}>{text(head)}</th>' for i, head in enumerate(heads))
+    about = [f' data-head="{text(head)}"' if stacked else "" for head in heads]
+    kind = ' class="stacked"' if stacked else ""
     body = []
     for row in rows:
         first, *rest = ["–" if value is None else text(value) for value in row]
-        columns = "".join(f"<td{_right(i in numeric)}>{value}</td>" for i, value in enumerate(rest, 1))
+        columns = "".join(f"<td{_right(i in numeric)}{about[i]}>{value}</td>" for i, value in enumerate(rest, 1))
         body.append(f'<tr><th scope="row">{first}</th>{columns}</tr>')
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{text(caption)}"><table><caption>{text(caption)}'
-        f"</caption><thead><tr>{cells}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{text(caption)}">'
+        f"<table{kind}><caption><span>{text(caption)}</span></caption>"
+        f"<thead><tr>{cells}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
 
 
@@ -68,9 +77,18 @@ def embedded(name: str, value: Any) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Numbers with five digits, and null for those that are none."""
+    """Numbers with five digits, and null for those that are none.
+
+    A last digit of 5 would be rounded once more where the number is shown: such numbers have more digits.
+    """
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        for digits in (5, 8):
+            brief = f"{value:.{digits}g}"
+            if brief.partition("e")[0][-1] != "5":
+                return float(brief)
+        return value
     if isinstance(value, dict):
         return {key: _short(item) for key, item in value.items()}
     return [_short(item) for item in value] if isinstance(value, list | tuple) else value

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from parley.core.checks import shown
 from parley.report.groups import Group, flat_settings
-from parley.report.page.markup import chart, code, folded, section, table
-from parley.report.seed_means import SeedMean
-from parley.study.toml_text import to_toml, without_seed
+from parley.report.page.clients import Names
+from parley.report.page.markup import chart, code, folded, section, table, text
+from parley.report.page.numbers import last_value, megabytes, number, show, value
+from parley.study.toml_text import to_toml, toml_value, without_seed
 
-_MOST_ABSENT = 30
-_MOST_BEHIND = 12
 _MOST_ROWS = 1200
-"""Rows of the table of curves, and of clients left behind."""
+"""Rows of the table of curves."""
 _MOST_COLUMNS = 6
 """Groups that have a column each in the table of settings; more have a row each."""
+_LONGEST = 80
+"""Characters of a setting."""
 _SKIPPED = ("plugin_digests", "data_fingerprint")
 
 
-def overview(groups: Sequence[Group], metric: str) -> str:
-    """One line per group: results, costs, who was missing."""
+def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
+    """One line per group: results, costs, who was missing; which seeds do not count, and why runs ended early."""
     rows = [
         (
             group.label,
-            *((value(metric, group.last(metric)), value(metric, group.best(metric))) if metric in group.metrics
+            *((last_value(group, metric), value(metric, group.best(metric))) if metric in group.metrics
               else (None, None)),
-            group.algorithm, _statuses(group), len(group.runs), max(run.rounds for run in group.runs),
+            group.algorithm, ", ".join(filter(None, (group.status, group.astray))), _seeds(group), group.rounds,
             megabytes(group.total("up/bytes")), megabytes(group.total("down/bytes")), number(group.total("seconds")),
-            len(group.absences) or None,
+            number(group.missing) if group.missing else None,
         )
         for group in groups
     ]  # fmt: skip
@@ -40,12 +38,37 @@ def overview(groups: Sequence[Group], metric: str) -> str:
         "run", "last", "best", "method", "status", "seeds", "rounds", "MB up", "MB down", "seconds", "replies missing",
     )  # fmt: skip
     about = (
-        "Means over seeds; ± is half of a 95% interval (Student's t). Megabytes are measured from what was sent, of "
-        "all clients together; seconds are training without evaluation."
+        "Megabytes are measured from what was sent, of all clients together; seconds are training without evaluation."
     )
+    if any(len(group.runs) > 1 for group in groups):
+        about = f"Means over seeds; ± is half of a 95% interval (Student's t). {about}"
     caption = f"Last and best {metric}, and costs" if metric else "Costs"
     numeric = (1, 2, *range(5, len(heads)))
-    return section("overview", "Overview", table(heads, rows, caption=caption, numeric=numeric), about=about)
+    results = table(heads, rows, caption=caption, numeric=numeric, stacked=True)
+    return section("overview", "Overview", results, _notes(groups), _endings(groups, names), about=about)
+
+
+def _seeds(group: Group) -> str:
+    count, every = len(group.runs), len(group.runs) + len(group.unfinished)
+    return str(count) if count == every else f"{count} of {every}"
+
+
+def _notes(groups: Sequence[Group]) -> str:
+    """Which seeds do not count, and which studies have no run that finished."""
+    words = [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
+    open_ones = [group.label for group in groups if group.runs[0].status != "finished"]
+    if open_ones:
+        words.append(f"Not finished, so the numbers are those until now: {', '.join(open_ones)}.")
+    return f"<p>{'<br>'.join(map(text, words))}</p>" if words else ""
+
+
+def _endings(groups: Sequence[Group], names: Names) -> str:
+    rows = [
+        (group.label, run.seed, run.status, names.hide(run.ending))
+        for group in groups for run in (*group.runs, *group.unfinished) if run.ending
+    ]  # fmt: skip
+    heads = ("run", "seed", "status", "why")
+    return table(heads, rows, caption="Why runs ended before their last round", stacked=True) if rows else ""
 
 
 def curves(groups: Sequence[Group], metric: str) -> str:
@@ -67,80 +90,20 @@ def curves(groups: Sequence[Group], metric: str) -> str:
         '<label><input type="radio" name="axis" value="rounds" checked> rounds</label>'
         '<label><input type="radio" name="axis" value="megabytes"> megabytes</label>'
         '<label><input type="radio" name="axis" value="seconds"> seconds</label></fieldset>'
+        '<label><input type="checkbox" id="log"> logarithmic</label>'
         '<button id="all" type="button">Show all</button><button id="none" type="button">Hide all</button></div>'
     )
     plot = chart(
         "curves",
         "Curves of the chosen metric; the numbers are in the table below.",
-        "Drag to zoom, double-click to zoom out, click a name to hide it. Bands span the seeds.",
+        "Drag to zoom, double-click to zoom out, press a name to hide or show it."
+        + (" Bands span the seeds." if any(len(group.runs) > 1 for group in groups) else ""),
     )
     numbers = table(
         ("run", "round", metric, "MB", "seconds"), rows, caption=f"{metric} along the rounds", numeric=(1, 2, 3, 4)
     )
-    return section("curves-section", "Curves", controls, plot, folded("The numbers", numbers))
-
-
-def fairness(groups: Sequence[Group], names: bool) -> str:
-    """How clients fare one by one, and who is left behind."""
-    rows, behind = [], []
-    behind_each = max(1, min(_MOST_BEHIND, _MOST_ROWS // len(groups)))
-    for group in groups:
-        if group.clients is None:
-            continue
-        judged = {client: v for client, v in group.clients.values.items() if not np.isnan(v)}
-        if not judged:
-            continue
-        metric = group.clients.metric
-        quantiles = [show(metric, v) for v in np.quantile(list(judged.values()), (0, 0.1, 0.5, 0.9, 1))]
-        rows.append((group.label, metric, group.clients.round, len(judged), *quantiles))
-        worst_is_low = not metric.endswith("/loss")
-        order = sorted(judged, key=lambda client: judged[client], reverse=not worst_is_low)
-        for place, client in enumerate(order[: min(behind_each, max(1, len(order) // 10))], 1):
-            behind.append(
-                (group.label, client if names else f"client no. {place} from the end", show(metric, judged[client]))
-            )
-    if not rows:
-        return ""
-    spread = table(
-        ("run", "metric", "round", "clients", "lowest", "10%", "median", "90%", "highest"), rows,
-        caption="Clients on their own held-out samples", numeric=range(2, 9),
-    )  # fmt: skip
-    plot = chart(
-        "clients",
-        "Clients sorted by their value; the quantiles are in the table.",
-        "Clients sorted from the lowest to the highest value, of each group's first run.",
-    )
-    worst = folded(
-        "Who is left behind: the worst tenth",
-        table(("run", "client", "value"), behind, caption="The worst tenth", numeric=(2,)),
-    )
-    about = "" if names else "Clients are not named here; parley report --names names them."
-    return section("clients-section", "Clients", plot, spread, worst, about=about)
-
-
-def roll_call(groups: Sequence[Group], names: bool) -> str:
-    """Who was missing, how often and why."""
-    rows = []
-    for group in groups:
-        count = Counter(one.client for one in group.absences)
-        last = {one.client: one for one in group.absences}
-        for place, (client, missed) in enumerate(count.most_common(_MOST_ABSENT), 1):
-            reason = last[client].reason
-            who = client if names else f"client {place}"
-            rows.append(
-                (group.label, who, missed, last[client].round, reason if names else reason.replace(client, who))
-            )
-    if not rows:
-        nobody = "<p>Everybody who was asked answered, in every round.</p>"
-        return section("roll-call", "Roll-call", nobody) if groups else ""
-    heads = ("run", "client", "rounds missed", "last", "why, the last time")
-    more = sum(max(0, len({one.client for one in group.absences}) - _MOST_ABSENT) for group in groups)
-    rest = f"<p>and {more} others; parley runs export RUN missing.csv --failures writes all.</p>" if more else ""
     return section(
-        "roll-call",
-        "Roll-call",
-        table(heads, rows, caption="Replies that did not come, or could not be used", numeric=(2, 3)),
-        rest,
+        "curves-section", "Curves", controls, plot, folded("The numbers", f'<div id="numbers">{numbers}</div>')
     )
 
 
@@ -185,15 +148,16 @@ def rerun(groups: Sequence[Group]) -> str:
     """Every group's study file and the command that trains it again."""
     parts = []
     for group in groups:
+        every = (*group.runs, *group.unfinished)
         dealt = len({repr(_data_seed(run.config)) for run in group.runs}) > 1
         study = to_toml(without_seed(group.config) if dealt else group.config)
         if study is None:
             words = "<p>Parts of this study were made in Python and cannot be written as a file.</p>"
         else:
-            seeds = sorted({run.seed for run in group.runs if run.seed is not None})
+            seeds = sorted({run.seed for run in every if run.seed is not None})
             flag = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
             words = code(study) + f"<p>Save it as study.toml, then: <code>parley run study.toml{flag}</code></p>"
-        parts.append(folded(f"{group.label} ({', '.join(run.id for run in group.runs[:8])})", words))
+        parts.append(folded(f"{group.label} ({', '.join(run.id for run in every[:8])})", words))
     return section("rerun", "How to rerun", *parts)
 
 
@@ -216,28 +180,11 @@ def checks(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def value(metric: str, mean: SeedMean) -> str:
-    half = "" if np.isnan(mean.half) else f" ± {show(metric, mean.half)}"
-    return show(metric, mean.value) + half
-
-
-def show(metric: str, number: float) -> str:
-    """A metric's value: accuracies in percent."""
-    return f"{100 * number:.2f}%" if metric.endswith("accuracy") else f"{number:.4g}"
-
-
-def megabytes(value: float | None) -> str | None:
-    return None if value is None else f"{value / 1e6:,.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
-
-
-def number(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.4g}"
-
-
-def _statuses(group: Group) -> str:
-    count = Counter(run.status for run in group.runs)
-    return ", ".join(status if times == len(group.runs) else f"{times} {status}" for status, times in count.items())
-
-
 def _setting(own: Mapping[str, Any], name: str) -> str | None:
-    return shown(own[name]) if name in own else None
+    """As a study file has it, shortened."""
+    value = own.get(name)
+    if value is None:
+        return None
+    brief = f"{value:g}" if isinstance(value, float) else ""
+    told = brief if brief and float(brief) == value and abs(value) >= 1e6 else toml_value(value)
+    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 20]}... ({len(told)} characters)"
