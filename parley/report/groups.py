@@ -77,6 +77,11 @@ class Group:
     """The others."""
 
     @property
+    def every(self) -> tuple[Contender | Unfinished, ...]:
+        """Its runs, those that count first."""
+        return (*self.runs, *self.unfinished)
+
+    @property
     def config(self) -> Mapping[str, Any]:
         return self.runs[0].config
 
@@ -105,7 +110,7 @@ class Group:
     @property
     def absences(self) -> tuple[Absence, ...]:
         """Of all its runs, those that do not count included."""
-        return tuple(one for run in (*self.runs, *self.unfinished) for one in run.absences)
+        return tuple(one for run in self.every for one in run.absences)
 
     @property
     def missing(self) -> float:
@@ -123,7 +128,7 @@ class Group:
     @property
     def status(self) -> str:
         """`finished`, `running`, `2 finished, 1 interrupted`."""
-        every = [run.status for run in (*self.runs, *self.unfinished)]
+        every = [run.status for run in self.every]
         count = Counter(every)
         return ", ".join(one if times == len(every) else f"{times} {one}" for one, times in count.items())
 

@@ -1,4 +1,4 @@
-"""A seed that has not finished does not count where others have, in any table; where none has, what there is is shown."""
+"""A seed that has not finished does not count where others have, in any table; where none has, it is said."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, 
         _partition(groups, federations, called), roll_call(groups, called), sections.privacy(groups),
         sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
-    count = sum(len(group.runs) + len(group.unfinished) for group in groups)
+    count = sum(len(group.every) for group in groups)
     code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
     script = embedded("data", _charts(groups, metric)) + "".join(code)
     return document(title, f"{count} run{'s' if count > 1 else ''}.", parts, script, _asset("uPlot.min.css"))
@@ -128,7 +128,7 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
 def _note(group: Group) -> str:
     """What a curve's name has beside it."""
     if group.unfinished:
-        told = f"{len(group.runs)} of {len(group.runs) + len(group.unfinished)} seeds"
+        told = f"{len(group.runs)} of {len(group.every)} seeds"
     else:
         told = group.status if group.status != "finished" else ""
     return ", ".join(filter(None, (told, group.astray)))

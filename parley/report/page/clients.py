@@ -110,7 +110,7 @@ def fairness(groups: Sequence[Group], names: Names) -> str:
 def roll_call(groups: Sequence[Group], names: Names) -> str:
     """Who was missing, how often and why."""
     rows, more = [], 0
-    several = any(len(group.runs) + len(group.unfinished) > 1 for group in groups)
+    several = any(len(group.every) > 1 for group in groups)
     for group in groups:
         found: dict[str, list[tuple[int, str]]] = {}
         for one in group.absences:

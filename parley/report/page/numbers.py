@@ -8,7 +8,7 @@ from parley.report.groups import Group
 from parley.report.seed_means import SeedMean
 
 
-def last_value(group: Group, metric: str) -> str:
+def last_value(group: Group, metric: str) -> str | None:
     """The mean of the last values with half of its interval, or how many seeds diverged."""
     lost = group.diverged(metric)
     if lost:

@@ -49,7 +49,7 @@ def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
 
 
 def _seeds(group: Group) -> str:
-    count, every = len(group.runs), len(group.runs) + len(group.unfinished)
+    count, every = len(group.runs), len(group.every)
     return str(count) if count == every else f"{count} of {every}"
 
 
@@ -65,7 +65,7 @@ def _notes(groups: Sequence[Group]) -> str:
 def _endings(groups: Sequence[Group], names: Names) -> str:
     rows = [
         (group.label, run.seed, run.status, names.hide(run.ending))
-        for group in groups for run in (*group.runs, *group.unfinished) if run.ending
+        for group in groups for run in group.every if run.ending
     ]  # fmt: skip
     heads = ("run", "seed", "status", "why")
     return table(heads, rows, caption="Why runs ended before their last round", stacked=True) if rows else ""
@@ -148,16 +148,15 @@ def rerun(groups: Sequence[Group]) -> str:
     """Every group's study file and the command that trains it again."""
     parts = []
     for group in groups:
-        every = (*group.runs, *group.unfinished)
         dealt = len({repr(_data_seed(run.config)) for run in group.runs}) > 1
         study = to_toml(without_seed(group.config) if dealt else group.config)
         if study is None:
             words = "<p>Parts of this study were made in Python and cannot be written as a file.</p>"
         else:
-            seeds = sorted({run.seed for run in every if run.seed is not None})
+            seeds = sorted({run.seed for run in group.every if run.seed is not None})
             flag = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
             words = code(study) + f"<p>Save it as study.toml, then: <code>parley run study.toml{flag}</code></p>"
-        parts.append(folded(f"{group.label} ({', '.join(run.id for run in every[:8])})", words))
+        parts.append(folded(f"{group.label} ({', '.join(run.id for run in group.every[:8])})", words))
     return section("rerun", "How to rerun", *parts)
 
 

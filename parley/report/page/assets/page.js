@@ -5,7 +5,7 @@
   const colours = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8a6fd1", "#7f7f7f"];
   const dashes = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
   const whole = [1, 2, 5].flatMap((n) => [...Array(9).keys()].map((k) => n * 10 ** k)).sort((a, b) => a - b);
-  const onPaper = { "--ink": "#000000", "--line": "#999999" };
+  const onPaper = { "--ink": "#000000", "--line": "#cccccc" };
   const words = { rounds: "round", megabytes: "megabytes, up and down", seconds: "seconds of training" };
   const rowsEach = Math.max(4, Math.min(12, Math.floor(1200 / data.groups.length)));
   const charts = {}, hidden = { curves: new Set(), clients: new Set() };
@@ -100,9 +100,12 @@
     const range = (u, low, high) => low == null ? [0, 1] :
       uPlot.rangeNum(low, high, { min: { pad: 0.1, hard: Math.min(0, low) }, max: { pad: 0.1, hard: Math.max(1, high) } });
     const y = log ? { distr: 3, log: 10 } : isShare(metric) ? { range } : {};
+    const upwards = axis(metric || "value", { size: 70, values: (u, ticks) => ticks.map((v) => tick(metric, v)) });
+    const decades = (u, ticks) => ticks.map((v) => Number.isInteger(Math.log10(v)) ? v : null);
+    if (log) for (const part of ["grid", "ticks"]) upwards[part].filter = decades;
     const plot = new uPlot(Object.assign({
       series, bands, scales: { x: { time: false }, y }, legend: { show: false }, focus: { alpha: 0.25 }, cursor: { dataIdx: nearest },
-      axes: [axis(across, incrs ? { incrs } : {}), axis(metric || "value", { size: 70, values: (u, ticks) => ticks.map((v) => tick(metric, v)) })],
+      axes: [axis(across, incrs ? { incrs } : {}), upwards],
       hooks: { setCursor: [(u) => tell(u)] },
     }, size(place)), uPlot.join(tables.map(unique)), place);
     charts[name] = plot;
@@ -178,7 +181,7 @@
       for (const k of seen) {
         const row = body.insertRow();
         row.append(element("th", group.label, { scope: "row" }));
-        for (const cell of [String(curve.rounds[k]), shown(metric, curve.mean[k]), amount(curve.megabytes[k]), amount(curve.seconds[k])])
+        for (const cell of [String(curve.rounds[k]), curve.mean[k] == null ? "diverged" : shown(metric, curve.mean[k]), amount(curve.megabytes[k]), amount(curve.seconds[k])])
           row.append(element("td", cell, { class: "number" }));
       }
     });
