@@ -105,11 +105,12 @@ class Run:
         return float(self.series(metric)[1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers, and who never contributed to it and why."""
+        """The run in a few numbers, what it is judged by first, and who never contributed to it and why."""
         known = self.metrics()
         result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
         places = [n for n in known if n.startswith(("central/", "clients/")) and n.count("/") == 1]
-        for name in sorted(places, key=lambda name: name.rpartition("/")[2] not in ALWAYS):
+        judged = self.headline.name if self.headline is not None else ""
+        for name in sorted(places, key=lambda name: (name != judged, name.rpartition("/")[2] not in ALWAYS)):
             if name in known:
                 result[name] = self.last(name)
                 result[f"best {name}"] = self.best(name)
