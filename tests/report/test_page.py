@@ -89,7 +89,7 @@ def test_reasons_are_told_whole_without_names(tmp_path):
     with RunStore(tmp_path / "runs.db") as made:
         run = made.create("a", {"seed": 0, "rounds": 9, "algorithm": {"name": "fedavg"}}, "x")
         told = [RoundRecord(0, {"central/accuracy": Metric(0.1)}), RoundRecord(1, {"up/bytes": Metric(1.0)}, lost)]
-        made.commit(run, told, status="stopped", summary={"ended": "too few: '9' and anna were missing."})
+        made.commit(run, told, status="stopped", summary={"ended": "too few: client '9' and anna were missing."})
         text = html.unescape(page(made, tmp_path / "r.html"))
         named = html.unescape(page(made, tmp_path / "r.html", names=True))
     assert "gave no answer within 9.92 s." in text

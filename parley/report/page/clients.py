@@ -45,14 +45,14 @@ class Names:
         ways = []
         for client in sorted(there, key=len, reverse=True):
             name = re.escape(client)
-            ways += [f"'{name}'", rf"\bclient {name}(?!\w)"]
+            ways += [rf"(?:\bclient )?'{name}'", rf"\bclient {name}(?!\w)"]
             if len(client) > 1 and not re.fullmatch(r"[\d.]+", client):
                 ways.append(rf"(?<!\w){name}(?!\w)")
         return re.sub("|".join(ways), self._number, words)
 
     def _number(self, match: re.Match[str]) -> str:
-        found = match[0]
-        for client in (found, found.strip("'"), found.removeprefix("client ")):
+        found, bare = match[0], match[0].removeprefix("client ")
+        for client in (found, bare, bare.strip("'")):
             if client in self.numbers:
                 return f"client {self.numbers[client]}"
         return "a client"
