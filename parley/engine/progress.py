@@ -178,6 +178,9 @@ class Progress(Listener):
         colour = _COLOURS.get(self._status, "cyan")
         width = max(self.console.width - _ECHO, 20)
         head = Table.grid(padding=(0, 1), expand=False)
+        head.add_column(overflow="ellipsis")  # the one that gives way where it is narrow
+        for _ in range(3):
+            head.add_column(no_wrap=True)
         head.add_row(
             Text(self._name, style="bold", overflow="ellipsis", no_wrap=True),
             ProgressBar(

@@ -11,8 +11,8 @@ from parley.store.runs import RunInfo, RunStore
 from parley.study.seeds import by_study, half_interval, seeds_text
 
 Numbers = Mapping[str, Any]
-Seen = MutableMapping[tuple[str, int], Numbers]
-"""(Run, its last round) -> its numbers; what was read of a run that is going on is not read again until it goes on."""
+Seen = MutableMapping[str, tuple[int, Numbers]]
+"""Run -> its last round and its numbers then, which are not read again until there is another round."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,12 @@ def entry(store: RunStore, info: RunInfo, seen: Seen | None = None) -> Entry:
     """The run with its numbers, in a moment however long it is."""
     if info.summary and info.status not in ("running", "interrupted"):
         return Entry(info, info.summary)
-    key, known = (info.id, info.rounds), {} if seen is None else seen
-    numbers = known[key] if key in known else store.latest(info.id)
-    if info.rounds:  # before, it may or may not have been evaluated
-        known[key] = numbers
+    known = None if seen is None else seen.get(info.id)
+    if known is not None and known[0] == info.rounds > 0:  # before round 1 it may yet be evaluated
+        return Entry(info, known[1])
+    numbers = store.latest(info.id)
+    if seen is not None:
+        seen[info.id] = info.rounds, numbers
     return Entry(info, numbers)
 
 

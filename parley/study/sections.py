@@ -94,7 +94,7 @@ def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, w
 def check(hint: Any, value: Any, path: str) -> Any:
     """The value as the type says, or a sentence."""
     wrong = unsound(value)
-    if wrong is not None and (not isinstance(value, float) or fits(hint, value)):
+    if wrong is not None and (not isinstance(value, float) or fits(hint, 0)):
         raise InputError(f"{path} {wrong}.")
     try:
         return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
