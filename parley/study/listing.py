@@ -25,10 +25,13 @@ class Entry:
 
     @property
     def headline(self) -> str:
-        """The metric that a list shows of it; empty if nothing was measured."""
+        """The metric that a list shows of it: what it is judged by; empty if nothing was measured."""
+        told = self.info.config.get("evaluate")
+        told = told if isinstance(told, Mapping) else {}
+        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
         judged = [name for name in self.numbers if name.startswith(("central/", "clients/"))]
-        judged.sort(key=lambda name: name.rpartition("/")[2] not in ("accuracy", "loss"))
-        return next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
+        usual = [name for name in judged if not name.endswith("/loss")] or judged or [""]
+        return next((name for name in judged if wanted in (name, name.rpartition("/")[2])), usual[0])
 
 
 @dataclass(frozen=True)

@@ -291,7 +291,7 @@ def test_choices_follow_the_list(tmp_path: Path):
     """What is chosen is counted, also where the filter hides it, and forgotten once it is deleted."""
     assets = Path(ui.__file__).parent / "assets"
     runs = [
-        {"id": name, "name": name, "seed": seed, "status": "finished", "round": 4, "rounds": 4, "metric": "central/loss",
+        {"id": name, "name": name, "seed": seed, "status": "finished", "round": 4, "rounds": 4, "metric": "loss",
          "result": "0.5", "megabytes": "5", "begun": "", "group": 0 if name[0] == "a" else None}
         for seed, name in enumerate(["a1", "a2", "b"])
     ]  # fmt: skip
