@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from parley.cli.run import metric_value, show_run
 from parley.cli.screen import megabytes, plain_value, print_table, seconds
 
 if TYPE_CHECKING:
-    from parley.store.runs import RunInfo
+    from parley.study.listing import Entry, Seeds
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
@@ -29,64 +28,50 @@ def list_runs(context: typer.Context, store: Store = None) -> None:
         context.obj = store
         return
     from parley.store.runs import RunStore
-    from parley.study.seeds import by_study
+    from parley.study.listing import listing
 
     with RunStore(store, create=False) as runs:
-        infos = runs.runs()
+        groups = listing(runs)
     columns = ["run", "status", "rounds", "result", "MB up", "seconds", "begun"]
     rows: list[list[object]] = []
-    for group in by_study(infos):
-        if len(group) > 1:
+    for group in groups:
+        if len(group.entries) > 1:
             rows.append(_group_row(group))
-        rows += [_row(info, "  " if len(group) > 1 else "") for info in group]
+        rows += [_row(entry, "  " if len(group.entries) > 1 else "") for entry in group.entries]
     print_table(columns, rows, right=columns[2:6])
 
 
-def _headline(info: RunInfo) -> str:
-    judged = [name for name in info.summary if name.startswith(("central/", "clients/"))]
-    return next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
-
-
-def _row(info: RunInfo, before: str) -> list[object]:
-    summary, name = info.summary, _headline(info)
-    result = f"{name.rpartition('/')[2]} {metric_value(name, summary[name])}" if name else None
+def _row(entry: Entry, before: str) -> list[object]:
+    info, numbers, name = entry.info, entry.numbers, entry.headline
+    result = f"{name.rpartition('/')[2]} {metric_value(name, numbers[name])}" if name else None
     return [
         before + info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
-        megabytes(summary.get("up/bytes")), seconds(summary.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
+        megabytes(numbers.get("up/bytes")), seconds(numbers.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
     ]  # fmt: skip
 
 
-def _group_row(group: Sequence[RunInfo]) -> list[object]:
-    """The mean of the results of the seeds that finished (of all while none has) and half of its 95% interval."""
-    from statistics import fmean
-
-    from parley.study.seeds import counted, half_interval, seeds_text
-
-    known = counted(group)
-    name = next((found for info in known if (found := _headline(info))), "")
-    values = [info.summary[name] for info in known if name in info.summary]
+def _group_row(group: Seeds) -> list[object]:
+    """What runs that differ in their seeds have in common: the mean of their results and half of its 95% interval."""
+    name = group.headline
     result = None
-    if values:
-        half = f" ±{metric_value(name, half_interval(values))}" if len(values) > 1 else ""
-        result = f"{name.rpartition('/')[2]} {metric_value(name, fmean(values))}{half}"
-    costs = [[info.summary[cost] for info in known if cost in info.summary] for cost in ("up/bytes", "seconds")]
-    up, spent = (fmean(found) if found else None for found in costs)
-    done = sum(info.status == "finished" for info in group)
-    return [
-        f"{group[0].name}, seeds {seeds_text(group)}", f"{done} of {len(group)} done", None, result, megabytes(up),
-        seconds(spent), None,
-    ]  # fmt: skip
+    if name:
+        half = group.half_interval(name)
+        around = "" if half is None else f" ±{metric_value(name, half)}"
+        result = f"{name.rpartition('/')[2]} {metric_value(name, group.mean(name))}{around}"
+    costs = megabytes(group.mean("up/bytes")), seconds(group.mean("seconds"))
+    return [group.title, group.done, None, result, *costs, None]
 
 
 @app.command("show")
 def show(context: typer.Context, run: Run, store: Store = None) -> None:
     """Show a run's results and its whole configuration."""
     from parley.store.runs import RunStore
+    from parley.study.listing import entry
 
     with RunStore(store or context.obj, create=False) as runs:
         info = runs.info(run)
-        missing = runs.failures(info.id)
-    show_run(info.id, info.status, {"rounds": info.rounds} | info.summary, missing)
+        missing, numbers = runs.failures(info.id), entry(runs, info).numbers
+    show_run(info.id, info.status, {"rounds": info.rounds, "failures": len(missing), **numbers}, missing)
     rows: list[tuple[str, str]] = []
     for name, value in info.config.items():
         below = value.items() if isinstance(value, dict) else [("", value)]

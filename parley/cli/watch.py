@@ -18,7 +18,7 @@ def watch(
     ] = None,
     seconds: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="Stop watching after so long; default: when the runs end.", metavar="S"),
+        typer.Option(help="Stop watching after so long, 0 after one look; default: when the runs end.", metavar="S"),
     ] = None,
     store: Store = None,
 ) -> None:  # fmt: skip

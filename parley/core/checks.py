@@ -28,7 +28,7 @@ def check_value(hint: Any, value: Any, path: str, default: Any = None) -> None:
     Where the annotation is a class or a function of the caller's, any object will do.
     """
     wrong = unsound(value, infinite=isinstance(default, float) and math.isinf(default))
-    if wrong is not None:
+    if wrong is not None and (not isinstance(value, float) or fits(hint, 0)):
         raise InputError(f"{path} {wrong}.")
     if not fits(hint, value):
         raise InputError(f"{path} must be {type_text(hint)}, not {shown(value)}.")

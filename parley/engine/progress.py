@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -28,6 +29,8 @@ UPDATES = 8.0
 """How often a second a terminal is drawn anew."""
 QUIET = 5.0
 """Seconds between lines where the output is not a terminal."""
+_ECHO = 3
+"""Columns left free: a terminal writes ^C behind the last line, and what it wraps would be drawn twice."""
 _COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "interrupted": "yellow", "failed": "red"}
 
 
@@ -49,6 +52,8 @@ class Figures:
     failures: int = 0
     epsilon: float | None = None
     """What the rounds so far have cost of the clients' privacy; None without differential privacy."""
+    seconds: float = 0.0
+    """What all rounds and their evaluations took."""
     busy: dict[str, float] = field(default_factory=dict)
     """Share of the last round's time that the workers of each node of a cluster spent on clients."""
 
@@ -66,6 +71,8 @@ class Figures:
                     self.loss = metric.value
                 case "up/bytes":
                     self.up += metric.value
+                case "seconds" | "evaluate/seconds":
+                    self.seconds += metric.value
                 case "privacy/epsilon":
                     self.epsilon = metric.value
                 case "cohort":
@@ -110,7 +117,8 @@ class Progress(Listener):
         self._live: Live | None = None
         self._page: NotebookDisplay | None = None
         self._status, self._name, self._rounds = "running", "", 1
-        self._first = self._begun = self._spoken = 0.0
+        self._begun = self._spoken = 0.0
+        self._first = 0
         self._ended: float | None = None
 
     def start(self, run: Run, rounds: int) -> None:
@@ -168,19 +176,34 @@ class Progress(Listener):
     def drawn(self) -> RenderableType:
         """The bar and the line of figures."""
         colour = _COLOURS.get(self._status, "cyan")
+        width = max(self.console.width - _ECHO, 20)
         head = Table.grid(padding=(0, 1), expand=False)
+        head.add_column(overflow="ellipsis")  # the one that gives way where it is narrow
+        for _ in range(3):
+            head.add_column(no_wrap=True)
         head.add_row(
             Text(self._name, style="bold", overflow="ellipsis", no_wrap=True),
-            ProgressBar(self._rounds, self.figures.round, width=30, complete_style=colour, finished_style=colour),
+            ProgressBar(
+                self._rounds, self.figures.round, width=min(30, width // 5), complete_style=colour,
+                finished_style=colour,
+            ),
             Text(f"{self.figures.round}/{self._rounds}", no_wrap=True),
             Text(self._pace(), style="dim", no_wrap=True),
-        )
-        return Group(head, Text("  " + " · ".join(self.figures.parts()), overflow="ellipsis", no_wrap=True))
+        )  # fmt: skip
+        figures = Text("  " + " · ".join(self.parts()), overflow="ellipsis", no_wrap=True)
+        return Constrain(Group(head, figures), width)
+
+    def parts(self) -> list[str]:
+        """The figures as short phrases."""
+        return self.figures.parts()
+
+    def spent(self) -> tuple[float, int]:
+        """Seconds, and the rounds that were trained in them."""
+        return (self._ended or time.monotonic()) - self._begun, self.figures.round - self._first
 
     def _pace(self) -> str:
         """Rate and time left, or how it ended."""
-        seconds = (self._ended or time.monotonic()) - self._begun
-        done = self.figures.round - self._first
+        seconds, done = self.spent()
         if self._status != "running":
             return f"{self._status} after {duration(seconds)}"
         if done <= 0:
@@ -192,8 +215,7 @@ class Progress(Listener):
 
     def say(self) -> None:
         """A line about how the run stands."""
-        figures = " · ".join(self.figures.parts())
-        line = f"{self._name}: round {self.figures.round}/{self._rounds} · {figures} · {self._pace()}"
+        line = " · ".join([f"{self._name}: round {self.figures.round}/{self._rounds}", *self.parts(), self._pace()])
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _close(self) -> None:

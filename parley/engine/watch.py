@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
+from parley.core.errors import InputError
 from parley.engine.progress import UPDATES, Progress
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunInfo, RunStore
@@ -18,22 +21,50 @@ GRACE = 5.0
 """Seconds in which the next of several seeds may begin."""
 _SHOWN = (
     "central/accuracy", "central/loss", "clients/accuracy", "clients/loss", "up/bytes", "cohort", "privacy/epsilon",
+    "seconds", "evaluate/seconds",
 )  # fmt: skip
 
 
-@dataclass
+class StoredProgress(Progress):
+    """Shows a run by what is stored of it: its pace and duration are those of its rounds, whoever watches since when.
+
+    Its name is the run's id, and its seed stands before the figures, so that runs of one study can be told apart.
+    """
+
+    def __init__(self, console: Console, info: RunInfo) -> None:
+        super().__init__(console)
+        self.info, self.said = info, ""
+        self.begin(info.id, int(info.config.get("rounds", 1)), [])
+
+    def parts(self) -> list[str]:
+        seed = self.info.config.get("seed")
+        return [*([] if seed is None else [f"seed {seed}"]), *super().parts()]
+
+    def spent(self) -> tuple[float, int]:
+        waited = max(0.0, time.time() - self.info.created.timestamp())
+        running = self._status == "running" and self.figures.round == 0
+        return waited if running else self.figures.seconds, self.figures.round
+
+    def say(self) -> None:
+        """A line about how the run stands, unless the last one said the same."""
+        if (stands := repr((self._status, self.figures))) != self.said:
+            self.said = stands
+            super().say()
+
+
+@dataclass(eq=False)
 class Watched:
     """One run and how far it was seen."""
 
     info: RunInfo
-    progress: Progress
+    progress: StoredProgress
     seen: int = -1
     over: bool = False
 
     def look(self, store: RunStore) -> bool:
         """Take in the rounds since; True if something is new."""
         info = store.info(self.info.id)
-        fresh = info.rounds > self.seen or (self.seen < 0 and info.rounds == 0)
+        fresh = info.rounds > self.seen
         if fresh:
             self._take(store)
         if info.status != "running" and not self.over:
@@ -48,12 +79,8 @@ class Watched:
             for number, value in zip(rounds.tolist(), values.tolist(), strict=True):
                 if number > self.seen:
                     found.setdefault(number, {})[name] = Metric(value)
-        records = [RoundRecord(number, found[number]) for number in sorted(found)]
-        if self.seen < 0:
-            self.progress.begin(self.info.name, int(self.info.config.get("rounds", 1)), records)
-        else:
-            for record in records:
-                self.progress.figures.add(record)
+        for number in sorted(found):
+            self.progress.figures.add(RoundRecord(number, found[number]))
         self.progress.figures.failures = len(store.failures(self.info.id))
         self.seen = max(found, default=self.seen)
 
@@ -69,11 +96,18 @@ class Watch:
     runs: dict[str, Watched] = field(default_factory=dict)
 
     def follow(self, limit: float | None = None) -> list[Watched]:
-        """Show them until the last one ends, or for so many seconds; gives what was seen."""
+        """Show them until the last one ends, or for so many seconds; gives what was seen.
+
+        Where the output is not a terminal: a line for each at once, now and then, and at the end.
+        """
+        if limit is not None and not (math.isfinite(limit) and limit >= 0):
+            raise InputError(f"the seconds to watch must be a finite number, 0 or more, not {limit:g}.")
         if not self.console.is_terminal:
             self._follow(limit)
+            for one in self.runs.values():
+                one.progress.say()
             return list(self.runs.values())
-        with Live(get_renderable=self._drawn, console=self.console, refresh_per_second=UPDATES) as live:
+        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=UPDATES) as live:
             self._follow(limit)
             live.refresh()
         return list(self.runs.values())
@@ -82,26 +116,34 @@ class Watch:
         begin = quiet_since = time.monotonic()
         while True:
             for info in self._wanted():
-                if info.id not in self.runs:
-                    self.runs[info.id] = Watched(info, Progress(self.console))
+                if info.id not in self.runs or self.runs[info.id].over:
+                    self.runs[info.id] = Watched(info, StoredProgress(self.console, info))
             for one in self.runs.values():
                 if not one.over:
-                    changed = one.look(self.store)
+                    first, changed = not one.progress.said, one.look(self.store)
                     if not self.console.is_terminal and changed:
-                        one.progress.say() if one.over else one.progress.say_now_and_then()
+                        one.progress.say() if first or one.over else one.progress.say_now_and_then()
             now = time.monotonic()
             if any(not one.over for one in self.runs.values()):
                 quiet_since = now
             elif self.run is not None or not self.runs or now - quiet_since > GRACE:
                 return
-            if limit is not None and now - begin > limit:
+            if limit is not None and now - begin >= limit:
                 return
-            time.sleep(POLL)
+            time.sleep(POLL if limit is None else min(POLL, limit - (now - begin)))
 
     def _wanted(self) -> list[RunInfo]:
         if self.run is not None:
             return [self.store.info(self.run)] if not self.runs else []
         return [info for info in self.store.runs() if info.status == "running"]
 
-    def _drawn(self) -> Group:
-        return Group(*(one.progress.drawn() for one in list(self.runs.values())[-12:]))
+    def drawn(self) -> RenderableType:
+        """As many of the runs as there is room for, those that are going on first, and how many more there are."""
+        runs = list(self.runs.values())
+        room = max(1, (self.console.height - 2) // 2)
+        if len(runs) > room:
+            shown = sorted(runs, key=lambda one: one.over)[:room]
+            runs = [one for one in runs if one in shown]
+        hidden = len(self.runs) - len(runs)
+        more = f"and {hidden} more {'run' if hidden == 1 else 'runs'}; there is no room for them here"
+        return Group(*(one.progress.drawn() for one in runs), *([Text(more, style="dim")] if hidden else []))

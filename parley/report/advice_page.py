@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _CURVES = 5
 _ABOUT = (
-    "The advised setting stands first. The best were forecast several times, with steeper curvatures, with clients that "
-    "pull apart harder and with other draws: the table shows the mean loss at the end, the picture one of these "
-    "forecasts. Of what is as good within 3% the simplest is advised; servers marked (bold) are left for a pilot to try."
+    "The advised setting stands first. The best were forecast several times, with steeper curvatures, with clients "
+    "that pull apart harder and with other draws: the table shows the mean loss at the end, the picture one of these "
+    "forecasts. Of what is as good within 3% the simplest is advised; servers marked (bold) are left for a pilot."
 )
 
 
@@ -78,10 +78,12 @@ def _forecast(advice: Advice) -> str:
         "The training loss above its minimum, forecast round by round for the advised setting and the next best ones."
     )
     aimed = advice.goal.excess is not None
-    rows = [
-        (f"{describe(one.candidate)}{' (bold)' * one.bold}", *((f"{one.rounds:.0f}" if one.rounds < float("inf") else None,) if aimed else ()),
-         f"{one.curve[-1] if aimed else one.score:.3g}", f"{one.bytes_each:,}") for one in advice.ranked
-    ]  # fmt: skip
+    rows = []
+    for one in advice.ranked:
+        rounds = f"{one.rounds:.0f}" if one.rounds < float("inf") else None
+        left = one.curve[-1] if aimed else one.score
+        name = f"{describe(one.candidate)}{' (bold)' * one.bold}"
+        rows.append((name, *((rounds,) if aimed else ()), f"{left:.3g}", f"{one.bytes_each:,}"))
     heads = ("setting", *(("rounds to the target",) if aimed else ()), "excess loss at the end",
              "bytes of a client's round")  # fmt: skip
     numbers = table(heads, rows, caption="Forecasts", numeric=range(1, len(heads)))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from parley.store.records import Failure, RoundRecord
 
 _NUMBERS = struct.Struct("<qqqdddd")
+TOTALS = ("up/bytes", "down/bytes", "seconds")
+"""Metrics of which a run's total says more than its last round's value."""
 _LARGEST = 2**28
 """Bytes of the values of one metric's clients, unpacked; more is no federation of ours."""
 
@@ -144,6 +146,34 @@ def read_curves(db: sqlite3.Connection, number: int, wanted: Collection[str] | N
     return curves
 
 
+# The names of a run's metrics are found one after the other, so that it does not matter how many rounds there are.
+_LATEST = """WITH RECURSIVE names(metric) AS (
+    SELECT min(metric) FROM metrics WHERE run = :run
+    UNION ALL
+    SELECT (SELECT min(metric) FROM metrics WHERE run = :run AND metric > names.metric) FROM names
+    WHERE names.metric IS NOT NULL
+)
+SELECT m.metric, m.round, m.value, m.n, m.min, m.mean, m.max, m.packed, m.checksum
+FROM names CROSS JOIN metrics AS m ON m.run = :run AND m.metric = names.metric
+    AND m.round = (SELECT max(round) FROM metrics WHERE run = :run AND metric = names.metric)"""
+
+
+def read_latest(db: sqlite3.Connection, number: int) -> dict[str, float]:
+    """The last value of each metric of run `number`, of `TOTALS` the sum; a ValueError if a last value is damaged.
+
+    SQLite adds up: verifying every row of every run that is listed would take a hundred times as long.
+    """
+    latest = {}
+    for row in db.execute(_LATEST, {"run": number}):
+        verify(metric_checksum(*row[:-1]) == row[-1], f"a metric of round {row[1]}")
+        latest[row[0]] = _number(row[2])
+    sums = db.execute(
+        f"SELECT metric, total(value) FROM metrics WHERE run = ? AND metric IN ({', '.join('?' * len(TOTALS))}) "
+        "GROUP BY metric", (number, *TOTALS),
+    )  # fmt: skip
+    return latest | dict(sums)
+
+
 def read_clients(db: sqlite3.Connection, number: int, metric: str) -> tuple[int, dict[str, float]] | None:
     """The last round in which the metric was measured client by client, and the clients' values."""
     row = db.execute(
@@ -243,3 +273,10 @@ def _unpack(packed: bytes | None) -> dict[str, float]:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def plain(text: str) -> dict[str, Any]:
+    """A JSON object; a ValueError if it is none."""
+    value = json.loads(text)
+    verify(isinstance(value, dict), "a description")
+    return dict(value)

@@ -30,7 +30,9 @@ from parley.store.artefacts import Artefacts
 from parley.store.database import checksum, explained, snapshot, transaction
 from parley.store.rows import (
     insert_record,
+    plain,
     read_clients,
+    read_latest,
     read_records,
     read_series,
     reading,
@@ -198,7 +200,7 @@ class RunStore:
             if row is None:
                 return None
             verify(checksum(*row[:2]) == row[2], "a checkpoint")
-            return row[0], _plain(row[1])
+            return row[0], plain(row[1])
 
     def records(self, run: str) -> list[RoundRecord]:
         """Everything the run recorded, in the order of its rounds."""
@@ -221,6 +223,11 @@ class RunStore:
         """Every metric's rounds and values, as `series` gives them, at once; `metrics`: of these, those measured."""
         with self._reading():
             return packed.curves(self._db, self._number(run), None if metrics is None else set(metrics))
+
+    def latest(self, run: str) -> dict[str, float]:
+        """What the rounds so far say: of each metric the last value, of bytes and seconds the sum."""
+        with self._reading():
+            return read_latest(self._db, self._number(run))
 
     def last_clients(self, run: str, metric: str) -> tuple[int, dict[str, float]] | None:
         """The last round in which the metric was measured client by client, and the values; None if it never was."""
@@ -342,7 +349,7 @@ class RunStore:
         if status == "running" and not locks.is_locked(self._artefacts.lock(row["id"])):
             status = "interrupted"
         when = datetime.fromtimestamp(row["created"])
-        config, summary = _plain(row["config"]), _plain(row["summary"])
+        config, summary = plain(row["config"]), plain(row["summary"])
         verify(all(isinstance(value, bool | int | float | str | None) for value in summary.values()), "a summary")
         return RunInfo(row["id"], row["name"], status, when, row["last"] or 0, row["fingerprint"], config, summary)
 
@@ -388,10 +395,3 @@ class RunStore:
     def _writing(self) -> Iterator[None]:
         with self._lock, explained(self.path), transaction(self._db):
             yield
-
-
-def _plain(text: str) -> dict[str, Any]:
-    """A JSON object."""
-    value = json.loads(text)
-    verify(isinstance(value, dict), "a description")
-    return dict(value)

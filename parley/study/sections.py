@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from parley.algorithms import Algorithm, algorithms
 from parley.algorithms.base.server import ServerOptimizer, server_optimizers
-from parley.core.checks import shown, unsound
+from parley.core.checks import fits, shown, unsound
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, options_of, settings_of, type_text
 from parley.core.registry import Registry
@@ -94,7 +94,7 @@ def checked(settings: Sequence[Setting], table: Mapping[str, Any], where: str, w
 def check(hint: Any, value: Any, path: str) -> Any:
     """The value as the type says, or a sentence."""
     wrong = unsound(value)
-    if wrong is not None:
+    if wrong is not None and (not isinstance(value, float) or fits(hint, 0)):
         raise InputError(f"{path} {wrong}.")
     try:
         return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from parley.store.records import Metric, RoundRecord
+from parley.store.runs import RunStore
+
 STUDY = """
 rounds = 4
 listeners = ["slow.py:Slow"]
@@ -60,3 +63,22 @@ def test_a_run_of_another_process_is_followed_to_its_end(parley, place, monkeypa
     code, _, err = parley("watch", "nobody")
     assert code == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_a_time_to_watch_that_is_none_is_refused(parley, place, seconds):
+    with RunStore(place / "runs.db") as store:
+        store.create("a", {"rounds": 4}, "a")
+    code, out, err = parley("watch", "last", "--seconds", seconds, "--store", place / "runs.db")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"not {seconds}" in err
+
+
+def test_a_killed_run_shows_its_last_numbers(parley, place):
+    with RunStore(place / "runs.db") as store:
+        run = store.create("a", {"rounds": 9}, "a")
+        numbers = {"central/accuracy": Metric(0.5), "up/bytes": Metric(1e6), "seconds": Metric(2.0)}
+        store.commit(run, [RoundRecord(n, numbers) for n in range(4)])
+    assert "interrupted 3/9 accuracy 50.00 % 4 8.0" in " ".join(parley("runs", "--store", place / "runs.db")[1].split())
+    shown = " ".join(parley("runs", "show", "last", "--store", place / "runs.db")[1].split())
+    assert "central/accuracy 50.00 % MB up 4" in shown

@@ -111,7 +111,7 @@ def test_the_headline_chooses_best_and_target():
     values = smaller.series("central/log-loss")[1]
     assert smaller.best_value == values.min()
     assert (values[:-1] > 0.4).all()
-    assert [name for name in run.summary() if "/" in name][0] == "clients/auc"
+    assert next(name for name in run.summary() if "/" in name) == "clients/auc"
     loss = train(FedAvg(), rare(), model=linear(), rounds=3, evaluation=Evaluation(headline="train/loss"))
     assert loss.best_value == loss.series("train/loss")[1].min()
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from parley.core.errors import InputError
+from parley.report import ui
 from parley.report.ui import Server, serve
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
@@ -68,7 +70,8 @@ def test_it_lists_runs_and_opens_reports(server: Server):
     newest, first = json.loads(body)["runs"]
     assert code == 200
     assert (first["status"], first["round"], first["rounds"]) == ("finished", 4, 4)
-    assert (first["result"], first["megabytes"]) == ("central/accuracy 50.00%", "5")
+    assert (first["metric"], first["result"], first["megabytes"]) == ("central/accuracy", "50.00%", "5")
+    assert (first["seed"], first["group"]) == (0, None)
     code, headers, report = ask(server, f"/report?run={first['id']}")
     assert code == 200
     assert "fedavg" in report
@@ -77,6 +80,8 @@ def test_it_lists_runs_and_opens_reports(server: Server):
     assert ask(server, f"/report?run={first['id']}&run={newest['id']}")[0] == 200
     assert NASTY not in ask(server, "/report")[2]
     assert ask(server, "/report?run=nobody")[0] == 404
+    for wrong in ("rnu=x", "run=", f"run={first['id']}&x="):
+        assert ask(server, f"/report?{wrong}")[0] == 404
     assert ask(server, "/../../etc/passwd")[0] == 404
 
 
@@ -118,6 +123,36 @@ def test_without_the_token_nothing_is_told(server: Server, cookie: str | None):
     assert ask(server, "/?token=wrong", Cookie=sent)[0] == 403
 
 
+CLICKED = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_with_the_token_may_be_clicked_elsewhere(server: Server, site: str):
+    """As in a terminal that is itself a page of a browser."""
+    came = CLICKED | {"Sec_Fetch_Site": site, "Cookie": None}
+    code, headers, body = ask(server, f"/?token={server.token}", **came)
+    assert (code, "Location" in headers, "runs.db" in body) == (200, False, False)
+    assert "SameSite=Strict" in headers["Set-Cookie"]
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"path": "/"}, {"path": "/?token=wrong"}, {"path": "/?token="}, {"path": "/report?token=TOKEN"},
+        {"path": "/runs.json?token=TOKEN"}, {"method": "HEAD"}, {"Sec_Fetch_Dest": "iframe"},
+        {"Sec_Fetch_Dest": "embed"}, {"Sec_Fetch_Dest": "empty"}, {"Sec_Fetch_Dest": None},
+        {"Sec_Fetch_Mode": "no-cors"}, {"Sec_Fetch_Mode": "cors"}, {"Sec_Fetch_Mode": None},
+        {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
+    ],
+)  # fmt: skip
+def test_nothing_else_that_another_site_causes_is_answered(server: Server, changes: dict[str, str | None]):
+    sent = CLICKED | changes
+    path = (sent.pop("path", None) or "/?token=TOKEN").replace("TOKEN", server.token)
+    code, headers, body = ask(server, path, sent.pop("method", None) or "GET", **sent)
+    assert (code, "Set-Cookie" in headers, "runs.db" in body) == (403, False, False)
+
+
 def test_the_token_becomes_a_cookie_that_other_sites_cannot_send(server: Server):
     code, headers, _ = ask(server, f"/?token={server.token}", Cookie=None)
     assert (code, headers["Location"]) == (303, "/")
@@ -139,7 +174,10 @@ def test_every_answer_is_closed(server: Server, path: str):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_there_is_nothing_but_reading(server: Server, method: str):
     before = hashlib.sha256(server.store.read_bytes()).digest()
-    assert ask(server, "/runs.json", method)[0] == 501
+    code, headers, body = ask(server, "/runs.json", method)
+    assert (code, body) == (501, "This server only reads: it answers GET and HEAD.")
+    assert headers["Content-Type"].startswith("text/plain")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
     ask(server, "/report")
     assert hashlib.sha256(server.store.read_bytes()).digest() == before
 
@@ -150,11 +188,52 @@ def test_a_store_that_comes_later_is_shown(tmp_path: Path):
         assert not (tmp_path / "runs.db").exists()
         fill(tmp_path / "runs.db")
         assert len(json.loads(ask(server, "/runs.json")[2])["runs"]) == 2
+        (tmp_path / "runs.db").unlink()
+        assert "The store is gone" in json.loads(ask(server, "/runs.json")[2])["note"]
+
+
+def test_a_store_that_cannot_be_read_is_said_at_once(tmp_path: Path):
+    (tmp_path / "runs.db").write_bytes(b"no database " * 100)
+    with pytest.raises(InputError, match=r"runs\.db"), serve(tmp_path / "runs.db"):
+        pass
+
+
+def test_a_run_that_goes_on_and_one_that_was_killed_show_their_last_numbers(tmp_path: Path):
+    config = {"name": "a", "rounds": 9, "algorithm": {"name": "fedavg"}}
+    rows = [RoundRecord(n, {"central/accuracy": Metric(n / 8), "up/bytes": Metric(1e6)}) for n in range(5)]
+    with RunStore(tmp_path / "runs.db") as made, serve(tmp_path / "runs.db") as server:
+        ids = [made.create("a", config | {"seed": seed}, "a") for seed in range(4)]
+        for run in ids[:2]:
+            made.commit(run, rows, status="finished", summary={"central/accuracy": 0.5, "up/bytes": 5e6})
+        made.claim(ids[2])
+        for run in ids[2:]:
+            made.commit(run, rows[:3])
+
+        def shown() -> list[tuple[str, ...]]:
+            found = json.loads(ask(server, "/runs.json")[2])
+            assert [run["seed"] for run in found["runs"]] == [0, 1, 2, 3]
+            assert {run["group"] for run in found["runs"]} == {0}
+            (group,) = found["groups"]
+            assert (group["title"], group["done"]) == ("a, seeds 0-3", "2 of 4 done")
+            assert (group["result"], group["megabytes"]) == ("50.00% ±0.00%", "5")
+            return [(run["status"], run["result"], run["megabytes"]) for run in found["runs"]]
+
+        done = ("finished", "50.00%", "5")
+        assert shown() == [done, done, ("running", "25.00%", "3"), ("interrupted", "25.00%", "3")]
+        made.commit(ids[2], rows[3:])
+        assert shown() == [done, done, ("running", "50.00%", "5"), ("interrupted", "25.00%", "3")]
+
+
+def test_a_port_can_be_used_again_at_once(tmp_path: Path):
+    """The server closes its connections first, which leaves them waiting on its port."""
+    with serve(tmp_path / "runs.db") as server:
+        port = server.server_port
+        ask(server, "/")
+    with serve(tmp_path / "runs.db", port) as server:
+        assert ask(server, "/")[0] == 200
 
 
 def test_a_port_that_is_taken_is_said(server: Server):
-    from parley.core.errors import InputError
-
     with pytest.raises(InputError, match=f"port {server.server_port} cannot be used"), serve(port=server.server_port):
         pass
 
@@ -179,7 +258,7 @@ def test_a_browser_follows_the_store(server: Server, tmp_path: Path):
     dom, said = browsed(server.address, tmp_path / "profile")
     assert 'data-rows="2"' in dom
     assert "2 runs, 0 running" in dom
-    assert dom.count('<tr><td><input type="checkbox"') == 2
+    assert dom.count('<tr class="alone"><td><input type="checkbox"') == 2
     assert "<title>Runs in " in dom
     assert "<script>document" not in dom
     assert "CONSOLE" not in said
@@ -197,3 +276,61 @@ def test_a_page_of_another_site_learns_nothing(server: Server, tmp_path: Path):
     dom, _ = browsed(page.as_uri(), tmp_path / "profile")
     assert "<title>tried</title>" in dom
     assert '<div id="found">nothing</div>' in dom
+
+
+def test_a_link_on_another_page_leads_in(server: Server, tmp_path: Path):
+    page = tmp_path / "terminal.html"
+    page.write_text(f"""<a href="{server.address}" rel="noreferrer">here</a>
+        <script>document.querySelector("a").click()</script>""")
+    dom, _ = browsed(page.as_uri(), tmp_path / "profile")
+    assert "2 runs, 0 running" in dom
+    assert server.token not in dom
+
+
+def test_choices_follow_the_list(tmp_path: Path):
+    """What is chosen is counted, also where the filter hides it, and forgotten once it is deleted."""
+    assets = Path(ui.__file__).parent / "assets"
+    runs = [
+        {"id": name, "name": name, "seed": seed, "status": "finished", "round": 4, "rounds": 4, "metric": "loss",
+         "result": "0.5", "megabytes": "5", "begun": "", "group": 0 if name[0] == "a" else None}
+        for seed, name in enumerate(["a1", "a2", "b"])
+    ]  # fmt: skip
+    group = {"title": "a, seeds 0-1", "done": "2 of 2 done", "metric": "", "result": "", "megabytes": ""}
+    later = [{**runs[1], "group": None}, runs[2]]
+    script = f"""
+        const told = [], lists = [{json.dumps([runs, [group]])}, {json.dumps([later, []])}];
+        window.fetch = async () => {{
+          const [runs, groups] = lists.length > 1 ? lists.shift() : lists[0];
+          return {{ ok: true, json: async () => ({{ runs, groups, note: "" }}) }};
+        }};
+        const note = () => told.push(byId("chosen").textContent, byId("said").textContent);
+        const filter = (words) => {{
+          byId("filter").value = words;
+          byId("filter").dispatchEvent(new Event("input"));
+        }};
+        setTimeout(() => {{
+          document.querySelector(".seeds input").click();
+          note();
+          filter("seed 2");
+          note();
+          filter("nothing");
+          told.push(byId("runs").textContent);
+          filter("");
+        }}, 500);
+        setTimeout(() => {{
+          note();
+          byId("none").click();
+          note();
+          document.title = JSON.stringify(told);
+        }}, 2800);"""
+    page = (assets / "index.html").read_text()
+    page = page.replace('<script src="/ui.js" defer></script>', "")
+    page = page.replace("</body>", f"<script>{script}</script><script>{(assets / 'ui.js').read_text()}</script></body>")
+    (tmp_path / "page.html").write_text(page)
+    dom, _ = browsed((tmp_path / "page.html").as_uri(), tmp_path / "profile")
+    (title,) = re.findall("<title>(.*)</title>", dom)
+    assert json.loads(title) == [
+        "Report of 2 chosen runs", "3 runs, 0 running", "Report of 2 chosen runs (2 not shown)",
+        "3 runs, 0 running; 1 shown", "No run matches.", "Report of 1 chosen run", "2 runs, 0 running",
+        "Report of the chosen runs", "2 runs, 0 running",
+    ]  # fmt: skip

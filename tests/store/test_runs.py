@@ -117,6 +117,24 @@ def test_a_commit_is_all_or_nothing(store: RunStore):
     assert store.info(run).status != "finished"
 
 
+def test_latest_has_last_values_and_totals(store: RunStore):
+    """Of a run that is going on; another run beside it does not matter."""
+    other, run = (store.create(name, {}, name) for name in "ab")
+    assert store.latest(run) == {}
+    for number in range(1, 6):
+        sent = {"up/bytes": Metric(10.0, {"a": 10.0}), "seconds": Metric(0.5), "zeta": Metric(math.nan)}
+        evaluated = {"central/accuracy": Metric(number / 10)} if number % 2 == 0 else {}
+        store.commit(run, [RoundRecord(number, sent | evaluated)])
+        store.commit(other, [RoundRecord(number, {"up/bytes": Metric(1.0), "beta": Metric(2.0)})])
+    assert store.latest(other) == {"up/bytes": 5.0, "beta": 2.0}
+    found = store.latest(run)
+    assert math.isnan(found.pop("zeta"))
+    assert found == {"central/accuracy": 0.4, "up/bytes": 50.0, "seconds": 2.5}
+    store._db.execute("UPDATE metrics SET value = 0.9 WHERE metric = 'central/accuracy' AND round = 4")
+    with pytest.raises(InputError, match="damaged"):
+        store.latest(run)
+
+
 def test_runs_are_found_by_id_prefix_or_last(store: RunStore):
     first, second = store.create("digits", {}, ""), store.create("fashion", {}, "")
     assert store.info("dig").id == first

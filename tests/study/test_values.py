@@ -13,7 +13,7 @@ import pytest
 import parley as pl
 from parley.algorithms import algorithms
 from parley.algorithms.base.server import server_optimizers
-from parley.core.checks import check_fields, fits, unsound
+from parley.core.checks import check_fields, check_value, fits, unsound
 from parley.core.errors import InputError
 from parley.core.fields import Setting, settings_of
 from parley.core.registry import Registry
@@ -100,6 +100,14 @@ def test_constructors_refuse_them_too(value: float):
                     cls(**{setting.name: (value,) if listed else value})
                 tried += 1
     assert tried > 100
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+def test_where_a_text_belongs_they_are_no_text(value: float):
+    with pytest.raises(InputError, match=f"^name must be a text, not {value}"):
+        study_from_dict(table("", {"name": value}, {}))
+    with pytest.raises(InputError, match=f"must be a text, not {value}"):
+        check_value(str | None, value, "name")
 
 
 NASTY: list[Any] = [

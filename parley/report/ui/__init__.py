@@ -5,13 +5,15 @@
 
 It reads and never writes, listens on the loopback address alone, and answers only requests that name it (`Host`), that
 no other site has caused (`Origin`, `Sec-Fetch-Site`), and that bring the token of this start: in the address once, then
-as a cookie that other sites cannot send. Reports run in a sandbox without an origin.
+as a cookie that other sites cannot send. One thing another site may cause: that its user, who clicks the whole address
+in a terminal that is itself a page, comes here. Reports run in a sandbox without an origin.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import os
 import secrets
 import threading
 from collections.abc import Iterator
@@ -24,10 +26,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from parley.core.errors import InputError, ParleyError
+from parley.core.text import printable
 from parley.report.page import report_page
 from parley.report.page.markup import text
 from parley.report.ui.listing import listed
 from parley.store.runs import RunStore, store_path
+from parley.study.listing import Seen, listing
 
 LOOPBACK = "127.0.0.1"
 MOST_IN_REPORT = 500
@@ -50,11 +54,19 @@ class Server(ThreadingHTTPServer):
     """The page's server; `address` is what to open."""
 
     daemon_threads = True
-    allow_reuse_address = False
+    allow_reuse_address = os.name == "posix"
+    """There it lets a port be used again at once, as by the next start; on Windows it would let others share it."""
+    allow_reuse_port = False
 
     def __init__(self, store: Path | str | None, port: int, names: bool) -> None:
         self.store, self.names, self.token = store_path(store), names, secrets.token_urlsafe(24)
         self.drawing = threading.Lock()  # one report at a time: each takes a core and some memory
+        self.seen: Seen = {}
+        self.found = self.store.is_file()
+        """Whether there has been a store."""
+        if self.found:
+            with RunStore(self.store, create=False) as kept:
+                kept.runs()  # a store that cannot be read is said before a page is opened
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -98,32 +110,53 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         where = urlsplit(self.path)
-        if (reason := self._refused()) is not None:
+        asked = parse_qs(where.query, keep_blank_values=True)
+        entering = where.path == "/" and "token" in asked
+        if (reason := self._refused(entering)) is not None:
             self._answer(403, "text/plain", reason)
-        elif where.path == "/" and "token" in (asked := parse_qs(where.query)):
+        elif entering:
             self._enter(asked["token"][-1])
         elif not self._known():
             self._answer(403, "text/plain", "Open the address that 'parley ui' has printed: it holds the token.")
         else:
-            self._page(where.path, parse_qs(where.query))
+            self._page(where.path, asked)
 
     do_HEAD = do_GET
 
-    def _refused(self) -> str | None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Anything but GET and HEAD, and what is no request at all."""
+        other = "This is no request that a browser makes."
+        self._answer(code, "text/plain", "This server only reads: it answers GET and HEAD." if code == 501 else other)
+
+    def _refused(self, entering: bool) -> str | None:
         """Why a request is none of a browser that was sent here by its user."""
-        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
+        origin = self.headers.get("Origin")
         if self.headers.get("Host", "") not in self.server.hosts or len(self.headers.get_all("Host") or ()) != 1:
             return "This server answers only to its own name."
         if origin is not None and origin not in [f"http://{host}" for host in self.server.hosts]:
             return "This server answers no other site."
-        return None if site in ("none", "same-origin") else "This server answers no other site."
+        if self._own() or (entering and origin is None and self._navigated()):
+            return None
+        return "This server answers no other site."
+
+    def _own(self) -> bool:
+        """Whether no other site has caused the request."""
+        return self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+
+    def _navigated(self) -> bool:
+        """Whether the browser's user comes here in a window of its own, as by clicking a link."""
+        asked = self.command, self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")
+        return asked == ("GET", "navigate", "document")
 
     def _enter(self, token: str) -> None:
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self._answer(403, "text/plain", "This is not the token of this start of 'parley ui'.")
             return
         cookie = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
-        self._answer(303, "text/plain", "", {"Location": "/", "Set-Cookie": cookie})
+        if self._own():
+            self._answer(303, "text/plain", "", {"Location": "/", "Set-Cookie": cookie})
+        else:  # a redirection would still be the other site's doing: the page itself must ask for the next one
+            self._answer(200, "text/html", _asset("enter.html"), {"Set-Cookie": cookie})
 
     def _known(self) -> bool:
         try:
@@ -141,20 +174,26 @@ class _Handler(BaseHTTPRequestHandler):
             elif path == "/runs.json":
                 self._answer(200, "application/json", json.dumps(self._runs()))
             elif path == "/report":
-                self._answer(200, "text/html", self._report(asked.get("run", [])), policy=_REPORT)
+                self._answer(200, "text/html", self._report(asked), policy=_REPORT)
             else:
                 self._answer(404, "text/plain", "There is no such page.")
         except ParleyError as error:
             self._answer(404, "text/plain", str(error))
 
     def _runs(self) -> dict[str, Any]:
-        """All runs, the newest first."""
+        """All runs in groups of seeds, the newest first."""
         if not self.server.store.is_file():
-            return {"runs": [], "note": "There is no store yet; 'parley run' makes it, and this page will show it."}
+            gone = "The store is gone; if it comes back, this page will show it."
+            yet = "There is no store yet; 'parley run' makes it, and this page will show it."
+            return {"runs": [], "groups": [], "note": gone if self.server.found else yet}
+        self.server.found = True
         with RunStore(self.server.store, create=False) as store:
-            return {"runs": [listed(info) for info in reversed(store.runs())], "note": ""}
+            return listed(listing(store, self.server.seen)) | {"note": ""}
 
-    def _report(self, runs: list[str]) -> str:
+    def _report(self, asked: dict[str, list[str]]) -> str:
+        if wrong := next((name for name in asked if name != "run"), None):
+            raise InputError(f"a report is asked for with run=ID, not with {printable(wrong)}.")
+        runs = asked.get("run", [])
         if len(runs) > MOST_IN_REPORT:
             raise InputError(f"a report takes at most {MOST_IN_REPORT} runs here; 'parley report' takes all.")
         with self.server.drawing, RunStore(self.server.store, create=False) as store:

@@ -1,33 +1,65 @@
-"""A run as one line of the page."""
+"""Runs as lines of the page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from parley.core.text import printable
-from parley.store.runs import RunInfo
+from parley.study.listing import Entry, Seeds
 
 
-def listed(info: RunInfo) -> dict[str, Any]:
-    """What the page shows of a run; texts are plain, the page's script never makes markup of them."""
-    rounds = info.config.get("rounds")
-    judged = [name for name in info.summary if name.startswith(("central/", "clients/"))]
-    name = next((name for name in judged if not name.endswith("/loss")), judged[0] if judged else "")
-    sent = info.summary.get("up/bytes")
+def listed(groups: Sequence[Seeds]) -> dict[str, Any]:
+    """What the page shows, the newest first; texts are plain, the page's script never makes markup of them.
+
+    A run says in which of `groups` it is, null if it is the only one of its kind.
+    """
+    newest_first = sorted(groups, key=lambda group: max(entry.info.created for entry in group.entries), reverse=True)
+    runs, titles = [], []
+    for group in newest_first:
+        several = len(group.entries) > 1
+        if several:
+            titles.append(_title(group))
+        runs += [_line(entry) | {"group": len(titles) - 1 if several else None} for entry in group.entries]
+    return {"runs": runs, "groups": titles}
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    info, name = entry.info, entry.headline
+    rounds, seed = info.config.get("rounds"), info.config.get("seed")
     return {
         "id": info.id,
         "name": printable(info.name),
+        "seed": seed if isinstance(seed, int) else None,
         "status": info.status,
         "round": info.rounds,
         "rounds": rounds if isinstance(rounds, int) else None,
-        "result": _result(name, info.summary.get(name)),
-        "megabytes": f"{sent / 1e6:.3g}" if isinstance(sent, int | float) else "",
+        "metric": printable(name),
+        "result": _number(name, entry.numbers.get(name)),
+        "megabytes": _megabytes(entry.numbers.get("up/bytes")),
         "begun": f"{info.created:%Y-%m-%d %H:%M}",
     }
 
 
-def _result(name: str, value: Any) -> str:
+def _title(group: Seeds) -> dict[str, Any]:
+    name = group.headline
+    half = _number(name, group.half_interval(name))
+    return {
+        "title": printable(group.title),
+        "done": group.done,
+        "metric": printable(name),
+        "result": _number(name, group.mean(name)) + (f" ±{half}" if half else ""),
+        "megabytes": _megabytes(group.mean("up/bytes")),
+    }
+
+
+def _number(name: str, value: Any) -> str:
     if not name or not isinstance(value, int | float):
         return ""
-    shown = f"{100 * value:.2f}%" if name.endswith("accuracy") else f"{value:.4g}"
-    return f"{printable(name)} {shown}"
+    return f"{100 * value:.2f}%" if name.endswith("accuracy") else f"{value:.4g}"
+
+
+def _megabytes(value: Any) -> str:
+    if not isinstance(value, int | float):
+        return ""
+    return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"

@@ -1,0 +1,89 @@
+"""What a list shows of runs, on the terminal and on a page: runs in groups of seeds, each with its last numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from parley.store.runs import RunInfo, RunStore
+from parley.study.seeds import by_study, half_interval, seeds_text
+
+Numbers = Mapping[str, Any]
+Seen = MutableMapping[str, tuple[int, Numbers]]
+"""Run -> its last round and its numbers then, which are not read again until there is another round."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run and its numbers."""
+
+    info: RunInfo
+    numbers: Numbers
+    """The run's summary; of one that is going on or whose process died, what its stored rounds say."""
+
+    @property
+    def headline(self) -> str:
+        """The metric that a list shows of it: what it is judged by; empty if nothing was measured."""
+        told = self.info.config.get("evaluate")
+        told = told if isinstance(told, Mapping) else {}
+        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
+        judged = [name for name in self.numbers if name.startswith(("central/", "clients/"))]
+        usual = [name for name in judged if not name.endswith("/loss")] or judged or [""]
+        return next((name for name in judged if wanted in (name, name.rpartition("/")[2])), usual[0])
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Runs that differ in their seeds alone, at least one; their means are over those that finished."""
+
+    entries: Sequence[Entry]
+
+    @property
+    def finished(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.info.status == "finished"]
+
+    @property
+    def title(self) -> str:
+        infos = [entry.info for entry in self.entries]
+        return f"{infos[0].name}, seeds {seeds_text(infos)}"
+
+    @property
+    def done(self) -> str:
+        return f"{len(self.finished)} of {len(self.entries)} done"
+
+    @property
+    def headline(self) -> str:
+        return self.finished[0].headline if self.finished else ""
+
+    def mean(self, name: str) -> float | None:
+        """None if none of them measured it."""
+        values = self._values(name)
+        return fmean(values) if values else None
+
+    def half_interval(self, name: str) -> float | None:
+        """Half of the mean's 95% interval; None for fewer than two."""
+        values = self._values(name)
+        return half_interval(values) if len(values) > 1 else None
+
+    def _values(self, name: str) -> list[float]:
+        return [entry.numbers[name] for entry in self.finished if name in entry.numbers]
+
+
+def entry(store: RunStore, info: RunInfo, seen: Seen | None = None) -> Entry:
+    """The run with its numbers, in a moment however long it is."""
+    if info.summary and info.status not in ("running", "interrupted"):
+        return Entry(info, info.summary)
+    known = None if seen is None else seen.get(info.id)
+    if known is not None and known[0] == info.rounds > 0:  # before round 1 it may yet be evaluated
+        return Entry(info, known[1])
+    numbers = store.latest(info.id)
+    if seen is not None:
+        seen[info.id] = info.rounds, numbers
+    return Entry(info, numbers)
+
+
+def listing(store: RunStore, seen: Seen | None = None) -> list[Seeds]:
+    """All runs of a store, in the order of their groups' first runs."""
+    return [Seeds([entry(store, info, seen) for info in group]) for group in by_study(store.runs())]
