@@ -23,6 +23,7 @@ from parley.report.groups import Group, counting, stored_groups, told_apart
 from parley.report.pairs import Pair, paired
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunStore
+from parley.study.listing import headline_of
 from parley.study.seeds import by_study, selected
 
 NEAR = 0.95
@@ -127,7 +128,7 @@ class Comparison:
         if empty is not None and runs:
             raise InputError(f"the run '{empty.id}' has recorded nothing yet; wait for its first round.")
         known = [names[info.id] for own in by_study(infos) for info in counting(store, own)]
-        chosen = _common_metric(known, metric) if known else ""
+        chosen = _common_metric(known, metric, headline_of(info.config for info in infos)) if known else ""
         groups = stored_groups(store, infos, (chosen, *COSTS))
         return cls._judged(groups, chosen or metric, target, against)
 
@@ -137,7 +138,8 @@ class Comparison:
     ) -> Comparison:
         if not groups:
             raise InputError("there is nothing to compare; name at least one run.")
-        name = _common_metric([group.metrics for group in groups], metric)
+        said = headline_of(run.config for group in groups for run in group.runs)
+        name = _common_metric([group.metrics for group in groups], metric, said)
         if against is not None:
             against = _named(groups, against)
         check_target(name, target, "the target")
@@ -204,8 +206,9 @@ def _named(groups: Sequence[Group], word: str) -> str:
     raise InputError(f"'{word}' is not among the runs compared: {nearest(word, [group.label for group in groups])}")
 
 
-def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None) -> str:
-    kinds = (wanted,) if wanted else ("accuracy", "loss")
+def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None, said: str) -> str:
+    """The one asked for, else what the studies say, else accuracy or loss."""
+    kinds = (wanted,) if wanted else (said, "accuracy", "loss") if said else ("accuracy", "loss")
     common = set.intersection(*(set(names) for names in measured))
     for kind in kinds:
         for name in (kind, f"central/{kind}", f"clients/{kind}", f"train/{kind}"):

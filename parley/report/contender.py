@@ -14,6 +14,7 @@ from parley.learn.metrics import smaller_is_better
 from parley.store.records import RoundRecord
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence, absences
+from parley.study.listing import headline_of
 from parley.theory.theta import Array
 
 Role = Literal["federated", "pooled", "alone"]
@@ -152,7 +153,7 @@ class Contender:
         settings = info.config.get("algorithm", {})
         name = str(settings.get("name", "")) if isinstance(settings, Mapping) else str(settings)
         series = store.curves(info.id, metrics)
-        metric = judged_by(series if metrics is None else store.metric_names(info.id))
+        metric = judged_by(series if metrics is None else store.metric_names(info.id), headline_of([info.config]))
         last = store.last_clients(info.id, metric) if metric is not None else None
         judged = Clients(metric, *last) if metric is not None and last is not None else None
         return cls(
@@ -161,10 +162,11 @@ class Contender:
         )  # fmt: skip
 
 
-def judged_by(metrics: Iterable[str]) -> str | None:
-    """What clients are judged by one by one: their accuracy, else the first metric of theirs."""
+def judged_by(metrics: Iterable[str], said: str = "") -> str | None:
+    """What clients are judged by one by one: what the study says, else their accuracy, else the first metric of theirs."""
     own = sorted(name for name in metrics if name.startswith("clients/"))
-    return "clients/accuracy" if "clients/accuracy" in own else next(iter(own), None)
+    wanted = (f"clients/{said.rpartition('/')[2]}", "clients/accuracy")
+    return next((name for name in (*wanted, *own) if name in own), None)
 
 
 def lower_is_better(metric: str) -> bool:

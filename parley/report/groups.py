@@ -15,6 +15,7 @@ from parley.report.contender import Contender, Reached, Role
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence
+from parley.study.listing import headline_of
 from parley.study.seeds import by_study, counted
 from parley.theory.theta import Array
 
@@ -281,8 +282,12 @@ def flat_settings(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[
 
 
 def headline_metric(groups: Sequence[Group]) -> str:
-    """What the runs are judged by: the first of the usual metrics that most of them have measured."""
+    """What the runs are judged by: what all their studies say, else the first of the usual that most have measured."""
     count = Counter(name for group in groups for name in group.metrics)
+    said = headline_of(run.config for group in groups for run in group.runs)
+    told = next((name for name in (said, f"central/{said}", f"clients/{said}") if name in count), None)
+    if told is not None:
+        return told
     usual = ["central/accuracy", "clients/accuracy"]
     usual += sorted(name for name in count if name.startswith("central/") and not name.endswith("/loss"))
     usual += ["central/loss", "clients/loss", "train/loss", "up/bytes"]

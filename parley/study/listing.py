@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -13,6 +13,17 @@ from parley.study.seeds import by_study, half_interval, seeds_text
 Numbers = Mapping[str, Any]
 Seen = MutableMapping[str, tuple[int, Numbers]]
 """Run -> its last round and its numbers then, which are not read again until there is another round."""
+
+
+def headline_of(configs: Iterable[Mapping[str, Any]]) -> str:
+    """What studies say of their own that runs are judged by, as far as they agree; empty where they leave it open."""
+    said = set()
+    for config in configs:
+        told = config.get("evaluate")
+        told = told if isinstance(told, Mapping) else {}
+        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
+        said.add("" if wanted == "auto" else wanted)
+    return said.pop() if len(said) == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -26,9 +37,7 @@ class Entry:
     @property
     def headline(self) -> str:
         """The metric that a list shows of it: what it is judged by; empty if nothing was measured."""
-        told = self.info.config.get("evaluate")
-        told = told if isinstance(told, Mapping) else {}
-        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
+        wanted = headline_of([self.info.config])
         judged = [name for name in self.numbers if name.startswith(("central/", "clients/"))]
         usual = [name for name in judged if not name.endswith("/loss")] or judged or [""]
         return next((name for name in judged if wanted in (name, name.rpartition("/")[2])), usual[0])

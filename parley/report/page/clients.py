@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parley.report.contender import lower_is_better
 from parley.report.groups import Group
 from parley.report.page.markup import chart, folded, section, table, text
 from parley.report.page.numbers import show
@@ -77,7 +78,7 @@ def fairness(groups: Sequence[Group], names: Names) -> str:
         last = max(run.judged.round for run in group.runs if run.judged is not None)
         seeds = (len(group.runs),) if several else ()
         rows.append((group.label, metric, last, count, *seeds, *(show(metric, v) for v in quantiles)))
-        order = sorted(group.clients, key=lambda one: one.value, reverse=metric.endswith("/loss"))
+        order = sorted(group.clients, key=lambda one: one.value, reverse=lower_is_better(metric))
         for one in order[: min(behind_each, max(1, len(order) // 10))]:
             seed = (one.seed,) if several else ()
             behind.append((group.label, names.call(one.client), *seed, show(metric, one.value)))
