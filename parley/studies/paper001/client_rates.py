@@ -32,6 +32,7 @@ class _Size:
     gammas: tuple[float, ...]
     etas: tuple[float, ...]
     tuning: int
+    """Rounds of the runs that choose eta: whole ones, but at scale `paper`."""
     rounds: int
     every: int
     seeds: tuple[int, ...]
@@ -44,7 +45,7 @@ _FIXED: dict[Scale, _Size] = {
 }
 _TUNED: dict[Scale, _Size] = {
     "smoke": _Size((0.0, 0.1, 1.0), (0.1, 0.3), 5, 40, 4, (0,)),
-    "cpu": _Size((0.0, 0.1, 1.0, 3.0), (0.3, 1.0, 3.0, 10.0), 60, 400, 10, (0, 1, 2)),
+    "cpu": _Size((0.0, 0.1, 1.0, 3.0), (0.3, 1.0, 3.0, 10.0), 400, 400, 10, (0, 1, 2)),
     "paper": _Size(
         (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0), tuple(10 ** np.arange(-3, 1.25, 0.5)), 1000, 4000, 50, (0, 1, 2)
     ),
