@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import parley as pl
@@ -24,6 +24,7 @@ TABLES = st.dictionaries(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no mistake
 @given(TABLES)
 def test_whatever_is_written_is_read_back(table: dict) -> None:
     kept = {key: value for key, value in table.items() if key not in ("data_fingerprint", "plugin_digests")}
