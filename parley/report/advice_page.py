@@ -44,7 +44,9 @@ def advice_page(advice: Advice, *, names: bool = False) -> str:
 def _decisions(advice: Advice) -> str:
     rows = [(one.what, one.value, one.reason, one.formula or None) for one in advice.recommendations]
     return section(
-        "advice", "What to do", table(("what", "advised", "why", "formula"), rows, caption="Recommendations")
+        "advice",
+        "What to do",
+        table(("what", "advised", "why", "formula"), rows, caption="Recommendations", stacked=True),
     )
 
 
@@ -86,7 +88,7 @@ def _forecast(advice: Advice) -> str:
         rows.append((name, *((rounds,) if aimed else ()), f"{left:.3g}", f"{one.bytes_each:,}"))
     heads = ("setting", *(("rounds to the target",) if aimed else ()), "excess loss at the end",
              "bytes of a client's round")  # fmt: skip
-    numbers = table(heads, rows, caption="Forecasts", numeric=range(1, len(heads)))
+    numbers = table(heads, rows, caption="Forecasts", numeric=range(1, len(heads)), stacked=True)
     return section("forecast", "What is expected", _image(forecast_figure(advice), words), numbers, about=_ABOUT)
 
 

@@ -26,7 +26,7 @@ def table(
     """
     cells = "".join(f'<th scope="col"{_right(i in numeric)}>{text(head)}</th>' for i, head in enumerate(heads))
     about = [f' data-head="{text(head)}"' if stacked else "" for head in heads]
-    kind = ' class="stacked"' if stacked else ""
+    kind = f' class="stacked{"" if numeric else " prose"}"' if stacked else ""
     body = []
     for row in rows:
         first, *rest = ["–" if value is None else text(value) for value in row]
