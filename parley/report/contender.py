@@ -163,7 +163,7 @@ class Contender:
 
 
 def judged_by(metrics: Iterable[str], said: str = "") -> str | None:
-    """What clients are judged by one by one: what the study says, else their accuracy, else the first metric of theirs."""
+    """What clients are judged by one by one: what the study says, else accuracy, else the first metric of theirs."""
     own = sorted(name for name in metrics if name.startswith("clients/"))
     wanted = (f"clients/{said.rpartition('/')[2]}", "clients/accuracy")
     return next((name for name in (*wanted, *own) if name in own), None)
