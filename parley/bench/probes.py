@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from parley.bench import channel_cost, flower_round, many_memories, ntk_round, ray_gain, step_cost
+from parley.bench import channel_cost, flower_round, many_memories, ntk_round, ray_gain, step_cost, tune_gain
 from parley.bench.result import BenchResult
 from parley.bench.workloads import BenchScale
 
@@ -12,6 +12,7 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
     ray_gain.NAME: ray_gain.measure,
+    tune_gain.NAME: tune_gain.measure,
     flower_round.NAME: flower_round.measure,
 }
 ON_REQUEST = (many_memories.NAME, flower_round.NAME)

@@ -22,9 +22,12 @@ from rich.text import Text
 from parley.core.text import printable
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
+from parley.engine.stopping import Headline
 from parley.store.records import RoundRecord
 
 T = TypeVar("T")
+_SHOWN = {"central/accuracy": "accuracy", "central/loss": "loss", "clients/accuracy": "clients"}
+"""Metrics that every run's figures have, by their short names."""
 UPDATES = 8.0
 """How often a second a terminal is drawn anew."""
 QUIET = 5.0
@@ -38,6 +41,10 @@ _COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "interr
 class Figures:
     """What the records so far say; taking one in costs about a microsecond."""
 
+    headline: Headline | None = None
+    """What the run is judged by; None: accuracy, or loss where none is measured."""
+    judged: float | None = None
+    """The headline's last value."""
     round: int = 0
     accuracy: float | None = None
     """On the central test set; None until it is measured, as all of these."""
@@ -45,7 +52,7 @@ class Figures:
     clients: float | None = None
     """Mean accuracy of the evaluated clients on their own held-out samples."""
     best: float | None = None
-    """The highest accuracy (central, else the clients'), or the lowest loss where no accuracy is measured."""
+    """The headline's best value; without one the highest accuracy (central, else the clients'), or the lowest loss."""
     cohort: int = 0
     up: float = 0.0
     """Bytes sent by clients in all rounds."""
@@ -80,6 +87,11 @@ class Figures:
                 case _ if name.startswith("busy/"):
                     self.busy[name.removeprefix("busy/")] = metric.value
         self.failures += len(record.failures)
+        if self.headline is not None:
+            value = self.headline.of(record)
+            self.judged = self.judged if value is None else value
+            self.best = value if self.headline.better(value, self.best) else self.best
+            return
         accuracy = self.accuracy if self.accuracy is not None else self.clients
         value, sign = (accuracy, 1) if accuracy is not None else (self.loss, -1)
         if value is not None and (self.best is None or math.isnan(self.best) or sign * (value - self.best) > 0):
@@ -93,10 +105,14 @@ class Figures:
             "clients": None if self.clients is None else f"{self.clients:.1%}",
         }
         headline = next((name for name in ("accuracy", "clients", "loss") if known[name] is not None), None)
+        if self.headline is not None:
+            headline = _SHOWN.get(self.headline.name, self.headline.name)
+            known = {headline: None if self.judged is None else f"{self.judged:.3g}"} | known
         parts = []
         for name, value in known.items():
             if value is not None:
-                best = f" (best {self.best:{'.3g' if name == 'loss' else '.1%'}})" if name == headline else ""
+                shown = self.best is not None and name == headline
+                best = f" (best {self.best:{'.1%' if value.endswith('%') else '.3g'}})" if shown else ""
                 parts.append(f"{name} {value}{best}")
         if self.cohort:
             parts += [f"cohort {self.cohort}", f"{megabytes(self.up)} up"]
@@ -122,7 +138,7 @@ class Progress(Listener):
         self._ended: float | None = None
 
     def start(self, run: Run, rounds: int) -> None:
-        self.begin(run.name or type(run.algorithm).__name__, rounds, run.records)
+        self.begin(run.name or type(run.algorithm).__name__, rounds, run.records, run.headline)
         if self.console.is_jupyter:
             self._page = NotebookDisplay(self.drawn)
         elif self.console.is_terminal:
@@ -132,9 +148,9 @@ class Progress(Listener):
             self._live.start()
             atexit.register(self._close)
 
-    def begin(self, name: str, rounds: int, records: Iterable[RoundRecord]) -> None:
+    def begin(self, name: str, rounds: int, records: Iterable[RoundRecord], headline: Headline | None = None) -> None:
         """A run that has these records so far; nothing is shown yet."""
-        self.figures = Figures()
+        self.figures = Figures(headline)
         for record in records:
             self.figures.add(record)
         self._status, self._rounds, self._name = "running", rounds, printable(name)

@@ -6,8 +6,9 @@ Both follow from the records alone, so that a resumed run stops where an uninter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from parley.engine.settings import Evaluation
 from parley.store.records import RoundRecord
@@ -36,6 +37,17 @@ class Headline:
 
     def reaches(self, value: float | None, target: float) -> bool:
         return value is not None and (value <= target if self.smaller else value >= target)
+
+
+def headline_of(configs: Iterable[Mapping[str, Any]]) -> str:
+    """What studies say of their own that runs are judged by, as far as they agree; empty where they leave it open."""
+    said = set()
+    for config in configs:
+        told = config.get("evaluate")
+        told = told if isinstance(told, Mapping) else {}
+        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
+        said.add("" if wanted == "auto" else wanted)
+    return said.pop() if len(said) == 1 else ""
 
 
 class Stopping:

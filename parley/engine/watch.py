@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,6 +14,8 @@ from rich.text import Text
 
 from parley.core.errors import InputError
 from parley.engine.progress import UPDATES, Progress
+from parley.engine.stopping import Headline, headline_of
+from parley.learn.metrics import smaller_is_better
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunInfo, RunStore
 
@@ -60,6 +64,11 @@ class Watched:
     progress: StoredProgress
     seen: int = -1
     over: bool = False
+    judged: list[Headline] = field(init=False)
+    """What the run may be judged by, if its study says so: which of them it is, the records tell."""
+
+    def __post_init__(self) -> None:
+        self.judged = _headlines(self.info.config)
 
     def look(self, store: RunStore) -> bool:
         """Take in the rounds since; True if something is new."""
@@ -75,14 +84,26 @@ class Watched:
 
     def _take(self, store: RunStore) -> None:
         found: dict[int, dict[str, Metric]] = {}
-        for name, (rounds, values) in store.curves(self.info.id, _SHOWN).items():
+        figures, wanted = self.progress.figures, (*_SHOWN, *(one.name for one in self.judged))
+        for name, (rounds, values) in store.curves(self.info.id, wanted).items():
             for number, value in zip(rounds.tolist(), values.tolist(), strict=True):
                 if number > self.seen:
                     found.setdefault(number, {})[name] = Metric(value)
+        recorded = {name for metrics in found.values() for name in metrics}
+        figures.headline = figures.headline or next((one for one in self.judged if one.name in recorded), None)
         for number in sorted(found):
-            self.progress.figures.add(RoundRecord(number, found[number]))
-        self.progress.figures.failures = len(store.failures(self.info.id))
+            figures.add(RoundRecord(number, found[number]))
+        figures.failures = len(store.failures(self.info.id))
         self.seen = max(found, default=self.seen)
+
+
+def _headlines(config: Mapping[str, Any]) -> list[Headline]:
+    wanted = headline_of([config])
+    if not wanted:
+        return []
+    names = [wanted] if "/" in wanted else [f"central/{wanted}", f"clients/{wanted}"]
+    down = str(config["evaluate"].get("headline") or "").startswith("-")
+    return [Headline(name, down or bool(smaller_is_better(name))) for name in names]
 
 
 @dataclass

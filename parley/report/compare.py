@@ -17,13 +17,13 @@ import numpy as np
 
 from parley.core.errors import InputError, nearest
 from parley.engine.run import Run
+from parley.engine.stopping import headline_of
 from parley.learn.metrics import check_target
 from parley.report.contender import COSTS, Contender, Reached, lower_is_better
 from parley.report.groups import Group, counting, stored_groups, told_apart
 from parley.report.pairs import Pair, paired
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunStore
-from parley.study.listing import headline_of
 from parley.study.seeds import by_study, selected
 
 NEAR = 0.95
@@ -180,6 +180,11 @@ class Comparison:
         if np.isnan(value):
             return "nan"
         return f"{value:.1%}" if self.metric.endswith("accuracy") else f"{value:.4g}"
+
+    @property
+    def target_text(self) -> str:
+        """`95.0%`; where there is none to name, `the target`."""
+        return "the target" if np.isnan(self.target) else self.show(self.target)
 
     def _line(self, group: Group) -> Line:
         quantiles = None

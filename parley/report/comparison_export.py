@@ -75,7 +75,7 @@ def to_parquet(comparison: Comparison, path: Path | str) -> None:
 
 def to_latex(comparison: Comparison, path: Path | str | None = None) -> str:
     """A table for a paper, one row per group, with the packages booktabs; the comment above it says what it shows."""
-    reached = comparison.show(comparison.target)
+    reached = comparison.target_text
     heads = ("", "seeds", "last", "best", "rounds", "MB", "s")
     rows = [" & ".join(_tex(head) for head in heads) + r" \\", r"\midrule"]
     top = _top(comparison)

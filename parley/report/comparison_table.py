@@ -35,8 +35,7 @@ def table(comparison: Comparison) -> Table:
         drawn.add_column("\nseeds", justify="right", no_wrap=True)
     drawn.add_column("\nlast", justify="right", no_wrap=True)
     drawn.add_column("\nbest", justify="right", no_wrap=True)
-    target = "the target" if math.isnan(comparison.target) else comparison.show(comparison.target)
-    heading = f"to reach {target}\n{_row(('rounds', 'MB', 's'), widths)}"
+    heading = f"to reach {comparison.target_text}\n{_row(('rounds', 'MB', 's'), widths)}"
     drawn.add_column(heading, justify="center", no_wrap=True)
     drawn.add_column("in all\ns", justify="right", no_wrap=True)
     channels = any(line.raw is not None for line in lines)

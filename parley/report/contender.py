@@ -10,11 +10,11 @@ import numpy as np
 
 from parley.core.errors import InputError
 from parley.engine.run import Run
+from parley.engine.stopping import headline_of
 from parley.learn.metrics import smaller_is_better
 from parley.store.records import RoundRecord
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence, absences
-from parley.study.listing import headline_of
 from parley.theory.theta import Array
 
 Role = Literal["federated", "pooled", "alone"]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parley.engine.stopping import headline_of
 from parley.report.contender import Contender, Reached, Role
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence
-from parley.study.listing import headline_of
 from parley.study.seeds import by_study, counted
 from parley.theory.theta import Array
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from parley.engine.stopping import headline_of
 from parley.store.runs import RunInfo, RunStore
 from parley.study.seeds import by_study, half_interval, seeds_text
 
 Numbers = Mapping[str, Any]
 Seen = MutableMapping[str, tuple[int, Numbers]]
 """Run -> its last round and its numbers then, which are not read again until there is another round."""
-
-
-def headline_of(configs: Iterable[Mapping[str, Any]]) -> str:
-    """What studies say of their own that runs are judged by, as far as they agree; empty where they leave it open."""
-    said = set()
-    for config in configs:
-        told = config.get("evaluate")
-        told = told if isinstance(told, Mapping) else {}
-        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
-        said.add("" if wanted == "auto" else wanted)
-    return said.pop() if len(said) == 1 else ""
 
 
 @dataclass(frozen=True)

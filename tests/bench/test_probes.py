@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parley.bench import bench, many_memories, ray_gain, step_cost
+from parley.bench import bench, many_memories, ray_gain, step_cost, tune_gain
 from parley.bench.harness import Lap
 from parley.bench.many_memories import Crowd, Diary
 from parley.bench.probes import ON_REQUEST, PROBES
@@ -163,8 +163,43 @@ def test_a_second_worker_is_raced_beside_a_second_process():
         bench(["ray-gain"], cores=1)
 
 
+@pytest.mark.long
+def test_searches_are_raced_and_find_the_same():
+    pytest.importorskip("optuna")
+    (result,) = bench(["tune-gain"], "smoke")
+    assert [standing.name for standing in result.standings] == ["one worker", "two workers", "two commands"]
+    assert all(standing.median > 0 and standing.cpu > 0 for standing in result.standings)
+    share, same = result.checks
+    assert share.passed is None
+    assert same.passed
+    with pytest.raises(InputError, match="needs 2 cores, not 1"):
+        bench(["tune-gain"], cores=1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "other", "passed"),
+    [
+        ([10.0, 11.0, 30.0], 0.5, [True, True]),
+        ([12.0, 12.0, 12.0], 0.5, [False, True]),
+        ([10.0] * 3, 0.6, [True, False]),
+    ],
+)
+def test_the_gain_of_a_second_worker_is_judged_turn_by_turn(workers: list[float], other: float, passed: list[bool]):
+    seconds = {"one worker": [20.0] * 3, "two workers": workers, "two commands": [10.0] * 3}
+    found = {name: {0.1: 0.5, 0.2: 0.7} for name in seconds} | {"two commands": {0.1: other, 0.2: 0.7}}
+    assert [check.passed for check in tune_gain.promises(seconds, found, "full")] == passed
+
+
 def test_names():
-    assert {"CHANNEL-COST", "FEDALS-STEP", "FLOWER-ROUND", "NTK-ROUND", "RAY-GAIN", "SCAFFOLD-100K"} == set(PROBES)
+    assert {
+        "CHANNEL-COST",
+        "FEDALS-STEP",
+        "FLOWER-ROUND",
+        "NTK-ROUND",
+        "RAY-GAIN",
+        "SCAFFOLD-100K",
+        "TUNE-GAIN",
+    } == set(PROBES)
     assert set(ON_REQUEST) == {"FLOWER-ROUND", "SCAFFOLD-100K"}
     assert ALPHA == 10
     with pytest.raises(InputError, match="did you mean 'FEDALS-STEP'"):

@@ -16,6 +16,7 @@ import parley as pl
 from parley.engine import progress
 from parley.engine.progress import Figures, Progress, ProgressTable, duration, megabytes
 from parley.engine.run import Run
+from parley.engine.stopping import Headline
 from parley.store.records import Failure, Metric, RoundRecord
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -24,7 +25,7 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 class Quiet:
     """As much of a run as progress looks at."""
 
-    name, status, records = "fedavg", "finished", ()
+    name, status, records, headline = "fedavg", "finished", (), None
 
 
 def a_run(**changes: Any) -> Run:
@@ -64,6 +65,21 @@ def test_best_is_the_lowest_loss_where_there_is_no_accuracy_and_nan_is_shown() -
         figures.add(record(number, clients_loss=loss))
     assert figures.best == 1.0
     assert figures.parts() == ["loss nan (best 1)"]
+
+
+def test_best_is_that_of_the_metric_a_run_is_judged_by() -> None:
+    figures = Figures(Headline("central/brier", smaller=True))
+    for number, (brier, accuracy) in enumerate(((0.5, 0.2), (0.2, 0.9), (0.3, 0.4))):
+        figures.add(record(number, central_brier=brier, central_accuracy=accuracy))
+    figures.add(record(3, cohort=2, up_bytes=1e6))
+    assert figures.parts() == ["central/brier 0.3 (best 0.2)", "accuracy 40.0%", "cohort 2", "1 MB up"]
+
+
+def test_a_run_judged_by_its_loss_shows_the_best_loss_first() -> None:
+    figures = Figures(Headline("central/loss", smaller=True))
+    for number, (loss, accuracy) in enumerate(((2.0, 0.2), (1.0, 0.9), (1.5, 0.95))):
+        figures.add(record(number, central_loss=loss, central_accuracy=accuracy))
+    assert figures.parts() == ["loss 1.5 (best 1)", "accuracy 95.0%"]
 
 
 def test_best_is_the_clients_accuracy_where_there_is_no_central_one() -> None:

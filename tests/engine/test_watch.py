@@ -45,6 +45,27 @@ def test_an_ended_run_took_what_its_rounds_took(store: RunStore) -> None:
     assert watched(store, run) == line
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({"metric": "f1"}, "central/f1 0.5 (best 0.75)"),
+        ({"headline": "clients/f1"}, "clients/f1 0.25 (best 0.25)"),
+        ({"headline": "-server/lag"}, "server/lag 3 (best 2)"),
+        ({"metric": "loss"}, "loss 0.6 (best 0.4)"),
+        ({"metric": "auto"}, "accuracy 50.0% (best 50.0%)"),
+    ],
+)
+def test_what_the_study_judges_by_is_shown_first(store: RunStore, told: dict[str, str], shown: str) -> None:
+    run = store.create("mine", {"rounds": 9, "seed": 0, "evaluate": told}, "mine")
+    both = {"central/accuracy": Metric(0.5), "clients/f1": Metric(0.25)}
+    turns = ((0.75, 0.4, 2.0), (0.5, 0.6, 3.0))
+    store.commit(run, [
+        RoundRecord(n, both | {"central/f1": Metric(f1), "central/loss": Metric(loss), "server/lag": Metric(lag)})
+        for n, (f1, loss, lag) in enumerate(turns)
+    ], status="finished")  # fmt: skip
+    assert watched(store, run).startswith(f"{run}: round 1/9 · seed 0 · {shown} · ")
+
+
 def test_a_killed_run_took_what_its_rounds_took(store: RunStore) -> None:
     run = add(store, 0, 2)
     store.release(run)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from parley.engine.stopping import headline_of
 from parley.report import Comparison
 from parley.report.groups import headline_metric, stored_groups
 from parley.report.page import report_page
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.listing import Entry, headline_of
+from parley.study.listing import Entry
 
 
 def judged(store: RunStore, name: str, **evaluate: Any) -> None:

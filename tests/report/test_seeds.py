@@ -113,6 +113,16 @@ def test_too_few_seeds_are_said(tmp_path):
         )
 
 
+def test_without_a_target_a_latex_table_names_none(tmp_path):
+    with RunStore(tmp_path / "runs.db") as made:
+        fill(made, "a", {0: float("nan")})
+        comparison = Comparison.stored(made, [])
+    assert np.isnan(comparison.target)
+    text = to_latex(comparison)
+    assert "{to reach the target}" in text
+    assert "nan" not in text.partition("to reach")[2].partition(r"\\")[0]
+
+
 def test_runs_on_other_data_are_not_paired(tmp_path):
     with RunStore(tmp_path / "runs.db") as made:
         fill(made, "a", {0: 0.5, 1: 0.6}, data_fingerprint="x")
