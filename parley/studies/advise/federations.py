@@ -1,8 +1,11 @@
-"""Is the advice good? Thirty simulated federations of known truth, judged by rounds or megabytes until a target."""
+"""Is the advice good? Simulated federations of known truth, judged by rounds or megabytes until a target.
+
+Thirty whose results have shaped the advisor, and thirty that it has never seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +26,8 @@ from parley.studies.spread import spread
 
 SEEDS: dict[Scale, tuple[int, ...]] = {"smoke": (105,), "cpu": tuple(range(30))}
 """Those that are judged; smoke takes one of the seeds for development."""
+FRESH: dict[Scale, tuple[int, ...]] = {"smoke": (106,), "cpu": tuple(range(30, 60))}
+"""Nothing was developed, chosen or mended with these in sight."""
 WITHIN, SHARE = 2.0, 0.75
 """Without a pilot: at most so many times the best of the grid, for so many of the federations; and never the worst."""
 PILOT_WITHIN, PILOT_SHARE = 1.15, 0.8
@@ -36,8 +41,21 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
 )
 def federations(scale: Scale, context: StudyContext) -> StudyResult:
     """Advised settings against the best of a grid of methods and settings on simulated federations of known truth."""
+    return _judged(SEEDS, scale, context)
+
+
+@study(
+    "advise/fresh",
+    scales={"smoke": "one federation for development, part of the grid", "cpu": "seeds 30-59, the whole grid"},
+)
+def fresh(scale: Scale, context: StudyContext) -> StudyResult:
+    """The same on federations that nobody looked at while the advisor was made."""
+    return _judged(FRESH, scale, context)
+
+
+def _judged(seeds: Mapping[Scale, tuple[int, ...]], scale: Scale, context: StudyContext) -> StudyResult:
     work = _smoke if scale == "smoke" else judge
-    return summarised(spread(work, SEEDS[scale], context, "federations"), scale, context)
+    return summarised(spread(work, seeds[scale], context, "federations"), scale, context)
 
 
 def _smoke(seed: int) -> Judged:
