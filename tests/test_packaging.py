@@ -46,6 +46,7 @@ def test_the_container_file_is_pinned_and_not_root():
     assert "constraints.txt" in text
     (base,) = [line.split()[1] for line in text.splitlines() if line.startswith("FROM")]
     assert base.partition(":")[2].count(".") == 2
+    assert "://" not in text  # whoever builds it says where packages come from, if not from pip's own index
     assert text.index("USER parley") < text.index("ENTRYPOINT")
     named = [word for line in text.splitlines() if line.startswith("COPY") for word in line.split()[1:-1]]
     assert all((ROOT / word).exists() for word in named)
