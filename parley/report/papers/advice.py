@@ -21,8 +21,8 @@ _MARKS: tuple[dict[str, Any], ...] = (
 )
 
 
-def factors_figure(factors: Mapping[str, Array]) -> Figure:
-    """On the left a curve per kind of advice, the higher the better; on the right every federation by its number."""
+def factors_figure(factors: Mapping[str, Array], seeds: Sequence[int]) -> Figure:
+    """On the left a curve per kind of advice, the higher the better; on the right every federation by its seed."""
     result = new_figure(11, 4.4, 0.12, 0.08)
     left, right = result.subplots(1, 2)
     for place, (name, ratios) in enumerate(factors.items()):
@@ -31,7 +31,7 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
         shares = np.concatenate([[0.0], np.arange(1, len(shown) + 1) / len(shown), [(ratios < np.inf).mean()]])
         colour = PALETTE[place]
         left.step(steps, shares, where="post", color=colour, linewidth=2.2, label=name)
-        right.plot(np.arange(len(shown)), shown, linestyle="none", color=colour, label=name, **_MARKS[place])
+        right.plot(seeds, shown, linestyle="none", color=colour, label=name, **_MARKS[place])
     for axes, scaled in ((left, "x"), (right, "y")):
         line = axes.axvline if scaled == "x" else axes.axhline
         for limit in (1.15, 2.0):
@@ -42,7 +42,7 @@ def factors_figure(factors: Mapping[str, Array]) -> Figure:
         axes.minorticks_off()
         clean(axes, "both")
     left.set_ylim(0, 1.02)
-    right.set_xticks(range(0, max(len(one) for one in factors.values()), 5))
+    right.set_xticks(seeds[::5])
     footnote(
         result, "Dashed: 1.15x and 2x. At 0.3x also what the grid never reached, at 30x also what advice never did."
     )

@@ -89,4 +89,5 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
         **{name: np.quantile(factors, QUANTILES, method="higher") for name, factors in spread_of.items()},
         "federations": [one.plain() for one in judged],
     }
-    return context.result(checks, {"factors": factors_figure({"without a pilot": plain, "with a pilot": tried})}, data)
+    drawn = factors_figure({"without a pilot": plain, "with a pilot": tried}, [one.seed for one in judged])
+    return context.result(checks, {"factors": drawn}, data)
