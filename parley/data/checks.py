@@ -13,6 +13,8 @@ from parley.data.tokens import IGNORE
 
 MOST_CLASSES = 100_000
 """Class numbers above this are taken for something else, unless a `DataInfo` says how many classes there are."""
+MEASUREMENTS = "give measurements as floats (dtype = \"float32\" in [data], or where the federation is made)"
+"""What to do about integers that are no token ids."""
 _INPUTS = (torch.float32, torch.float64, torch.int64)
 
 
@@ -121,7 +123,7 @@ def check_inputs(x: Tensor, info: DataInfo | None, who: str, missing: bool = Fal
         if low < 0 or high >= most:
             raise InputError(
                 f"{who} has the token {_first(x, (x < 0) | (x >= most), 'x')}, outside 0 to {most - 1}; "
-                "integer inputs are token ids: give measurements as floats."
+                f"integer inputs are token ids: {MEASUREMENTS}."
             )
 
 

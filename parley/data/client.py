@@ -68,3 +68,8 @@ class DataInfo:
             raise InputError(
                 f"data set '{self.name}' names {len(self.classes)} classes but has {self.outputs} outputs."
             )
+
+    @property
+    def tokens(self) -> bool:
+        """Whether inputs are token ids, not measurements."""
+        return self.kind == "text" or self.vocabulary > 0

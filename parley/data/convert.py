@@ -25,15 +25,15 @@ def float_type(precision: Precision) -> torch.dtype:
 
 
 def as_inputs(values: Any, precision: Precision | None = None) -> Tensor:
-    """float32 and float64 stay as they are, unless `precision` says otherwise.
+    """float32 and float64 stay as they are; with a `precision` all numbers are measurements and take it.
 
     Half precision, bytes and booleans become float32 (exact, unscaled); other integers are token ids, int64.
     """
     tensor = as_tensor(values)
-    if tensor.dtype in _WHOLE:
-        return _int64(tensor)
     if precision is not None:
         return tensor.to(float_type(precision))
+    if tensor.dtype in _WHOLE:
+        return _int64(tensor)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
 
 

@@ -13,9 +13,10 @@ from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
+from parley.data.checks import MEASUREMENTS
 from parley.data.sources import InMemory
 from parley.learn.losses import Loss, losses
-from parley.learn.task import Task
+from parley.learn.task import Predictor, Task
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
 from parley.study.description import Model
@@ -75,20 +76,19 @@ def _try_out(task: Task, federation: Federation) -> None:
     """One forward pass, so that a model that does not fit the data is told before anything starts."""
     client = federation.client(federation.ids[0]) if federation.here else federation.form.made_up(2)
     predict = task.predictor(task.initial(), task.initial_buffers())
-    if task.info.vocabulary:
-        try:
-            predict(torch.full_like(client.x[:1], task.info.vocabulary - 1))
-        except IndexError:
-            raise InputError(
-                f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
-                "knows; set its vocabulary, or give a model of next tokens data with such targets."
-            ) from None
     try:
+        if task.info.vocabulary:
+            _check_vocabulary(task, client.x[:1], predict)
         outputs = predict(client.x[:2])
         _check_outputs(task, outputs, len(client.x[:2]))
         value = task.loss(outputs, client.y[:2])
         _check_classes(task, outputs, client.y[:2])
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if _wants_floats(task, client.x[:1], predict):
+            raise InputError(
+                f"the inputs are integers, which are taken for token ids, but the model {type(task.network).__name__} "
+                f"takes floats; {MEASUREMENTS}."
+            ) from None
         hint = (
             "; convert the data (dtype=... where the federation is made) or the model" if "type" in _line(error) else ""
         )
@@ -98,6 +98,30 @@ def _try_out(task: Task, federation: Federation) -> None:
         ) from None
     if value.shape != (len(client.x[:2]),):
         raise InputError(f"the loss must give one number per sample, [2] for two of them, not {list(value.shape)}.")
+
+
+def _check_vocabulary(task: Task, x: Tensor, predict: Predictor) -> None:
+    try:
+        predict(torch.full_like(x, task.info.vocabulary - 1))
+    except IndexError:
+        raise InputError(
+            f"the data have {task.info.vocabulary} token ids, more than the model {type(task.network).__name__} "
+            "knows; set its vocabulary, or give a model of next tokens data with such targets."
+        ) from None
+
+
+def _wants_floats(task: Task, x: Tensor, predict: Predictor) -> bool:
+    """Whether a model fails with integers, and with nothing but integers."""
+
+    def takes(inputs: Tensor) -> bool:
+        try:
+            predict(inputs)
+        except Exception:
+            return False
+        return True
+
+    dtype = next(iter(task.initial().values())).dtype
+    return not x.is_floating_point() and not takes(x) and takes(x.to(dtype))
 
 
 def _check_outputs(task: Task, outputs: object, samples: int) -> None:

@@ -133,3 +133,17 @@ def test_names_of_classes_cannot_steer_a_terminal():
     info = DataInfo("t", (1,), 2, "classification", ("a\x1b[2J", "b\n"))
     text = predictions_text(torch.tensor([[1.0, 0.0]]), info)
     assert text == "sample,prediction,p(a\\x1b[2J),p(b\\n)\n0,a\\x1b[2J,0.731059,0.268941\n"
+
+
+def test_integer_arrays_of_a_folder_are_tokens_unless_a_precision_is_given(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "counts").mkdir()
+    for client in "ab":
+        np.savez(tmp_path / f"counts/{client}.npz", x=rng.integers(0, 9, (20, 4)), y=rng.integers(0, 3, 20))
+    file = tmp_path / "study.toml"
+    file.write_text(
+        'rounds = 1\n[data]\nfolder = "counts"\n[model]\nname = "linear"\n[algorithm]\nname = "fedavg"\nlr = 0.01\n'
+    )
+    with pytest.raises(InputError, match=r"the model \w+ takes floats; .*dtype = \"float32\" in \[data\]"):
+        train_study(load_study(file))
+    assert train_study(load_study(file, ["data.dtype=float32"])).status == "finished"

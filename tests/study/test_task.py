@@ -7,7 +7,7 @@ from torch import nn
 
 import parley as pl
 from parley.core.errors import InputError
-from parley.models.dense import Mlp
+from parley.models.dense import Linear, Mlp
 from parley.models.text import Lstm
 from parley.study.task import make_task
 
@@ -61,3 +61,44 @@ def test_a_model_with_fewer_outputs_than_classes_is_refused_before_it_starts():
     make_task(federation, nn.Linear(3, 3), 0)
     with pytest.raises(InputError, match="the model Linear gives 2 outputs for a sample, but the data have 3 classes"):
         make_task(federation, nn.Linear(3, 2), 0)
+
+
+def integers(**options) -> pl.Federation:
+    random = np.random.default_rng(0)
+    clients = {name: (random.integers(9, size=(12, 4)), random.integers(3, size=12)) for name in "ab"}
+    return pl.Federation.from_arrays(clients, **options)
+
+
+@pytest.mark.parametrize("model", [Linear(), Mlp((5,)), nn.Linear(4, 3), nn.Linear(4, 3).double()], ids=str)
+def test_integers_for_a_model_of_floats_are_explained(model):
+    match = r"^the inputs are integers, which are taken for token ids, but the model \w+ takes floats; .*dtype = \"float32\""
+    with pytest.raises(InputError, match=match):
+        make_task(integers(), model, 0)
+
+
+def test_measurements_that_are_integers_train_as_floats():
+    federation = integers(dtype="float32")
+    assert federation.info.kind == "classification"
+    assert federation.info.vocabulary == 0
+    assert torch.equal(federation.client("a").x, integers().client("a").x.float())
+    run = pl.train(pl.FedAvg(lr=0.01), federation, model=Mlp((5,)), rounds=1, runtime="inline")
+    assert run.status == "finished"
+
+
+def test_models_of_tokens_still_take_integers():
+    make_task(integers(), Lstm(vocabulary=9, embedding=2, hidden=3), 0)
+    make_task(integers(), nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3)), 0)
+    with pytest.raises(InputError, match="the data have 9 token ids, more than the model Sequential knows"):
+        make_task(integers(), nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(8, 3)), 0)
+    with pytest.raises(InputError, match="the model Sequential does not fit samples of shape"):
+        make_task(integers(), nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(7, 3)), 0)
+
+
+@pytest.mark.parametrize("method", [pl.FFGB(), pl.HistogramBoosting()], ids=lambda method: method.title)
+@pytest.mark.parametrize("targets", [int, float])
+def test_methods_without_a_model_refuse_integers_too(method, targets):
+    random = np.random.default_rng(0)
+    clients = {name: (random.integers(9, size=(12, 4)), random.integers(3, size=12).astype(targets)) for name in "ab"}
+    with pytest.raises(InputError, match="token ids; give measurements as floats"):
+        pl.train(method, pl.Federation.from_arrays(clients), rounds=1, runtime="inline")
+    pl.train(method, pl.Federation.from_arrays(clients, dtype="float32"), rounds=1, runtime="inline")

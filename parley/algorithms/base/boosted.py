@@ -19,6 +19,7 @@ from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
+from parley.data.checks import MEASUREMENTS
 from parley.learn.histograms import Objective
 from parley.learn.losses import losses
 from parley.learn.task import Predictor, Task
@@ -86,8 +87,8 @@ def check_settings(
 
 def objective(task: Task) -> Objective:
     """What is minimised, from the task's data and loss."""
-    if task.info.kind == "text":
-        raise InputError("trees split on numbers, but the inputs are token ids; give measurements as floats.")
+    if task.info.tokens:
+        raise InputError(f"trees split on numbers, but the inputs are token ids; {MEASUREMENTS}.")
     regression = task.info.kind == "regression"
     if task.loss not in [losses[name] for name in (("mse", "half-squares") if regression else ("cross-entropy",))]:
         raise InputError("boosted trees minimise squares (mse, half-squares) or cross-entropy; leave out the loss.")

@@ -12,11 +12,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from parley.core.errors import UnsupportedError
+from parley.core.errors import InputError, UnsupportedError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.registry import Registry
 from parley.core.tree import Tree
+from parley.data.checks import MEASUREMENTS
 from parley.learn.task import Task
 
 learners: Registry[type[Learner]] = Registry("weak learner")
@@ -55,6 +56,11 @@ class Learner:
             raise UnsupportedError(
                 f'the weak learner {type(self).__name__} cannot be fitted in the norm "{norm}", only in {known}; '
                 "choose another learner or oracle."
+            )
+        if task.info.tokens and not self.needs_model:
+            raise InputError(
+                f"the weak learner {type(self).__name__} takes floats, but the inputs are integers, which are taken for "
+                f"token ids; {MEASUREMENTS}."
             )
 
     def fit(
