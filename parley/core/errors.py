@@ -1,7 +1,13 @@
 """Errors a user can act on. The command line prints their one sentence and exits with code 2."""
 
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+
+_INSTALLED = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib")))
+"""Where code lies that is not the user's own."""
 
 
 class ParleyError(Exception):
@@ -43,3 +49,11 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose one of {', '.join(valid)}." if valid else "there are no choices."
+
+
+def own_line(error: BaseException) -> str:
+    """The last line of the user's own code that an error came by, for a sentence: " (mine.py, line 12)"; else empty."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith("<frozen") and not any(map(Path(frame.filename).is_relative_to, _INSTALLED)):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""

@@ -13,7 +13,7 @@ from parley.data.tokens import IGNORE
 
 MOST_CLASSES = 100_000
 """Class numbers above this are taken for something else, unless a `DataInfo` says how many classes there are."""
-MEASUREMENTS = "give measurements as floats (dtype = \"float32\" in [data], or where the federation is made)"
+MEASUREMENTS = 'give measurements as floats (dtype = "float32" in [data], or where the federation is made)'
 """What to do about integers that are no token ids."""
 _INPUTS = (torch.float32, torch.float64, torch.int64)
 

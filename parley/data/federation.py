@@ -231,8 +231,8 @@ class Federation:
 
         Integer `y` means classification with max + 1 classes, floating `y` regression; `info` overrides. Integer `x`
         (but not uint8) are taken for token ids. Floats keep their precision, and a model of Parley's takes it over;
-        `dtype` ("float32" or "float64") converts all inputs, integers that are measurements too. With `missing`, NaN among the inputs stands for a missing value,
-        which boosted trees take.
+        `dtype` ("float32" or "float64") converts all inputs, integers that are measurements too. With `missing`, NaN
+        among the inputs stands for a missing value, which boosted trees take.
         """
         from parley.data.local.arrays import arrays_in_memory
 

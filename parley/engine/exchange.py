@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Cohort, Party, Question, Replies, Reply
+from parley.algorithms.base.protocol import Cohort, Exchange, Party, Question, Replies, Reply
 from parley.algorithms.base.summed import SingleReplyError
 from parley.channels.base import MIRROR
 from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
-from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError
+from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, own_line
 from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree, is_finite
 from parley.core.wire import wire_size
-from parley.engine.forms import Forms
+from parley.engine.forms import Forms, check_trees
 from parley.engine.listeners import Listener
 from parley.engine.privacy.round import PrivateRound
 from parley.engine.secure.course import Stage, Total, secure_sum
@@ -73,11 +73,11 @@ class Round:
         before = _versions(state)
         course = self.job.algorithm.round(self.job.server, state, cohort, self.stamp.round, self.key)
         try:
-            question = next(course)
+            question = self._asked_next(course, None)
             exchange = 0
             while True:
                 replies = self._exchange(Question.of(question), exchange, cohort)
-                question = course.send(replies)
+                question = self._asked_next(course, replies)
                 exchange += 1
         except _NobodyAnswered:
             self.remembered.clear()
@@ -94,8 +94,19 @@ class Round:
             raise UnsupportedError(
                 f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
             )
+        check_trees(self.job.algorithm.title, state, new)
         self._check_finite({name: value for name, value in new.tensors.items() if state.tensors.get(name) is not value})
         return self._closed(new)
+
+    def _asked_next(self, course: Exchange, replies: Replies | None) -> Question | Mapping[Any, Message]:
+        """What the method asks now; what is wrong with it is told with the line of the user's own code."""
+        try:
+            return next(course) if replies is None else course.send(replies)
+        except InputError as error:
+            if not (place := own_line(error)):
+                raise
+            title, said = self.job.algorithm.title, str(error).rstrip(".")
+            raise InputError(f"round {self.stamp.round} of {title}: {said}{place}.") from error
 
     def _closed(self, state: State) -> State:
         return state if self.private is None else self.private.close(state)
@@ -300,8 +311,8 @@ class Round:
         if (missing := next((client for client in self.faults.require if client in self.failures), None)) is not None:
             raise QuorumError(
                 f"round {self.stamp.round}: client '{missing}', which faults.require names, "
-                f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; it can be "
-                "resumed."
+                f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; "
+                f"{_again(self.failures[missing])}."
             )
         if not there and (self.private is None or not self.private.plan.central):
             raise _NobodyAnswered
@@ -338,18 +349,26 @@ class Round:
                 "checkpoint; ask more (cohort.size)."
             )
         client, failure = next(iter(self.failures.items()))
-        again = "it can be resumed"
-        if "(simulated)" in failure.reason:
-            again = "resumed, it would meet the same absences again unless faults.quorum is lowered"
         return (
             f"round {self.stamp.round}: only {answered} of {asked} clients answered, "
             f"{rule or f'the quorum is {self.faults.quorum:.0%}'} (client '{client}' {failure.reason.rstrip('.')}); "
-            f"the run stopped at its last checkpoint; {again}."
+            f"the run stopped at its last checkpoint; {_again(failure)}."
         )
 
 
 class _NobodyAnswered(Exception):
     pass
+
+
+def _again(failure: Failure) -> str:
+    """Whether it would help to resume a run that stopped for this, as the end of a sentence."""
+    if "(simulated)" in failure.reason:
+        return "resumed, it would meet the same absences again unless faults.quorum is lowered"
+    if "NaN or infinite" in failure.reason:
+        return "resumed, it would come to the same: lower the step sizes, or clip (algorithm.clip), and start it anew"
+    if failure.reason.startswith("raised "):
+        return "it can be resumed if the cause lay outside the code; with changed code or settings, start it anew"
+    return "it can be resumed"
 
 
 def _outcome(job: Job, value: object) -> tuple[State, dict[str, float]]:

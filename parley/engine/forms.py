@@ -1,20 +1,24 @@
-"""The forms that replies must have, and what they weigh."""
+"""The forms that replies must have, what they weigh, and the trees of a state."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cached_property
 
 from parley.algorithms.base.protocol import Reply
 from parley.channels.base import Arrival
 from parley.core.context import Context
-from parley.core.errors import UnsupportedError
+from parley.core.errors import InputError, UnsupportedError
 from parley.core.form import Form
-from parley.core.message import Memory, Message
+from parley.core.message import Memory, Message, State
 from parley.core.tree import Schema, schema
 from parley.core.wire import wire_size
 from parley.runtimes.protocol import Job
+
+_DIGITS = re.compile(r"[0-9]+")
 
 
 class Forms:
@@ -62,3 +66,20 @@ class Forms:
         found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
         most, count = found.most_common(1)[0]
         return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None
+
+
+def check_trees(title: str, before: State, after: State) -> None:
+    """Refuse a new tree that must have been meant for the one of a similar name: that has the same form and has stayed
+    as it was, so that the run would go on untrained. Names that are counted on are no slips."""
+    fresh = after.tensors.keys() - before.tensors.keys()
+    known = before.groups() if fresh else []
+    for name in {tensor.split("/", 1)[0] for tensor in fresh if "/" in tensor}.difference(known):
+        meant = next(iter(get_close_matches(name, known, n=1, cutoff=0.75)), name)
+        old, new = before.get(meant), after.get(name)
+        if _DIGITS.sub("", meant) == _DIGITS.sub("", name) or set(schema(old)) != set(schema(new)):
+            continue
+        if all(after.tensors.get(f"{meant}/{tensor}") is value for tensor, value in old.items()):
+            raise InputError(
+                f"a round of {title} put '{name}' into the server's state and left '{meant}' as it was: "
+                f"did you mean '{meant}'?"
+            )

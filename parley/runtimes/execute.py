@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Reply
-from parley.core.errors import InputError, ParleyError, WireError
+from parley.core.errors import InputError, ParleyError, WireError, own_line
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, aligned, detach, is_finite
@@ -115,15 +115,16 @@ def finite(payload: Payload) -> bool:
 
 def failed(recipient: str, error: BaseException) -> Failure:
     """What an exception says of a recipient."""
+    said = f"raised {type(error).__name__}: {_text(error)}".rstrip(".")
     if isinstance(error, ParleyError):
-        return Failure(recipient, _text(error))
+        return Failure(recipient, f"{said}{own_line(error)}.")
     where = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(where[-1].filename).name}, line {where[-1].lineno})" if where else ""
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception:  # an exception whose own text cannot be made
         trace = "".join(traceback.format_tb(error.__traceback__))
-    return Failure(recipient, f"{describe(error).rstrip('.')}{place}.", trace)
+    return Failure(recipient, f"{said}{own_line(error) or place}.", trace)
 
 
 def describe(error: BaseException) -> str:

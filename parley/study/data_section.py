@@ -31,8 +31,8 @@ class DataSection:
     kind: Literal["classification", "regression"] | None = None
     """With folder: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
-    """With folder: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and tables are
-    float32."""
+    """With folder: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and tables
+    are float32."""
     missing: bool = False
     """With folder: empty cells and NaN are missing values, which boosted trees take."""
     clients: Annotated[int, Field(ge=1)] | None = None

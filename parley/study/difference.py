@@ -70,6 +70,8 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
     ]
     if found:
         first = found[0]
+        if (file := changed_file(first, stored, now)) is not None:
+            raise InputError(f"{_changed(file, run)}; start a new run.")
         what = (
             f"another object as {first.setting.rpartition('.')[0]}"
             if first.setting.endswith(".digest")
@@ -82,6 +84,28 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
             f"run '{run}' was started with other data (their fingerprint was {data[:12]}, now it is {here[:12]}); "
             "go on with what it was, or start a new run."
         )
+
+
+def changed_file(found: Difference, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The file of the user's own code whose content is what two studies with the same files differ in."""
+    files = now.get("plugins") or []
+    if found.setting != "plugin_digests" or list(stored.get("plugins") or []) != list(files):
+        return None
+    digests = zip(files, found.first or [], found.second or [], strict=False)
+    return next((str(file) for file, before, after in digests if before != after), None)
+
+
+def why_not(run: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """In what a run differs from a study, for a sentence; None if it could go on."""
+    found = difference(essential(stored), essential(now))
+    if not found:
+        return None
+    file = changed_file(found[0], stored, now)
+    return f"run '{run}' differs in {found[0]}" if file is None else f"{_changed(file, run)}: start it without --resume"
+
+
+def _changed(file: str, run: str) -> str:
+    return f"the file {file} has changed since run '{run}' was started, and no run goes on with other code"
 
 
 def _known(table: Any, setting: str) -> bool:

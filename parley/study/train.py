@@ -41,7 +41,7 @@ from parley.store.runs import RunStore
 from parley.store.secret import keep_secret, secret_root
 from parley.study.channel_names import stages
 from parley.study.description import InitFrom, Logging, Model, Study, as_study
-from parley.study.difference import check_resumable, difference, essential
+from parley.study.difference import check_resumable, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
 from parley.study.task import make_task, pool, prepared
 from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
@@ -349,10 +349,8 @@ def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[st
 def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
     """The end of that sentence: in what the newest run differs from the one asked for."""
     runs = store.runs()
-    found = difference(essential(runs[-1].config), essential(config)) if runs and runs[-1].config else []
-    if not found:
-        return "; start it without --resume"
-    return f"; run '{runs[-1].id}' differs in {found[0]}"
+    why = why_not(runs[-1].id, runs[-1].config, config) if runs and runs[-1].config else None
+    return f"; {why or 'start it without --resume'}"
 
 
 def _named(study: Study) -> list[Listener]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Replies
+from parley.algorithms.base.protocol import Replies, refuse_absent
 from parley.channels.noise import gaussian
 from parley.core.context import Secrets
 from parley.core.errors import UnsupportedError
@@ -59,11 +59,13 @@ class PrivateReplies(Replies):
         """Not told."""
         return None
 
-    def sum(self, group: str) -> Tree:
+    def sum(self, group: str, *, optional: bool = False) -> Tree:
         """The noisy sum."""
-        return {name: value * self.count for name, value in self.average(group).items()}
+        return {name: value * self.count for name, value in self.average(group, optional=optional).items()}
 
-    def average(self, group: str) -> Tree:
+    def average(self, group: str, *, optional: bool = False) -> Tree:
+        if not optional:
+            refuse_absent(group, Message(self._noisy))
         prefix = group + "/"
         return {name[len(prefix) :]: value for name, value in self._noisy.items() if name.startswith(prefix)}
 

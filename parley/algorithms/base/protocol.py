@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from parley.core.context import Context
-from parley.core.errors import InputError, UnsupportedError
+from parley.core.errors import InputError, UnsupportedError, nearest
 from parley.core.form import Form
 from parley.core.key import Key
-from parley.core.message import Memory, Message, State
+from parley.core.message import Memory, Message, Payload, State
 from parley.core.registry import Registry
 from parley.core.tree import Tree, plain_sum, weighted_sum
 from parley.data import Federation
@@ -134,14 +134,20 @@ class Replies(Mapping[Any, Message]):
         """How many clients of the cohort the average is of; of Poisson cohorts the expected number."""
         return len(self.weights) if self.expected is None else self.expected
 
-    def average(self, group: str) -> Tree:
-        """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order."""
-        return weighted_sum(self._trees(group), list(self.weights.values()))
+    def average(self, group: str, *, optional: bool = False) -> Tree:
+        """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order.
 
-    def _trees(self, group: str) -> list[Tree]:
+        With `optional` it is empty where nobody sent a tree of that name beside others.
+        """
+        return weighted_sum(self._trees(group, optional), list(self.weights.values()))
+
+    def _trees(self, group: str, optional: bool) -> list[Tree]:
         """The tree of every client that answered; they must have the same tensors."""
         trees = {client: self.messages[client].get(group) for client in self.weights}
-        names = next(iter(trees.values())).keys() if trees else set()
+        first = next(iter(trees), None)
+        names = trees[first].keys() if first is not None else set()
+        if first is not None and not names and not optional:
+            refuse_absent(group, self.messages[first])
         for client, tree in trees.items():
             if tree.keys() != names:
                 raise InputError(
@@ -154,14 +160,20 @@ class Replies(Mapping[Any, Message]):
         """How many clients of the cohort answered; None where that is not told."""
         return len(self.weights)
 
-    def sum(self, group: str) -> Tree:
+    def sum(self, group: str, *, optional: bool = False) -> Tree:
         """sum_i reply_i[group] over the cohort's clients that answered, whatever their weights; of whole numbers
         exactly."""
-        return plain_sum(self._trees(group))
+        return plain_sum(self._trees(group, optional))
 
     def reweighted(self, factors: Mapping[str, float]) -> Replies:
         """The same replies, each client's weight times its factor."""
         return Replies(self.messages, {i: w * factors[i] for i, w in self.weights.items()}, self.expected)
+
+
+def refuse_absent(group: str, sent: Payload) -> None:
+    """Refuse to fold a tree that is not there beside those that are; a reply without any has nothing to fold."""
+    if sent.tensors and group not in sent:
+        raise InputError(f"the clients sent no tree '{group}': {nearest(group, sent.groups())}")
 
 
 Outcome = State | tuple[State, Mapping[str, float]]

@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from parley.algorithms.base.protocol import Replies
+from parley.algorithms.base.protocol import Replies, refuse_absent
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
+from parley.core.message import Message
 from parley.core.tree import Tree
 
 
@@ -32,17 +33,19 @@ class SummedReplies(Replies):
         self._total, self._form, self._factor = total, form, factor
         self.weights, self.expected = shares, expected
 
-    def average(self, group: str) -> Tree:
+    def average(self, group: str, *, optional: bool = False) -> Tree:
         if self._factor is None:
             self._refuse("it reads an average where it says that it reads sums (summed)")
-        return self._scaled(group, self._factor)
+        return self._scaled(group, self._factor, optional)
 
-    def sum(self, group: str) -> Tree:
+    def sum(self, group: str, *, optional: bool = False) -> Tree:
         if self._factor is not None:
             self._refuse("it reads a sum where it does not say so (summed)")
-        return self._scaled(group, 1.0)
+        return self._scaled(group, 1.0, optional)
 
-    def _scaled(self, group: str, factor: float) -> Tree:
+    def _scaled(self, group: str, factor: float, optional: bool) -> Tree:
+        if not optional:
+            refuse_absent(group, Message(self._total))
         prefix, found = group + "/", {}
         for name, spec in self._form.items():
             if not name.startswith(prefix):

@@ -59,8 +59,8 @@ class Learner:
             )
         if task.info.tokens and not self.needs_model:
             raise InputError(
-                f"the weak learner {type(self).__name__} takes floats, but the inputs are integers, which are taken for "
-                f"token ids; {MEASUREMENTS}."
+                f"the weak learner {type(self).__name__} takes floats, but the inputs are integers, which are taken "
+                f"for token ids; {MEASUREMENTS}."
             )
 
     def fit(
