@@ -40,8 +40,8 @@ INTRODUCTION = """\
 
 A study is a TOML file: what to train, on which data, how. `parley run study.toml` trains it,
 `--set section.setting=value` overrides a setting, and the stored run keeps the whole configuration with all defaults.
-An unknown setting is refused with the nearest one that exists. Required are only `[data]` with a `name` or a `folder`,
-`[model]` with a `name` and `[algorithm]` with a `name`. A complete, commented study is
+An unknown setting is refused with the nearest one that exists. Required are only `[data]` with a `name`, a `folder` or
+a `file`, `[model]` with a `name` and `[algorithm]` with a `name`. A complete, commented study is
 [examples/digits.toml](../examples/digits.toml).
 
 On the command line, `parley list` shows the choices and `parley list algorithms fedprox` the settings of one.
@@ -56,7 +56,7 @@ as vectors. Without a name, RBF.
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Above the first section\n", table(settings_of(General))]
-    data = {s.name: s for s in [*own_settings(folder=False), *own_settings(folder=True)]}
+    data = {s.name: s for s in [*own_settings("name"), *own_settings("file"), *own_settings("folder")]}
     parts += ["## [data]\n", f"{described('Which samples there are and who has them.')}\n", table(data.values())]
     parts += ["### Data sets and their options\n", "Options stand in `[data]` beside the name.\n"]
     about = ([f"`{name}`", datasets[name].title, ", ".join(map(_option, loader_settings(name)))] for name in datasets)

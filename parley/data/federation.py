@@ -256,10 +256,11 @@ class Federation:
     ) -> Federation:
         """Clients from one data frame (pandas, polars, pyarrow, or a dictionary of columns), one sample per row.
 
-        The column `client` says whose sample a row is, `target` what to predict, and all others are numeric inputs.
-        Clients come in the order in which they first appear. Whole numbers or texts as targets mean classes, other
-        numbers regression; `kind` overrides. `test` is a frame of the same columns; it needs no client column.
-        With `missing`, empty cells are missing values, which boosted trees take.
+        It may also be the path of a .csv or .parquet file, and so may `test`. The column `client` says whose sample a
+        row is, `target` what to predict, and all others are numeric inputs. Clients come in the order in which they
+        first appear. Whole numbers or texts as targets mean classes, other numbers regression; `kind` overrides. `test`
+        is a frame of the same columns; it needs no client column. With `missing`, empty cells are missing values, which
+        boosted trees take.
         """
         from parley.data.local.frames import federation_of_frame
 

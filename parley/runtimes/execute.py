@@ -115,16 +115,16 @@ def finite(payload: Payload) -> bool:
 
 def failed(recipient: str, error: BaseException) -> Failure:
     """What an exception says of a recipient."""
-    said = f"raised {type(error).__name__}: {_text(error)}".rstrip(".")
+    said, own = f"raised {type(error).__name__}: {_text(error)}".rstrip("."), own_line(error)
     if isinstance(error, ParleyError):
-        return Failure(recipient, f"{said}{own_line(error)}.")
+        return Failure(recipient, f"{said}{own}." if own else _text(error))
     where = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(where[-1].filename).name}, line {where[-1].lineno})" if where else ""
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception:  # an exception whose own text cannot be made
         trace = "".join(traceback.format_tb(error.__traceback__))
-    return Failure(recipient, f"{said}{own_line(error) or place}.", trace)
+    return Failure(recipient, f"{said}{own or place}.", trace)
 
 
 def describe(error: BaseException) -> str:

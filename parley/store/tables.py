@@ -97,11 +97,17 @@ METRICS = Table({"round": "int64", "metric": "string", "client": "string", "valu
 FAILURES = Table({"client": "string", "round": "int64", "reason": "string"}, absences)
 
 
-def results(store: RunStore) -> DataFrame:
+def results(store: RunStore | Path | str) -> DataFrame:
     """All runs of a store as one pandas DataFrame: run, name, seed, round, metric, value (of rounds, not of clients).
 
+    `store`: an open one, or the path of one that exists.
     `results(store).query("metric == 'central/accuracy'").groupby(["name", "round"])["value"].mean()` has curves.
     """
+    if isinstance(store, str | Path):
+        from parley.store.runs import RunStore  # which needs this module
+
+        with RunStore(store, create=False) as opened:
+            return results(opened)
     pandas = needed("pandas", "data frames need the package pandas; install it or export to a .csv file.")
     parts = []
     for info in store.runs():

@@ -1,4 +1,4 @@
-"""The section [data] of a study: a registered data set with its loading options, or a folder of the user's own."""
+"""The section [data] of a study: a registered data set with its loading options, or the user's own folder or file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ class DataSection:
     folder: str | None = None
     """In place of name: a folder with a .csv, .parquet, .npz or .safetensors file per client, or a folder of images by
     class per client; relative to the study file."""
+    file: str | None = None
+    """In place of name: one .csv or .parquet file with the samples of all clients; relative to the study file."""
+    client: str | None = None
+    """With file: the column that says whose sample a row is."""
     target: str | None = None
-    """With folder: the column of the tables to predict; by default the last one."""
+    """With folder or file: the column of the tables to predict; in a folder by default the last one."""
     kind: Literal["classification", "regression"] | None = None
-    """With folder: what targets are; by default whole numbers and texts are classes, other numbers are not."""
+    """With folder or file: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
-    """With folder: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and tables
-    are float32."""
+    """With folder or file: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and
+    tables are float32."""
     missing: bool = False
-    """With folder: empty cells and NaN are missing values, which boosted trees take."""
+    """With folder or file: empty cells and NaN are missing values, which boosted trees take."""
     clients: Annotated[int, Field(ge=1)] | None = None
     """Clients to deal the samples to; natural partitions take all they have if it is not given."""
     test_fraction: Share = 0.0
@@ -54,13 +58,13 @@ class DataSection:
 
     @property
     def title(self) -> str:
-        return self.name or Path(self.folder or "data").name
+        return self.name or (Path(self.file).stem if self.file else Path(self.folder or "data").name)
 
     def load(self, study_seed: int) -> Federation:
         """Build the federation."""
         seed = study_seed if self.seed is None else self.seed
         try:
-            federation = self._folder(seed) if self.folder is not None else self._named(seed)
+            federation = self._named(seed) if self.name is not None else self._own(seed)
             return federation.standardised() if self.standardise else federation
         except InputError as error:
             raise located(error, "data") from None
@@ -71,25 +75,23 @@ class DataSection:
         federation = pooled.split(self.partition, self.clients, seed, self.test_fraction, self.public_fraction)
         return federation if self.public is None else federation.with_public(datasets[self.public]().x)
 
-    def _folder(self, seed: int) -> Federation:
+    def _own(self, seed: int) -> Federation:
+        how: dict[str, Any] = {"kind": self.kind, "missing": self.missing}
+        held_out: dict[str, Any] = {"test_fraction": self.test_fraction, "seed": seed}
+        if self.file is not None:
+            columns = {"client": self.client or "", "target": self.target or ""}
+            return Federation.from_frame(Path(self.file), **columns, dtype=self.dtype or "float32", **how, **held_out)
         folder = Path(self.folder or "")
         if holds_images(folder):
-            return Federation.from_image_folders(folder, test_fraction=self.test_fraction, seed=seed)
-        return Federation.from_folder(
-            folder,
-            target=self.target,
-            kind=self.kind,
-            dtype=self.dtype,
-            missing=self.missing,
-            test_fraction=self.test_fraction,
-            seed=seed,
-        )
+            return Federation.from_image_folders(folder, **held_out)
+        return Federation.from_folder(folder, target=self.target, dtype=self.dtype, **how, **held_out)
 
     def plain(self, study_seed: int) -> dict[str, Any]:
         """As plain JSON, with the seed and all options spelled out."""
         seed = study_seed if self.seed is None else self.seed
-        if self.folder is not None:
-            own = ("folder", "target", "kind", "dtype", "test_fraction", "standardise")
+        if self.name is None:
+            place = ("folder",) if self.file is None else ("file", "client")
+            own = (*place, "target", "kind", "dtype", "test_fraction", "standardise")
             gaps = {"missing": True} if self.missing else {}
             return {name: getattr(self, name) for name in own} | gaps | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
@@ -115,15 +117,18 @@ _OPTION_DOCS = {
 }
 
 
-def own_settings(folder: bool) -> list[Setting]:
-    """The settings of [data] itself, with a data set's name or with a folder."""
-    fields = [s for s in settings_of(DataSection) if s.name != "options"]
-    left_out = (
-        {"name", "clients", "public_fraction", "public", "partition"}
-        if folder
-        else {"folder", "target", "kind", "dtype", "missing"}
-    )
-    return [setting for setting in fields if setting.name not in left_out]
+Origin = Literal["name", "folder", "file"]
+_OF_NAMES = {"name", "clients", "public_fraction", "public", "partition"}
+_LEFT_OUT: dict[Origin, set[str]] = {
+    "name": {"folder", "file", "client", "target", "kind", "dtype", "missing"},
+    "folder": {"file", "client", *_OF_NAMES},
+    "file": {"folder", *_OF_NAMES},
+}
+
+
+def own_settings(origin: Origin) -> list[Setting]:
+    """The settings of [data] itself, with a data set's name, with a folder or with a file."""
+    return [s for s in settings_of(DataSection) if s.name != "options" and s.name not in _LEFT_OUT[origin]]
 
 
 def loader_settings(name: str) -> list[Setting]:
@@ -141,17 +146,25 @@ def loader_settings(name: str) -> list[Setting]:
 
 
 def data_from_table(table: dict[str, Any], base: Path) -> DataSection:
-    """The checked section; a relative folder is looked for under `base`."""
-    if ("name" in table) == ("folder" in table):
-        raise InputError("[data] needs either name, a data set that Parley knows, or folder, one file per client.")
-    if "folder" in table:
-        values = checked(own_settings(folder=True), table, "data", "[data] with a folder")
-        return DataSection(**values | {"folder": str((base / values["folder"]).resolve())})
+    """The checked section; a relative folder or file is looked for under `base`."""
+    given: list[Origin] = [origin for origin in _LEFT_OUT if table.get(origin) is not None]
+    if len(given) != 1:
+        raise InputError(
+            "[data] needs one of name, a data set that Parley knows, folder, one file per client, and file, one table "
+            "with a column of clients."
+        )
+    (origin,) = given
+    if origin != "name":
+        values = checked(own_settings(origin), table, "data", f"[data] with a {origin}")
+        for column in ("client", "target") if origin == "file" else ():
+            if values.get(column) is None:
+                raise InputError(f"data.{column} is missing: [data] with a file needs the columns client and target.")
+        return DataSection(**values | {origin: str((base / values[origin]).resolve())})
     name = check(str, table["name"], "data.name")
     if table.get("public") is not None and table.get("public_fraction"):
         raise InputError("[data] has both public and public_fraction; keep one of them.")
     loading = loader_settings(name)
-    known = own_settings(folder=False)
+    known = own_settings("name")
     rest = {key: value for key, value in table.items() if key != "partition"}
     values = checked([*known, *loading], rest, "data", f"[data] with data set '{name}'")
     chosen: dict[str, Any] = {}

@@ -283,7 +283,8 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     if federation.info.missing and not algorithm.takes_missing:
         raise InputError(
             f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
-            "median' says by what), or use boosted trees."
+            'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
+            "federation)), or use boosted trees."
         )
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)

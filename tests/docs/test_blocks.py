@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import torch
 import typer
@@ -101,6 +102,15 @@ def test_bring_your_own(place: Path, capsys: pytest.CaptureFixture[str]):
     run = pl.train(pl.load_study("study.toml", ["rounds=5"]))
     assert run.last("clients/auc") > 0.8
     assert run.last("clients/brier") < 0.3
+    rng = np.random.default_rng(0)
+    ages, doses, clinics = rng.normal(50, 9, 240), rng.random(240), rng.choice(["north", "south", "west"], 240)
+    rows = [
+        f"{age:.1f},{dose:.3f},{clinic},{'yes' if age + 20 * dose > 60 else 'no'}"
+        for age, dose, clinic in zip(ages, doses, clinics, strict=True)
+    ]
+    (place / "patients.csv").write_text("\n".join(["age,dose,clinic,ill", *rows]) + "\n")
+    (place / "patients.toml").write_text(blocks("bring-your-own.md", "toml")[1])
+    assert pl.train(pl.load_study("patients.toml")).last("clients/accuracy") > 0.9
 
 
 def test_theory(capsys: pytest.CaptureFixture[str]):

@@ -12,6 +12,7 @@ import pytest
 from parley.core.errors import InputError, UnsupportedError
 from parley.store.records import Failure, Metric, RoundRecord
 from parley.store.runs import RunStore
+from parley.store.tables import results
 
 NAME = '=HYPERLINK("http://x","c")'
 
@@ -106,3 +107,15 @@ def test_a_folder_that_takes_nothing_is_one_sentence(store: RunStore, tmp_path: 
     with pytest.raises(InputError, match="No space left on device"):
         store.export_csv("last", tmp_path / "out" / "run.csv")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_results_of_a_path(store: RunStore, tmp_path: Path):
+    """As of the open store; a path that does not exist is refused, and nothing is made there."""
+    pytest.importorskip("pandas")
+    whole = results(store)
+    assert whole["metric"].tolist() == ["loss", "loss"]
+    for path in (store.path, str(store.path), store.path.parent):
+        assert results(path).equals(whole)
+    with pytest.raises(InputError, match=r"there is no run store at .*nope\.db"):
+        results(tmp_path / "nope.db")
+    assert not (tmp_path / "nope.db").exists()

@@ -147,3 +147,32 @@ def test_integer_arrays_of_a_folder_are_tokens_unless_a_precision_is_given(tmp_p
     with pytest.raises(InputError, match=r"the model \w+ takes floats; .*dtype = \"float32\" in \[data\]"):
         train_study(load_study(file))
     assert train_study(load_study(file, ["data.dtype=float32"])).status == "finished"
+
+
+def test_one_file_with_a_column_of_clients(tmp_path):
+    rows = [f"{n % 7},{n % 5},{'abc'[n % 3]},{'yes' if n % 7 > 3 else 'no'}" for n in range(60)]
+    (tmp_path / "patients.csv").write_text("\n".join(["age,dose,site,ill", *rows]) + "\n")
+    file = tmp_path / "study.toml"
+    own = 'file = "patients.csv"\nclient = "site"\ntarget = "ill"'
+    file.write_text(STUDY.replace('folder = "sites"\ntarget = "ill"', own))
+    study = load_study(file)
+    assert study.title == "fedavg-patients"
+    assert tuple(study.federation().ids) == ("a", "b", "c")
+    again = study_from_dict(study.resolved(), "/")
+    assert again.federation().fingerprint() == study.federation().fingerprint()
+    with RunStore(tmp_path / "store") as store:
+        train_study(study, store=store)
+        assert predict_file(load_run(store, "last"), tmp_path / "patients.csv", tmp_path / "out.csv") == 60
+    assert load_study(file, ["data.dtype=float64"]).federation().form.dtype == torch.float64
+    for changed, match in (
+        (own.replace('client = "site"\n', ""), "data.client is missing: .*needs the columns client and target"),
+        (own + '\nfolder = "sites"', "needs one of name, .* folder, .* and file"),
+        (own + "\nclients = 3", r"\[data\] with a file has no setting 'clients': did you mean 'client'"),
+        (
+            own.replace('"site"', '"clinic"'),
+            r"^\[data\] .*patients.csv' has no column 'clinic'",
+        ),
+    ):
+        file.write_text(STUDY.replace('folder = "sites"\ntarget = "ill"', changed))
+        with pytest.raises(InputError, match=match):
+            load_study(file).federation()

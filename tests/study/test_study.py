@@ -206,7 +206,8 @@ MISTAKES = [
     ("data.name=digts", "unknown data set 'digts': did you mean 'digits'?"),
     ("data.test_fraction=1", "data.test_fraction must be below 1.0, not 1."),
     ("data.central_fraction=-1", "data.central_fraction must be at least 0.0, not -1."),
-    ("data.folder=x", "[data] needs either name, a data set that Parley knows, or folder, one file per client."),
+    ("data.folder=x", "[data] needs one of name, a data set that Parley knows, folder, one file per client, and file, "
+     "one table with a column of clients."),
     ("data.partition.name=dirichelt", "unknown partitioner 'dirichelt': did you mean 'dirichlet'?"),
     ("data.partition.alpha=0", "[data.partition] Dirichlet needs alpha above 0, not 0.0."),
     ("model.hidden=[1.5]", "model.hidden must be a list of whole numbers, not [1.5]."),

@@ -27,10 +27,9 @@ from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs, as_targets, as_tensor
 from parley.data.local.array_files import read_arrays
 from parley.data.local.labels import Labels, Target, Task, decide
-from parley.data.local.tables import Table, read_table, to_train_on
+from parley.data.local.tables import TABLES, Table, read_table, to_train_on
 from parley.data.sources import Source
 
-TABLES = (".csv", ".parquet")
 SUFFIXES = (*TABLES, ".npz", ".safetensors")
 
 

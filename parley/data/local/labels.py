@@ -153,6 +153,8 @@ def _sort(value: Any) -> Sort:
 
 
 def _sorts_of_array(values: NDArray[Any]) -> dict[Sort, int]:
+    if not len(values):
+        return {}
     if values.dtype.kind in "iub":
         return {"whole": 0}
     if values.dtype.kind == "f":

@@ -18,6 +18,7 @@ from parley.data.convert import Precision, float_type
 from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
+TABLES = (".csv", ".parquet")
 Layout = Callable[[Sequence[str], str], tuple[list[int], int | None]]
 """From a table's header and title to the places of its inputs and of its target (None: it has none)."""
 
@@ -61,6 +62,17 @@ def to_train_on(target: str | None, leave_out: Sequence[str] = ()) -> Layout:
             raise InputError(f"{title} has no column '{shown(target)}'; its columns are {listed(header)}.")
         place = len(header) - 1 if target is None else list(header).index(target)
         return [n for n, name in enumerate(header) if n != place and name not in leave_out], place
+
+    return layout
+
+
+def only(column: str) -> Layout:
+    """This column alone, in the place of the target."""
+
+    def layout(header: Sequence[str], title: str) -> tuple[list[int], int | None]:
+        if column not in header:
+            raise InputError(f"{title} has no column '{shown(column)}'; its columns are {listed(header)}.")
+        return [], list(header).index(column)
 
     return layout
 
@@ -225,7 +237,10 @@ def listed(names: Sequence[str], most: int = 20) -> str:
 
 def _gaps(target: int | None) -> str:
     """What to do about a value that is not there; of samples to predict (no target) nothing can be allowed."""
-    allow = ", or allow missing values (missing = true) and let 'parley stats --freeze FILE --fill median' fill them in"
+    allow = (
+        ", or allow missing values (missing = true) and let 'parley stats STUDY --freeze FILE --fill median' fill them "
+        'in (in Python: statistics(federation).preprocessing("standard", fill="median").apply(federation))'
+    )
     return "fill it in" + ("" if target is None else allow)
 
 
@@ -276,5 +291,5 @@ def _bad_cell(
             where = f"{line}, column '{shown(header[place])}' of {title}"
             if not row[place].strip():
                 return f"{where} is empty; {gaps}."
-            return f"{where} holds '{shown(row[place], 40)}'; inputs must be numbers."
+            return f"{where} holds '{shown(row[place], 40)}'; inputs must be numbers: encode texts beforehand."
     raise AssertionError("a row without a bad cell")

@@ -180,3 +180,11 @@ def test_only_regular_files_are_opened(tmp_path):
 def test_a_client_with_a_name_that_steers_the_terminal_is_refused(tmp_path):
     np.savez(tmp_path / "a\x1b[2J.npz", x=X, y=Y)
     refused(tmp_path, "control characters in its name")
+
+
+@pytest.mark.parametrize("targets", [int, float])
+def test_a_client_without_samples_is_named(tmp_path, targets):
+    np.savez(tmp_path / "a.npz", x=np.ones((3, 2)), y=np.zeros(3, targets))
+    np.savez(tmp_path / "b.npz", x=np.ones((0, 2)), y=np.zeros(0, targets))
+    with pytest.raises(InputError, match=r"b\.npz' has no samples; every client needs at least one"):
+        Federation.from_folder(tmp_path)

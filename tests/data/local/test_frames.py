@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,3 +102,58 @@ def test_other_mistakes():
         Federation.from_frame({key: [] for key in COLUMNS}, client="hospital", target="ill")
     with pytest.raises(InputError, match="a data frame or a dictionary of columns is needed, not int"):
         Federation.from_frame(3, client="hospital", target="ill")
+
+
+def as_file(path, columns: dict):
+    """The frame as a .csv file, or with pyarrow as a .parquet file."""
+    if path.suffix == ".csv":
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(as_frame("pyarrow", columns), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_file_gives_what_its_frame_does(tmp_path, ending):
+    file = as_file(tmp_path / f"patients{ending}", COLUMNS)
+    frame = Federation.from_frame(COLUMNS, client="hospital", target="ill")
+    for path in (file, str(file)):
+        federation = Federation.from_frame(path, client="hospital", target="ill")
+        assert federation.info == replace(frame.info, name="patients")
+        assert federation.ids == frame.ids
+        for id in frame.ids:
+            assert torch.equal(federation.client(id).x, frame.client(id).x)
+            assert torch.equal(federation.client(id).y, frame.client(id).y)
+    tested = Federation.from_frame(file, client="hospital", target="ill", test=file)
+    assert len(tested.test) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("age,hospital,ill\n1,a,no\nold,b,yes\n", "line 3, column 'age' .* holds 'old'.*encode texts beforehand"),
+        ("age,hospital,ill\n1,a,no\n2, ,yes\n", "line 3, column 'hospital' of .*holds ' ', which is no client"),
+        ("age,hospital,ill\n1,a,no\n,b,yes\n", r"line 3, column 'age' .* is empty; .*parley stats.*preprocessing\("),
+        ("age,clinic,ill\n1,a,no\n", "has no column 'hospital'; its columns are age, clinic, ill"),
+        ("age,hospital,sick\n1,a,no\n", "has no column 'ill'"),
+        ("age,hospital,ill\n", "p.csv' has no rows"),
+        ("age;hospital;ill\n1;a;no\n", "separated by ';'"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_told_by_line(tmp_path, text, match):
+    (tmp_path / "p.csv").write_text(text)
+    with pytest.raises(InputError, match=match):
+        Federation.from_frame(tmp_path / "p.csv", client="hospital", target="ill")
+
+
+def test_no_table_at_a_path(tmp_path):
+    with pytest.raises(InputError, match=r"there is no file '.*p\.csv'"):
+        Federation.from_frame(tmp_path / "p.csv", client="hospital", target="ill")
+    with pytest.raises(InputError, match=r"must be a \.csv or \.parquet file"):
+        Federation.from_frame(tmp_path / "p.xlsx", client="hospital", target="ill")
+
+
+def test_a_column_of_clients_as_long_as_the_others():
+    with pytest.raises(InputError, match="the columns of the frame differ in length"):
+        Federation.from_frame(COLUMNS | {"hospital": ["a", "b"]}, client="hospital", target="ill")
