@@ -1,4 +1,4 @@
-"""What the pages on running and extending show is run as it is printed."""
+"""What the page on extending shows, and the README trains, is run as it is printed."""
 
 import re
 import shlex
@@ -50,14 +50,6 @@ def test_the_study_with_own_code_trains(tmp_path: Path):
     run = pl.train(pl.load_study(tmp_path / "study.toml"))
     assert run.last("clients seen") == 3
     assert run.task.network.layers[1].out_features == 64
-
-
-def test_the_study_in_python_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    code = next(block for block in blocks("running.md", "python") if "pl.Study(" in block)
-    space = {"pl": pl, "federation": pl.data.digits().split(pl.Dirichlet(0.1), clients=30, seed=0)}
-    exec(code, space)
-    assert space["run"].status == "finished"
 
 
 def commands() -> list[str]:

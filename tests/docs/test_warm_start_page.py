@@ -1,11 +1,10 @@
-"""What docs/running.md says about warm starts is run as it is printed."""
+"""What docs/running.md says about warm starts in studies and on the command line is run as it is printed."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 import parley as pl
 from parley.cli.main import main
@@ -28,13 +27,6 @@ name = "fedavg"
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-
-
-def test_in_python():
-    space = {"pl": pl, "federation": pl.data.digits().split(pl.Dirichlet(0.5), clients=4, seed=0)}
-    exec(blocks("python")[0], space)
-    for name, value in space["run"].module().state_dict().items():
-        torch.testing.assert_close(space["again"].module().state_dict()[name], value)
 
 
 def test_in_a_study_and_on_the_command_line(
