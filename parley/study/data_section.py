@@ -79,8 +79,12 @@ class DataSection:
         how: dict[str, Any] = {"kind": self.kind, "missing": self.missing}
         held_out: dict[str, Any] = {"test_fraction": self.test_fraction, "seed": seed}
         if self.file is not None:
-            columns = {"client": self.client or "", "target": self.target or ""}
-            return Federation.from_frame(Path(self.file), **columns, dtype=self.dtype or "float32", **how, **held_out)
+            assert self.client is not None
+            assert self.target is not None
+            return Federation.from_frame(
+                Path(self.file), client=self.client, target=self.target, dtype=self.dtype or "float32",
+                **how, **held_out,
+            )  # fmt: skip
         folder = Path(self.folder or "")
         if holds_images(folder):
             return Federation.from_image_folders(folder, **held_out)

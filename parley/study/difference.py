@@ -77,7 +77,7 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
     ]
     if found:
         first = found[0]
-        if (file := changed_file(first, stored, now)) is not None:
+        if (file := _changed_file(first, stored, now)) is not None:
             raise InputError(f"{_changed(file, run)}; start a new run.")
         what = (
             f"another object as {first.setting.rpartition('.')[0]}"
@@ -93,7 +93,7 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
         )
 
 
-def changed_file(found: Difference, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def _changed_file(found: Difference, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """The file of the user's own code whose content is what two studies with the same files differ in."""
     files = now.get("plugins") or []
     if found.setting != "plugin_digests" or list(stored.get("plugins") or []) != list(files):
@@ -107,7 +107,7 @@ def why_not(run: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str 
     found = difference(essential(stored), essential(now))
     if not found:
         return None
-    file = changed_file(found[0], stored, now)
+    file = _changed_file(found[0], stored, now)
     return f"run '{run}' differs in {found[0]}" if file is None else f"{_changed(file, run)}: start it without --resume"
 
 

@@ -17,8 +17,8 @@ from parley.data.checks import check_inputs
 from parley.data.client import DataInfo
 from parley.data.convert import Precision, as_inputs, float_type
 from parley.data.local.array_files import read_arrays
-from parley.data.local.folder import SUFFIXES, TABLES
-from parley.data.local.tables import read_table, to_predict
+from parley.data.local.folder import SUFFIXES
+from parley.data.local.tables import TABLES, read_table, to_predict
 from parley.engine.run import Run
 
 BATCH = 1000
