@@ -259,8 +259,7 @@ class Federation:
         It may also be the path of a .csv or .parquet file, and so may `test`. The column `client` says whose sample a
         row is, `target` what to predict, and all others are numeric inputs. Clients come in the order in which they
         first appear. Whole numbers or texts as targets mean classes, other numbers regression; `kind` overrides. `test`
-        is a frame of the same columns; it needs no client column. With `missing`, empty cells are missing values, which
-        boosted trees take.
+        has the same columns but for the clients. With `missing`, empty cells are missing values (boosted trees).
         """
         from parley.data.local.frames import federation_of_frame
 
