@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 EXAMPLES = {
@@ -63,14 +65,23 @@ def show_examples(app: typer.Typer, path: str = "") -> None:
             show_examples(group.typer_instance, f"{path}{group.name} ")
 
 
-def algorithm_names(incomplete: str) -> list[str]:
-    """For the shell: algorithms that begin so."""
-    return _beginning("algorithms", incomplete)
+def names_of(kind: str) -> Callable[[str], list[str]]:
+    """For the shell: what is registered of a kind and begins so, from the index alone."""
+
+    def beginning(incomplete: str) -> list[str]:
+        from parley.cli.index import index
+
+        return [name for name in index()[kind] if name.startswith(incomplete)]
+
+    return beginning
 
 
-def study_names(incomplete: str) -> list[str]:
-    """For the shell: papers' studies that begin so."""
-    return _beginning("studies", incomplete)
+algorithm_names, study_names, runtime_names = names_of("algorithms"), names_of("studies"), names_of("runtimes")
+
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """For the shell: those of fixed names that begin so."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def kinds(incomplete: str) -> list[str]:
@@ -80,19 +91,31 @@ def kinds(incomplete: str) -> list[str]:
     return [kind for kind in index() if kind.startswith(incomplete)]
 
 
+def listed_names(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: those of the kind that `parley list KIND` has been told which begin so."""
+    from parley.cli.index import index
+
+    return [name for name in index().get(context.params.get("kind") or "", ()) if name.startswith(incomplete)]
+
+
 def run_names(incomplete: str) -> list[str]:
     """For the shell: runs of the store here that begin so."""
+    return _stored(incomplete, studies=False)
+
+
+def study_and_run_names(incomplete: str) -> list[str]:
+    """For the shell: runs of the store here, and the names of their studies, that begin so."""
+    return _stored(incomplete, studies=True)
+
+
+def _stored(incomplete: str, studies: bool) -> list[str]:
     from parley.core.errors import ParleyError
     from parley.store.runs import RunStore
 
     try:
         with RunStore(create=False) as store:
-            return [name for name in ("last", *(info.id for info in store.runs())) if name.startswith(incomplete)]
+            infos = store.runs()
     except ParleyError:
         return []
-
-
-def _beginning(kind: str, incomplete: str) -> list[str]:
-    from parley.cli.index import index
-
-    return [name for name in index()[kind] if name.startswith(incomplete)]
+    named = ["last", *(info.name for info in infos if studies), *(info.id for info in infos)]
+    return [name for name in dict.fromkeys(named) if name.startswith(incomplete)]

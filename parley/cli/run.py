@@ -160,7 +160,7 @@ def show_group(infos: list[RunInfo]) -> None:
     """Runs that differ in their seeds, and what they have in common."""
     from statistics import fmean
 
-    from parley.study.seeds import half_interval
+    from parley.study.seeds import TWO_SEEDS, half_interval
 
     summaries = [info.summary for info in infos]
     names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
@@ -174,6 +174,8 @@ def show_group(infos: list[RunInfo]) -> None:
         halves = {name: half_interval(values) for name, values in both.items()}
         rows.append(["±", "half of a 95% interval", None, None, *[metric_value(n, half) for n, half in halves.items()]])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
+    if len(infos) == 2:
+        print(f"{TWO_SEEDS}.")
 
 
 def metric_value(name: str, value: float | None) -> str | None:
