@@ -64,7 +64,7 @@ def loss_words(groups: Sequence[Group], metric: str) -> str:
 
 
 def metric_words(groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str, usual: Iterable[str]) -> str:
-    """Why groups are not compared by the first of the `usual` metrics that at least half have measured: which have not."""
+    """Why groups are not compared by the first of the `usual` metrics that half of them have: which do not."""
     count = Counter(name for names in measured for name in set(names))
     most = next((name for name in usual if 2 * count[name] >= len(groups)), metric)
     without = [group for group, names in zip(groups, measured, strict=True) if most not in set(names)]
