@@ -65,9 +65,9 @@ def compare(
 
     Examples:
 
-    parley compare digits fedprox --target 0.8
+    parley compare --target 0.8 --figure comparison.png
 
-    parley compare --against digits --export latex
+    parley compare --against last --export latex
     """
     with without_collection():
         from parley import report

@@ -62,7 +62,14 @@ def predict(
     ] = None,
     store: Store = None,
 ) -> None:
-    """Predict new samples with a run's model."""
+    """Predict new samples with a run's model.
+
+    Examples:
+
+    parley run examples/own-folder.toml
+
+    parley predict last examples/clinics/clinic-a.csv --out predictions.csv
+    """
     from parley.store.runs import RunStore
     from parley.study.load import load_run
     from parley.study.predict import predict_file

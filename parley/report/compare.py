@@ -127,6 +127,7 @@ class Comparison:
     ) -> Comparison:
         """The same for runs in a store, by their ids or studies' names (none: all); seeds of one study are a group."""
         infos = selected(store, runs)
+        against = store.info(against).id if against == "last" else against
         names = {info.id: set(store.metric_names(info.id)) for info in infos}
         empty = next((info for info in infos if not names[info.id]), None)
         if empty is not None and runs:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -99,3 +100,35 @@ def test_names_are_completed_without_waiting_for_torch(tmp_path):
         [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["scaffold", "False"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tuen"], "No such command 'tuen'. Did you mean 'tune'? See 'parley --help'."),
+        (["runs", "shwo"], "No such command 'shwo'. Did you mean 'show'? See 'parley runs --help'."),
+        (["watch", "--secnds"], "No such option '--secnds'. Did you mean '--seconds'? See 'parley watch --help'."),
+        (["xyzzy"], "No such command 'xyzzy'. See 'parley --help'."),
+    ],
+)
+def test_a_slip_gets_one_suggestion(parley, words: list[str], sentence: str):
+    assert parley(*words) == (2, "", f"parley: {sentence}\n")
+
+
+def test_examples_of_stored_runs_run_as_printed(parley, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_STORE", raising=False)
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    for study in ("digits", "own-folder"):  # the latter's clients are what is predicted
+        assert parley("run", f"examples/{study}.toml", "--rounds", "2", "--quiet")[0] == 0
+    names = ("compare", "report", "watch", "runs show", "runs export", "export", "predict")
+    documented = [
+        line.strip()
+        for name in ("compare", "predict", "report")
+        for line in (COMMANDS[name].help or "").splitlines()
+        if line.strip().startswith("parley ") and not line.strip().startswith("parley run ")
+    ]
+    assert len(documented) == 5
+    for example in [*(EXAMPLES[name] for name in names), *documented, EXAMPLES["runs delete"]]:
+        code, _, err = parley(*shlex.split(example)[1:])
+        assert code == 0, f"{example}: {err}"
