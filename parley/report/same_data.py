@@ -78,7 +78,7 @@ class _Data:
     """What is known of a group's data."""
 
     group: Group
-    prints: Mapping[object, object]
+    prints: Mapping[int | None, object]
     """Of the runs' data, by seed: the fingerprints, else the descriptions."""
     samples: str
     """What [data] says of the samples themselves; empty where it says nothing, as of data made in Python."""
