@@ -142,6 +142,7 @@ from parley.study.load import export_run as export_run, load_run as load_run
 from parley.study.statistics import Statistics as Statistics, statistics as statistics
 from parley.study.study import load_study as load_study, Study as Study
 from parley.study.train import train as train
+from parley.study.tuning.tune import tune as tune
 from parley.study.warm_start import WarmStart as WarmStart
 
 __version__: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -100,6 +101,12 @@ def tune(
     found = candidates(table, study.parent, tuning)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is no folder; name another with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {out} cannot be made: {error.strerror}.") from None
+    if not os.access(out, os.W_OK):
+        raise InputError(f"nothing can be written to {out}; name another folder with --out.")
     with RunStore(store) as kept:
         try:
             results = search(found, kept, (lambda one, all: None) if quiet else _say)
@@ -112,10 +119,10 @@ def tune(
         if result.best is None:
             print(f"parley: warning: all trials of {result.candidate.method} diverged.", file=sys.stderr)
             continue
-        text = to_toml(without_seed(result.candidate.study(result.best.settings, final=True).resolved()))
+        text = to_toml(without_seed(result.study().resolved()))
         assert text is not None  # it was read from a file
-        with writing(out / f"{result.candidate.method}.toml"):
-            write_atomically(out / f"{result.candidate.method}.toml", text.encode())
+        with writing(out / f"{result.candidate.label}.toml"):
+            write_atomically(out / f"{result.candidate.label}.toml", text.encode())
     save_figure(tuning_figure(results), out / "trials.png")
 
 
@@ -171,7 +178,8 @@ def _show(results: list[Found]) -> None:
         rows.append([
             one.candidate.method, None if best is None else settings_text(best.settings),
             None if best is None else metric_value(metric, best.score), len(one.tried), one.rounds,
-            sum(item.pruned for item in one.tried) or None, lost or None, None if best is None else best.run,
+            sum(item.pruned for item in one.tried) or None, lost or None,
+            None if best is None else best.run or "deleted",
         ])  # fmt: skip
     columns = ["method", "best settings", results[0].candidate.metric, "trials", "rounds", "pruned", "diverged", "run"]
     print_table(columns, rows, right=columns[2:7])

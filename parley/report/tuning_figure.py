@@ -40,7 +40,10 @@ def tuning_figure(found: Sequence[Found]) -> Figure:
         if metric.endswith("accuracy"):
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     first.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    _keep_in_sight(first, found)
+    floor = _keep_in_sight(first, found)
+    if floor is not None:
+        for one, stroke in drawn:
+            _below(first, others, paths, one, stroke, floor)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
     tuning = found[0].candidate.tuning
@@ -101,11 +104,37 @@ def _crosses(axes: Axes, x: Sequence[Any], stroke: Stroke) -> None:
         axes.plot(x, [0.02] * len(x), "x", color=stroke.colour, transform=axes.get_xaxis_transform(), markersize=6)
 
 
-def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> None:
-    """A few hopeless scores must not press all others into a line: those beyond three spreads of the better half go."""
+def _below(first: Axes, others: Sequence[Axes], paths: Sequence[str], one: Found, stroke: Stroke, floor: float) -> None:
+    """Scores out of sight, at the foot of every panel, pointing to where they are."""
+    mark = "^" if one.candidate.smaller else "v"
+    gone = [
+        (place, item)
+        for place, item in enumerate(one.tried, 1)
+        if item.score is not None and (item.score > floor if one.candidate.smaller else item.score < floor)
+    ]
+    at = 0.97 if one.candidate.smaller else 0.03
+    columns: list[tuple[Axes, list[Any]]] = [(first, [place for place, _ in gone])]
+    columns += [
+        (axes, [item.settings[path] for _, item in gone])
+        for axes, path in zip(others, paths, strict=True)
+        if path in one.candidate.spaces
+    ]
+    for axes, x in columns:
+        x = [value if isinstance(value, int | float) and not isinstance(value, bool) else str(value) for value in x]
+        axes.plot(
+            x, [at] * len(x), mark, color=stroke.colour, transform=axes.get_xaxis_transform(), markersize=7,
+            fillstyle="none", clip_on=False,
+        )  # fmt: skip
+
+
+def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> float | None:
+    """A few hopeless scores must not press all others into a line: those beyond three spreads of the better half go.
+
+    Gives the worst score in sight, None where all are.
+    """
     scores = np.array([score for one in found for score in _scores(_known(one))])
     if len(scores) < 8:
-        return
+        return None
     sign = -1.0 if found[0].candidate.smaller else 1.0
     ordered = np.sort(sign * scores)
     top, middle = ordered[-1], ordered[len(ordered) // 2]
@@ -114,5 +143,7 @@ def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> None:
     if hidden:
         ends = sorted((sign * floor, sign * (top + 0.1 * (top - floor))))
         axes.set_ylim(*ends)
-        axes.annotate(f"{hidden} worse out of sight", (0.99, 0.02), xycoords="axes fraction", ha="right", fontsize=8.5,
-                      color=FAINT)  # fmt: skip
+        axes.annotate(f"{hidden} worse out of sight (triangles)", (0.99, 1.01), xycoords="axes fraction", ha="right",
+                      fontsize=8.5, color=FAINT)  # fmt: skip
+        return float(sign * floor)
+    return None

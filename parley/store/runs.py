@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -273,29 +273,27 @@ class RunStore:
             raise self._unknown(run)
         return infos[0]
 
-    def finished(self, fingerprint: str, rounds: int) -> str | None:
-        """The newest run of this configuration that finished, made for so many rounds or more."""
+    def finished(self, fingerprint: str, fits: Callable[[RunInfo], bool]) -> str | None:
+        """The newest run of this configuration that finished and fits; it may have had more or fewer rounds."""
+        known = self._newest_first(fingerprint)
+        return next((info.id for info in known if info.status == "finished" and fits(info)), None)
+
+    def unfinished(
+        self, fingerprint: str, rounds: int = 0, fits: Callable[[RunInfo], bool] = lambda info: True
+    ) -> str | None:
+        """The newest run of this configuration that nobody works on and that did not reach its end, or `rounds`."""
+        for info in self._newest_first(fingerprint):
+            ended = info.status not in _UNFINISHED and info.rounds >= rounds
+            if not ended and not locks.is_locked(self._artefacts.lock(info.id)) and fits(info):
+                return info.id
+        return None
+
+    def _newest_first(self, fingerprint: str) -> list[RunInfo]:
         with self._reading():
             rows = self._db.execute(
                 f"SELECT {_COLUMNS} FROM runs WHERE fingerprint = ? ORDER BY number DESC", (fingerprint,)
             )
-            infos = (self._info(row) for row in rows.fetchall())
-            return next((i.id for i in infos if i.status == "finished" and i.config.get("rounds", 0) >= rounds), None)
-
-    def unfinished(self, fingerprint: str, rounds: int = 0) -> str | None:
-        """The newest run of this configuration that nobody works on and that did not reach its end, or `rounds`."""
-        with self._reading():
-            found = [
-                self._checked(row)
-                for row in self._db.execute(
-                    f"SELECT {_COLUMNS} FROM runs WHERE fingerprint = ? ORDER BY number DESC", (fingerprint,)
-                )
-            ]
-        for row in found:
-            ended = row["status"] not in _UNFINISHED and (row["last"] or 0) >= rounds
-            if not ended and not locks.is_locked(self._artefacts.lock(row["id"])):
-                return str(row["id"])
-        return None
+            return [self._info(row) for row in rows.fetchall()]
 
     def folder(self, run: str) -> Path:
         """Where the run's artefacts are; it exists."""

@@ -17,6 +17,8 @@ FREE = (
     "init_from.store", "init_from.digest",
 )  # fmt: skip
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
+_ENDING = ("rounds", "evaluate.target", "evaluate.patience", "evaluate.min_delta")
+"""Of these, what decides with which round a run ends."""
 _OPTIONAL = ("privacy", "preprocessing", "init_from")
 """Sections without which a study is another one."""
 _MISSING = object()
@@ -53,6 +55,11 @@ def essential(resolved: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def ending(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides with which round a resolved study ends, by dotted name."""
+    return {name: None if (value := _at(resolved, name)) is _MISSING else value for name in _ENDING}
+
+
 def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with a run that was started with something else, naming the first difference."""
     if not stored:
@@ -85,11 +92,15 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
 
 
 def _known(table: Any, setting: str) -> bool:
+    return _at(table, setting) is not _MISSING
+
+
+def _at(table: Any, setting: str) -> Any:
     for key in setting.split("."):
         if not isinstance(table, Mapping) or key not in table:
-            return False
+            return _MISSING
         table = table[key]
-    return True
+    return table
 
 
 def _walk(first: Any, second: Any, path: str) -> Iterator[Difference]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parley.store.runs import RunStore
 from parley.study.description import Study
+from parley.study.difference import ending
 from parley.study.side_by_side import Bench, Report, side_by_side
 from parley.study.study import load_study
 from parley.study.train import train
@@ -39,9 +40,14 @@ class Seed:
 
 
 def there(store: RunStore, study: Study) -> tuple[str | None, bool]:
-    """The run of the study that has finished, and else whether there is one to go on with."""
-    fingerprint = study.fingerprint()
-    done = store.finished(fingerprint, study.rounds)
+    """The run of the study that has finished, or had its rounds and more, and else whether there is one to go on with.
+
+    One that ended sooner for a target that the study does not have is gone on with.
+    """
+    fingerprint, config = study.fingerprint(), study.resolved()
+    done = store.finished(
+        fingerprint, lambda info: info.rounds >= study.rounds or ending(info.config) == ending(config)
+    )
     return done, done is None and store.unfinished(fingerprint, study.rounds) is not None
 
 

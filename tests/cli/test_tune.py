@@ -35,6 +35,24 @@ def test_the_example_writes_studies_that_can_be_run(parley, place):
     assert again.split() == ["tuned/fedavg.toml", "tuned/fedprox.toml", "tuned/trials.png"]
 
 
+def test_where_all_diverge_the_figure_is_written_and_their_rounds_counted(parley, place):
+    rates = ["--param", "algorithm.lr=[1e38, 1e37]", "--trials", "2", "--set", "rounds=2"]
+    code, out, err = parley("tune", STUDY, *rates, "--method", "fedavg", "--out", "new")
+    assert code == 0, err
+    assert "all trials of fedavg diverged" in err
+    assert out.split()[-1] == "new/trials.png"
+    assert (place / "new" / "trials.png").stat().st_size > 1000
+
+
+def test_a_method_as_parley_writes_it_is_tuned_and_run(parley, place):
+    assert parley("new", "algorithm", "my-method")[0] == 0
+    words = ["--param", "algorithm.pull=[0.0, 0.1]", "--set", "data.test_fraction=0.2", "--set", "rounds=2"]
+    code, out, err = parley("tune", "my_method.toml", *words)
+    assert code == 0, err
+    assert "tuned/MyMethod.toml" in out
+    assert parley("run", "tuned/MyMethod.toml", "-q")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -43,6 +61,7 @@ def test_the_example_writes_studies_that_can_be_run(parley, place):
         (["--sampler", "best"], "tune.sampler must be"),
         (["--trials", "0"], "tune.trials must be at least 1"),
         (["--out", "file"], "file is no folder"),
+        (["--out", "file/below"], "the folder file/below cannot be made"),
     ],
 )
 def test_bad_input_is_one_sentence(parley, place, options, words):

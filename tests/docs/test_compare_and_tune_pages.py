@@ -15,6 +15,7 @@ from parley.cli.main import main
 from parley.cli.report import report
 from parley.cli.tune import tune
 from parley.cli.watch import watch
+from parley.core.errors import InputError
 from parley.study.study import study_from_dict
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,10 @@ def test_tuning(place):
         assert ended(line) == 0, line
     assert (place / "tuned" / "trials.png").stat().st_size > 1000
     assert set(printed(tune)) < set(blocks("tune.md")[0].splitlines())
+    exec(blocks("tune.md", "python")[0], names := {})
+    assert names["run"].algorithm.lr == names["found"].best.settings["algorithm.lr"]
+    with pytest.raises(InputError, match=r"\[tune\] has no setting 'trails'"):
+        names["pl"].tune("examples/digits.toml", {"algorithm.lr": [0.1]}, trails=3)
 
 
 def test_the_search_of_the_page_is_one(place):

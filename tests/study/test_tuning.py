@@ -127,11 +127,92 @@ def test_proposals_do_not_depend_on_interruptions(tmp_path, sampler, monkeypatch
         tuned(tmp_path, "parts", **options)
     monkeypatch.setattr(workers, "attempt", real)
     parts, _ = tuned(tmp_path, "parts", **options)
-    # The trial that was cut off keeps its settings; its place in the order is the next one.
-    ours = [one.settings["algorithm.lr"] for one in parts[0].tried]
-    theirs = [one.settings["algorithm.lr"] for one in whole[0].tried]
-    assert ours[:6] == theirs[:6]
-    assert len(ours) == len(theirs)
+    assert [one.settings for one in parts[0].tried] == [one.settings for one in whole[0].tried]
+    assert [one.score for one in parts[0].tried] == [one.score for one in whole[0].tried]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "grid"])
+@pytest.mark.parametrize("moment", [*range(9, 16), 23])
+def test_killed_while_it_proposes_it_proposes_the_same(tmp_path, sampler, moment, monkeypatch):
+    """The process ends between two of Optuna's entries, as for kill -9: nothing is told afterwards."""
+    import optuna
+
+    points = {"algorithm.lr": "half-decades(-2, 0)", "algorithm.steps": [1, 2, 4]}
+    ranges = {"algorithm.lr": "log(1e-3, 1)", "algorithm.steps": "integers(1, 9)"}
+    options = {"params": points if sampler == "grid" else ranges, "sampler": sampler, "trials": 4}
+    table = TABLE | {"rounds": 1}
+    whole, _ = tuned(tmp_path, "whole", table, **options)
+    storage, calls = optuna.storages.RDBStorage, []
+
+    class Killed(BaseException):
+        pass
+
+    def counted(real):
+        def call(*args, **words):
+            calls.append(real)
+            if len(calls) == moment:
+                raise Killed
+            return real(*args, **words)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("_create_new_trial", "_set_trial_param", "set_trial_user_attr", "set_trial_state_values"):
+            patched.setattr(storage, name, counted(getattr(storage, name)))
+        with pytest.raises(Killed):
+            tuned(tmp_path, "parts", table, **options)
+    parts, _ = tuned(tmp_path, "parts", table, **options)
+    assert [(one.settings, one.score) for one in parts[0].tried] == [
+        (one.settings, one.score) for one in whole[0].tried
+    ]
+
+
+def test_points_are_not_tried_twice(tmp_path):
+    for sampler in ("random", "tpe"):
+        (found,), runs = tuned(tmp_path, sampler, params={"algorithm.lr": [0.01, 0.1, 0.3]}, sampler=sampler)
+        assert sorted(one.settings["algorithm.lr"] for one in found.tried) == [0.01, 0.1, 0.3]
+        assert len(runs) == 3
+
+
+def test_only_runs_of_exactly_this_study_are_looked_up(tmp_path):
+    """Neither longer ones, nor those that another target ended; and they stay as they are."""
+    long = TABLE | {"rounds": 8}
+    short = TABLE | {"rounds": 3}
+    easy = long | {"evaluate": {"target": 0.01}}
+    expected = {name: tuned(tmp_path, name, table)[0][0].tried for name, table in
+                {"long": long, "short": short, "easy": easy}.items()}  # fmt: skip
+    for order in ((long, short, easy), (easy, long, short), (short, easy, long)):
+        for table in order:
+            (found,), _ = tuned(tmp_path, f"all{order.index(long)}", table)
+            name = {id(long): "long", id(short): "short", id(easy): "easy"}[id(table)]
+            assert [one.score for one in found.tried] == [one.score for one in expected[name]]
+            assert [one.rounds for one in found.tried] == [one.rounds for one in expected[name]]
+        with RunStore(tmp_path / f"all{order.index(long)}" / "runs.db") as store:
+            assert sorted({info.config["rounds"] for info in store.runs()}) == [3, 8]
+            assert len(store.runs()) == 15
+
+
+def test_deleted_runs_are_not_named(tmp_path):
+    (found,), _ = tuned(tmp_path)
+    with RunStore(tmp_path / "a" / "runs.db") as store:
+        store.delete(found.best.run)
+    (again,), _ = tuned(tmp_path)
+    assert again.best.score == found.best.score
+    assert again.best.run == ""
+
+
+def test_a_method_of_ones_own_is_tuned(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\nimport parley as pl\n\n\n@dataclass(frozen=True)\n"
+        "class Mine(pl.FedAvg):\n    pull: float = 0.1\n"
+    )
+    table = TABLE | {"algorithm": {"name": "mine.py:Mine", "steps": 2, "lr": 0.1}}
+    (found,), runs = tuned(tmp_path, table=table, params={"algorithm.pull": [0.0, 0.1]})
+    assert len(found.tried) == len(runs) == 2
+    assert found.candidate.label == "Mine"
+    both, _ = tuned(tmp_path, "both", methods=("fedavg", "mine.py:Mine"))
+    assert [one.candidate.label for one in both] == ["fedavg", "Mine"]
+    assert [one.score for one in both[0].tried] == [one.score for one in both[1].tried]
 
 
 def test_two_workers_try_the_same(tmp_path):
@@ -192,7 +273,15 @@ def test_without_held_out_samples_it_is_said(tmp_path):
         ({"params": {"nothing.lr": [1]}}, "no section or setting 'nothing'"),
         ({"params": {"algorithm.lr": "log(1e-3, 1)"}}, "a grid needs points"),
         ({"methods": ("fedavgg",)}, "there is no algorithm 'fedavgg'"),
-        ({"metric": "clients/auc"}, "judged by 'clients/auc', which was not measured"),
+        ({"metric": "clients/auc"}, "names 'auc', which is not measured: add it to evaluate.metrics"),
+        ({"metric": "acuracy"}, "did you mean 'accuracy'"),
+        ({"metric": "server/norm"}, "judged by 'server/norm', which was not measured"),
+        ({"params": {"seed": [0, 1]}}, "seed cannot be tuned: trials have a seed of their own"),
+        ({"params": {"rounds": [2, 3]}}, "rounds cannot be tuned: every trial gets the study's"),
+        ({"params": {"data.partition.alpha": [0.1, 1.0]}}, "data.partition.alpha cannot be tuned"),
+        ({"params": {"evaluate.every": [1, 2]}}, "evaluate.every cannot be tuned"),
+        ({"params": {"algorithm.lr": [0.1, 0.2]}, "sampler": "tpe", "trials": 3}, "3 trials do not fit a grid of 2"),
+        ({"methods": ("nowhere.py:Mine",)}, "there is no file"),
     ],
 )
 def test_what_cannot_be_searched_is_one_sentence(tmp_path, settings, words):

@@ -11,8 +11,9 @@ from parley.core.errors import QuorumError
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.runtimes import Job, Runtime
-from parley.store.runs import RunStore
+from parley.store.runs import RunInfo, RunStore
 from parley.study.description import Study
+from parley.study.difference import ending
 from parley.study.train import train
 from parley.theory.theta import Array
 
@@ -25,10 +26,12 @@ class Attempt:
     run: str = ""
     """The run's id, where it was stored."""
     status: str = "finished"
+    until: int = 0
+    """The round before the one in which most clients sent NaN."""
 
     @property
     def rounds(self) -> int:
-        return int(max((rounds[-1] for rounds, _ in self.curves.values()), default=0))
+        return int(max((rounds[-1] for rounds, _ in self.curves.values()), default=self.until))
 
 
 def attempt(
@@ -37,18 +40,26 @@ def attempt(
 ) -> Attempt:  # fmt: skip
     """Train the study, go on with a run of it that was interrupted, or look up one that has finished.
 
-    Settings that diverge are an answer, not an error. `execute` is that of `train`.
+    It must be exactly this study's: one of more rounds, or one that another target ended, is left as it is. Settings
+    that diverge are an answer, not an error. `execute` is that of `train`.
     """
-    begun = None
+    begun, config = None, study.resolved()
+
+    def ours(info: RunInfo) -> bool:
+        return ending(info.config) == ending(config)
+
     if store is not None:
-        done = store.finished(study.fingerprint(), study.rounds)
+        done = store.finished(study.fingerprint(), ours)
         if done is not None:
             return Attempt(store.curves(done), done)
-        begun = store.unfinished(study.fingerprint(), study.rounds)
+        begun = store.unfinished(study.fingerprint(), fits=ours)
     try:
         run = train(study, store=store, listeners=listeners, resume=begun, execute=execute)
     except QuorumError:  # most clients sent NaN
-        return Attempt({}, status="stopped")
+        ended = None if store is None else store.unfinished(study.fingerprint(), fits=ours)
+        if store is None or ended is None:
+            return Attempt({}, status="stopped")
+        return Attempt({}, ended, "stopped", store.info(ended).rounds)
     return Attempt(curves_of(run), run.id or "", run.status)
 
 

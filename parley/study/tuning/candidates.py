@@ -15,14 +15,25 @@ from typing import Any
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
-from parley.learn.metrics import smaller_is_better
+from parley.core.plugins import beside, is_file_name
+from parley.engine.settings import Evaluation
+from parley.learn.metrics import check_measured, scorers, smaller_is_better
 from parley.study.description import Study
-from parley.study.difference import essential
+from parley.study.difference import ending, essential
 from parley.study.study import study_from_dict
 from parley.study.tuning.settings import Tuning
 from parley.study.tuning.spaces import Space
 
 DEFAULT_TRIALS = 20
+_FIXED = {
+    "seed": "trials have a seed of their own (tune.seed), and results are judged over several.",
+    "rounds": "every trial gets the study's.", "name": "it decides nothing.",
+    "data": "trials are judged on the same data; change the study.",
+    "evaluate": "it decides how trials are judged; see tune.metric and tune.score.",
+    "runtime": "it changes no number.", "store": "it changes no number.", "logging": "it changes no number.",
+    "plugins": "they are the study's code.", "listeners": "they change no number.", "tune": "it is the search itself.",
+}  # fmt: skip
+"""What a search must not choose, and why."""
 JUDGED = 100
 """Clients whose held-out samples trials are judged by, where the study does not say which."""
 
@@ -38,6 +49,17 @@ class Candidate:
     metric: str
     tuning: Tuning
     trials: int
+
+    @property
+    def label(self) -> str:
+        """The method's name as one of a file can have it: that of its class, if it is the user's own."""
+        return self.method.rpartition(":")[2]
+
+    @property
+    def points(self) -> int | None:
+        """How many different settings there are; None where one of them has a range."""
+        points = [space.points for space in self.spaces.values()]
+        return prod(map(len, points)) if all(points) else None
 
     @property
     def smaller(self) -> bool:
@@ -62,7 +84,8 @@ class Candidate:
     def name(self) -> str:
         """Of the search: the same for two exactly if they propose and judge alike, however many trials there are."""
         study = self.study()
-        own = {"study": essential(study.resolved()), "rounds": study.rounds, "metric": self.metric,
+        resolved = study.resolved()
+        own = {"study": essential(resolved), "ending": ending(resolved), "metric": self.metric,
                "spaces": {path: repr(space) for path, space in self.spaces.items()}, "sampler": self.tuning.sampler,
                "sampler_seed": self.tuning.sampler_seed, "pruner": self.tuning.pruner,
                "score": self.tuning.score}  # fmt: skip
@@ -79,18 +102,23 @@ def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Can
     own = dict(plain["algorithm"])
     methods = tuning.methods or (own["name"],)
     metric = _metric(study, tuning)
-    found = []
+    found: list[Candidate] = []
     for method in methods:
-        if method not in algorithms:
+        if not is_file_name(method) and method not in algorithms:
             raise InputError(f"tune.methods: there is no algorithm '{method}': {nearest(method, algorithms)}")
-        known = [setting.name for setting in settings_of(algorithms[method])]
+        chosen = algorithms[beside(method, base) if is_file_name(method) else method]
+        known = [setting.name for setting in settings_of(chosen)]
         kept = own if method == own["name"] else {k: v for k, v in own.items() if k in known} | {"name": method}
-        # Other methods have other names, or all runs of a study with a name would be called alike.
-        named = {"name": f"{plain['name']}-{method}"} if plain.get("name") and len(methods) > 1 else {}
         spaces = tuning.spaces(method)
         for path in spaces:
             _check_path(path, method, known)
-        found.append(Candidate(method, {**plain, **named, "algorithm": kept}, base, spaces, metric, tuning, 0))
+        one = Candidate(method, {**plain, "algorithm": kept}, base, spaces, metric, tuning, 0)
+        # Other methods have other names, or all runs of a study with a name would be called alike.
+        if plain.get("name") and len(methods) > 1:
+            one = replace(one, table=one.table | {"name": f"{plain['name']}-{one.label}"})
+        if any(one.label == other.label for other in found):
+            raise InputError(f"two of tune.methods are called {one.label}; rename one.")
+        found.append(one)
     trials = _trials(found, tuning)
     for one in found:
         for end in (0, -1):  # refuses settings that do not exist, or values that they cannot have
@@ -118,6 +146,8 @@ def put(table: dict[str, Any], path: str, value: Any) -> None:
 
 def _check_path(path: str, method: str, known: list[str]) -> None:
     section, _, rest = path.partition(".")
+    if section in _FIXED:
+        raise InputError(f"{path} cannot be tuned: {_FIXED[section]}")
     if section == "algorithm" and rest.partition(".")[0] not in known:
         near = nearest(path, [f"algorithm.{name}" for name in known])
         raise InputError(f"{method} has no setting '{path}' to tune: {near} What only some methods have stands in "
@@ -125,15 +155,17 @@ def _check_path(path: str, method: str, known: list[str]) -> None:
 
 
 def _trials(found: list[Candidate], tuning: Tuning) -> int:
-    """The same for every method."""
-    if tuning.sampler != "grid":
-        return tuning.trials or DEFAULT_TRIALS
+    """The same for every method; where there are points alone, no more than there are."""
     for one in found:
         for path, space in one.spaces.items():
-            if not space.points:
+            if tuning.sampler == "grid" and not space.points:
                 raise InputError(f"a grid needs points, but {path} has a range; name points, or another sampler.")
-    sizes = {one.method: prod(len(space.points) for space in one.spaces.values()) for one in found}
+    sizes = {one.method: one.points for one in found if one.points is not None}
+    if not sizes:
+        return tuning.trials or DEFAULT_TRIALS
     smallest, largest = min(sizes.values()), max(sizes.values())
+    if tuning.sampler != "grid" and tuning.trials is None:
+        return min(smallest, DEFAULT_TRIALS)
     if tuning.trials is None and smallest != largest:
         raise InputError(
             f"the grids have different sizes ({', '.join(f'{m} {n}' for m, n in sizes.items())}); say with trials how "
@@ -141,16 +173,16 @@ def _trials(found: list[Candidate], tuning: Tuning) -> int:
         )
     if tuning.trials is not None and tuning.trials > smallest:
         raise InputError(
-            f"{tuning.trials} trials do not fit a grid of {smallest} points; name more points, or another sampler."
+            f"{tuning.trials} trials do not fit a grid of {smallest} points; name more points, a range or fewer trials."
         )
     return tuning.trials or smallest
 
 
 def _metric(study: Study, tuning: Tuning) -> str:
-    if tuning.metric != "auto":
-        return tuning.metric
     federation = study.federation()
     regression = federation.info.kind == "regression"
+    if tuning.metric != "auto":
+        return _named_metric(tuning.metric, study)
     if federation.held_out is not None:
         return "clients/loss" if regression else "clients/accuracy"
     if federation.test is None:
@@ -162,3 +194,22 @@ def _metric(study: Study, tuning: Tuning) -> str:
         stacklevel=3,
     )
     return "central/loss" if regression else "central/accuracy"
+
+
+def _named_metric(wanted: str, study: Study) -> str:
+    """The full name: `accuracy` is that on clients' held-out samples, where there are such."""
+    federation = study.federation()
+    regression = federation.info.kind == "regression"
+    held, test = federation.held_out is not None, federation.test is not None
+    where, slash, last = wanted.partition("/") if "/" in wanted else ("clients" if held else "central", "/", wanted)
+    if where not in ("central", "clients"):
+        return wanted
+    evaluation = study.evaluation or Evaluation()
+    check_measured(last, scorers(evaluation.metrics, regression), "tune.metric")
+    if regression and last == "accuracy":
+        raise InputError("tune.metric is 'accuracy', but the task is regression: use 'loss'.")
+    if where == "clients" and not held:
+        raise InputError(f"tune.metric is '{where}/{last}', but clients have no held-out samples (data.test_fraction).")
+    if where == "central" and not (test and evaluation.central):
+        raise InputError(f"tune.metric is '{where}/{last}', but nothing is evaluated on a central test set.")
+    return f"{where}{slash}{last}"

@@ -9,9 +9,9 @@ was interrupted. One that was cut off is proposed again with the same settings, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from parley.core.key import Key
 from parley.store import locks
 from parley.store.database import open_to_write
 from parley.store.runs import RunStore
+from parley.study.description import Study
 from parley.study.side_by_side import Bench, Report, side_by_side
 from parley.study.tuning.candidates import Candidate
 from parley.study.tuning.trial import Outcome, Trial
@@ -56,10 +57,20 @@ class Found:
         sign = -1 if self.candidate.smaller else 1
         return max(known, key=lambda one: sign * (one.score or 0.0), default=None)
 
+    def study(self) -> Study:
+        """The study with the best settings, as its user would train it; with seeds that the search did not use."""
+        if self.best is None:
+            raise InputError(f"all trials of {self.candidate.method} diverged; search smaller steps.")
+        return self.candidate.study(self.best.settings, final=True)
+
     @property
     def rounds(self) -> int:
         """Trained in all its trials."""
         return sum(one.rounds for one in self.tried)
+
+    def known(self, runs: Collection[str]) -> Found:
+        """The same without the names of runs that are not in the store any more."""
+        return replace(self, tried=[one if one.run in runs else replace(one, run="") for one in self.tried])
 
 
 def search(
@@ -81,7 +92,8 @@ def search(
                 _alone(books, Bench(store), heard)
             else:
                 _together(books, store.path, tuning.workers, heard)
-            return [book.found() for book in books]
+            kept = {info.id for info in store.runs()}
+            return [book.found().known(kept) for book in books]
         finally:
             storage.engine.dispose()
     finally:
@@ -101,7 +113,8 @@ class _Book:
         states = optuna.trial.TrialState
         for old in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):  # the process that had it is gone
             self.study.tell(old.number, state=states.FAIL)
-            self.study.enqueue_trial(old.params)
+            if "settings" in old.user_attrs:  # or it was cut off while it was proposed, and is proposed again
+                self.study.enqueue_trial(old.params)
         self._over, self.asked = (states.COMPLETE, states.PRUNED), 0
         self.asked = len(self._ended())
 
@@ -110,21 +123,37 @@ class _Book:
         return self.asked < self.candidate.trials
 
     def ask(self) -> tuple[Any, dict[str, Any]]:
-        """The next trial and its settings."""
-        tuning, states = self.candidate.tuning, self._optuna.trial.TrialState
+        """The next trial and its settings; where there are points alone, none is tried twice."""
+        states = self._optuna.trial.TrialState
         trials = self.study.get_trials(deepcopy=False)
-        if tuning.sampler == "grid" and not any(one.state == states.WAITING for one in trials):
-            taken = [one.params for one in trials if one.state != states.FAIL]
-            self.study.enqueue_trial(next(point for point in _grid(self.candidate) if point not in taken))
-        # Made anew for every trial: what a sampler drew before is not kept when a search is interrupted.
-        seed = int(Key(tuning.sampler_seed).fold("trial", len(trials)).numpy().integers(2**31))
-        kind = self._optuna.samplers.TPESampler if tuning.sampler == "tpe" else self._optuna.samplers.RandomSampler
-        self.study.sampler = kind(seed=seed)
-        trial = self.study.ask()
-        settings = {path: space.suggested(trial, path) for path, space in self.candidate.spaces.items()}
+        taken = [one.params for one in trials if one.state not in (states.FAIL, states.WAITING)]
+        if self.candidate.tuning.sampler == "grid" and not any(one.state == states.WAITING for one in trials):
+            self._enqueue(taken)
+        trial, settings = self._proposed()
+        if self.candidate.points is not None and trial.params in taken:
+            self.study.tell(trial, state=states.FAIL)
+            self._enqueue(taken)
+            trial, settings = self._proposed()
         trial.set_user_attr("settings", settings)
         self.asked += 1
         return trial, settings
+
+    def _enqueue(self, taken: Sequence[dict[str, Any]]) -> None:
+        """The next point of the grid that was not taken."""
+        self.study.enqueue_trial(next(point for point in _grid(self.candidate) if point not in taken))
+
+    def _proposed(self) -> tuple[Any, dict[str, Any]]:
+        """What waits, or what the sampler says.
+
+        It is made anew for every trial, by how many there were before: what it drew, and trials that were cut off, are
+        not to be seen in what is proposed.
+        """
+        tuning = self.candidate.tuning
+        seed = int(Key(tuning.sampler_seed).fold("trial", self.asked).numpy().integers(2**31))
+        kind = self._optuna.samplers.TPESampler if tuning.sampler == "tpe" else self._optuna.samplers.RandomSampler
+        self.study.sampler = kind(seed=seed)
+        trial = self.study.ask()
+        return trial, {path: space.suggested(trial, path) for path, space in self.candidate.spaces.items()}
 
     def told(self, trial: Any, outcome: Outcome) -> Tried:
         """The end of a trial; one that diverged is as bad as can be."""

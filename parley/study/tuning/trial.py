@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from parley.core.errors import InputError, StopRun
+from parley.core.errors import InputError, StopRun, nearest
 from parley.engine.listeners import Listener
 from parley.learn.metrics import smaller_is_better
 from parley.store.records import RoundRecord
@@ -43,15 +43,33 @@ class Trial:
     def perform(self, bench: Bench, report: Report) -> Outcome:
         candidate, tuning = self.candidate, self.candidate.tuning
         study = bench.fitted(candidate.study(self.settings))
-        heard = [] if tuning.pruner == "none" else [_Reporter(candidate.metric, study.rounds, report)]
+        heard: list[Listener] = [_Measured(candidate.metric)]
+        if tuning.pruner != "none":
+            heard.append(_Reporter(candidate.metric, study.rounds, report))
         found = attempt(study, bench.store, heard, bench.execute(study))
-        if found.curves and candidate.metric not in found.curves:
-            raise InputError(
-                f"trials are judged by '{candidate.metric}', which was not measured: they have "
-                f"{', '.join(sorted(found.curves))}."
-            )
+        if found.curves:
+            _check(candidate.metric, found.curves)
         pruned = found.status == "stopped" and bool(found.curves)
         return Outcome(score_of(found, candidate.metric, tuning.score), found.run, found.rounds, pruned)
+
+
+class _Measured(Listener):
+    """Refuses a run from its beginning that does not measure what trials are judged by."""
+
+    def __init__(self, metric: str) -> None:
+        self._metric = metric
+        self._seen: set[str] | None = None
+
+    def round(self, record: RoundRecord) -> None:
+        if record.number == 0:
+            self._seen = set(record.metrics)
+        elif record.number == 1 and self._seen is not None:  # one that goes on was seen before
+            _check(self._metric, self._seen | set(record.metrics))
+
+
+def _check(metric: str, measured: Iterable[str]) -> None:
+    if metric not in (known := sorted(measured)):
+        raise InputError(f"trials are judged by '{metric}', which was not measured: {nearest(metric, known)}")
 
 
 class _Reporter(Listener):
