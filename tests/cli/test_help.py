@@ -68,6 +68,8 @@ def test_what_can_be_completed(tmp_path, monkeypatch: pytest.MonkeyPatch):
         ("list algorithms fedpr", "fedprox"),
         ("list models ml", "mlp"),
         ("run study.toml --runtime st", "stacked"),
+        ("tune study.toml --method fedpr", "fedprox"),
+        ("tune study.toml --sampler gr", "grid"),
         ("conformance scaf", "scaffold"),
         ("conformance --runtime st", "stacked"),
         ("compare two-w", "two-words"),
