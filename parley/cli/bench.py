@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import one_of
 from parley.cli.screen import console
 
 
@@ -17,7 +18,10 @@ def bench(
         Optional[list[str]],  # noqa: UP045
         typer.Argument(help="Workloads to run; default: all.", metavar="[WORKLOAD]..."),
     ] = None,
-    scale: Annotated[str, typer.Option(help="full, or smoke for a quick look.", metavar="NAME")] = "full",
+    scale: Annotated[
+        str,
+        typer.Option(help="full, or smoke for a quick look.", metavar="NAME", autocompletion=one_of("full", "smoke")),
+    ] = "full",
     cores: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(help="Cores for each contestant; default: the workload's.", metavar="N"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from parley.cli.examples import kinds
+from parley.cli.examples import kinds, listed_names
 from parley.cli.index import Index, index, registry
 from parley.cli.screen import console, plain_value, print_table
 from parley.core.errors import InputError, nearest
@@ -26,7 +26,7 @@ def show(
     ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(help="One of them, to see its settings.", metavar="[NAME]"),
+        typer.Argument(help="One of them, to see its settings.", metavar="[NAME]", autocompletion=listed_names),
     ] = None,
 ) -> None:
     """List what a study can choose from, or the settings of one choice."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Optional
+from warnings import warn
 
 import typer
 
+from parley.cli.examples import one_of, study_and_run_names
 from parley.cli.options import Store
 from parley.cli.screen import console, save_figure, without_collection, writing
+from parley.core.errors import ParleyWarning
 
 
 def compare(
@@ -17,6 +20,7 @@ def compare(
         typer.Argument(
             help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all of the store.",
             metavar="[RUN]...",
+            autocompletion=study_and_run_names,
         ),
     ] = None,
     target: Annotated[
@@ -29,7 +33,11 @@ def compare(
     ] = None,
     against: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Test every other against this one; default: all pairs.", metavar="RUN"),
+        typer.Option(
+            help="Test every other against this one; default: all pairs.",
+            metavar="RUN",
+            autocompletion=study_and_run_names,
+        ),
     ] = None,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
@@ -41,6 +49,7 @@ def compare(
             help="Also write the numbers: csv, parquet, latex or json; to comparison.csv and the like, or where --out "
             "says.",
             metavar="FORMAT",
+            autocompletion=one_of("csv", "parquet", "latex", "json"),
         ),
     ] = None,
     out: Annotated[
@@ -56,27 +65,26 @@ def compare(
 
     Examples:
 
-    parley compare digits fedprox --target 0.8
+    parley compare --target 0.8 --figure comparison.png
 
-    parley compare --against digits --export latex
+    parley compare --against last --export latex
     """
     with without_collection():
         from parley import report
-        from parley.report.comparison_export import suffix_of, write
+        from parley.report.comparison_export import destination, write
+        from parley.report.same_data import loss_words
         from parley.store.runs import RunStore
 
-        suffix = None if export is None else suffix_of(export)
-        if out is None and suffix is not None:
-            out = Path(f"comparison{suffix}")
-        elif out is not None and suffix is not None:
-            out = out if out.suffix == suffix else out.with_name(out.name + suffix)
+        file = destination(out, export)
         with RunStore(store, create=False) as kept:
             comparison = report.Comparison.stored(kept, runs or [], metric=metric, target=target, against=against)
+        if different := loss_words(comparison.groups, comparison.metric):
+            warn(different, ParleyWarning, stacklevel=2)
         console().print(report.table(comparison))
         if (tests := report.pairs_table(comparison)) is not None:
             console().print(tests)
-        if out is not None:
-            with writing(out):
-                write(comparison, out)
+        if file is not None:
+            with writing(file):
+                write(comparison, file)
         if figure is not None:
             save_figure(report.figure(comparison), figure)

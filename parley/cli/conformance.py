@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from parley.cli.examples import algorithm_names
+from parley.cli.examples import algorithm_names, names_of, one_of, runtime_names
 from parley.cli.screen import console
 from parley.core.errors import InputError
 
@@ -25,12 +25,19 @@ def conformance(
     ] = None,
     runtime: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--runtime", help="Check on this runtime (repeatable); default: inline and stacked."),
+        typer.Option(
+            "--runtime",
+            help="Check on this runtime (repeatable); default: inline and stacked.",
+            autocompletion=runtime_names,
+        ),
     ] = None,
     channel: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--channel", help="Check what a channel promises instead: qsgd(4), or file.py:Name(0.1).", metavar="NAME"
+            "--channel",
+            help="Check what a channel promises instead: qsgd(4), or file.py:Name(0.1).",
+            metavar="NAME",
+            autocompletion=names_of("channels"),
         ),
     ] = None,
     peers: Annotated[
@@ -40,7 +47,10 @@ def conformance(
     peer: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--peer", help="Only this library (repeatable): pfl, fluke, flower, flgo, fedlab, parley.", metavar="NAME"
+            "--peer",
+            help="Only this library (repeatable): pfl, fluke, flower, flgo, fedlab, parley.",
+            metavar="NAME",
+            autocompletion=one_of("pfl", "fluke", "flower", "flgo", "fedlab", "parley"),
         ),
     ] = None,
     install: Annotated[

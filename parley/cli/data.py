@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from parley.cli.examples import names_of
 from parley.cli.options import Set
 from parley.cli.screen import print_table, save_figure
 
@@ -31,7 +32,12 @@ def list_sets() -> None:
 
 
 @app.command("fetch")
-def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to download.", metavar="NAME...")]) -> None:
+def fetch(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Data sets to download.", metavar="NAME...", autocompletion=names_of("data-sets")),
+    ],
+) -> None:
     """Download data sets from their official source and verify their checksums."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -54,7 +60,12 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to download
 
 @app.command("show")
 def show(
-    what: Annotated[str, typer.Argument(help="A study file, or the name of a data set.", metavar="STUDY|NAME")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A study file, or the name of a data set.", metavar="STUDY|NAME", autocompletion=names_of("data-sets")
+        ),
+    ],
     settings: Set = None,
     figure: Annotated[
         Optional[Path],  # noqa: UP045

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 EXAMPLES = {
     "demo": "parley demo --rounds 20",
     "run": "parley run examples/digits.toml --set algorithm.lr=0.05 --seeds 0-4",
-    "compare": "parley compare fedavg-digits-k2fw last --target 0.9",
+    "compare": "parley compare digits last --target 0.9",
     "report": "parley report last -o report.html",
     "tune": "parley tune examples/tuning.toml",
     "watch": "parley watch last",
     "advise": "parley advise examples/digits.toml --rounds 50",
     "ui": "parley ui --open",
     "runs show": "parley runs show last",
-    "runs delete": "parley runs delete fedavg-digits-k2fw",
+    "runs delete": "parley runs delete last",
     "runs export": "parley runs export last numbers.csv",
     "export": "parley export last model/",
-    "predict": "parley predict last data.npz --out predictions.csv",
+    "predict": "parley predict last examples/clinics/clinic-a.csv --out predictions.csv",
     "data list": "parley data list",
     "data fetch": "parley data fetch fashion-mnist",
     "data show": "parley data show examples/digits.toml --figure partition.png",
@@ -63,14 +65,23 @@ def show_examples(app: typer.Typer, path: str = "") -> None:
             show_examples(group.typer_instance, f"{path}{group.name} ")
 
 
-def algorithm_names(incomplete: str) -> list[str]:
-    """For the shell: algorithms that begin so."""
-    return _beginning("algorithms", incomplete)
+def names_of(kind: str) -> Callable[[str], list[str]]:
+    """For the shell: what is registered of a kind and begins so, from the index alone."""
+
+    def beginning(incomplete: str) -> list[str]:
+        from parley.cli.index import index
+
+        return [name for name in index()[kind] if name.startswith(incomplete)]
+
+    return beginning
 
 
-def study_names(incomplete: str) -> list[str]:
-    """For the shell: papers' studies that begin so."""
-    return _beginning("studies", incomplete)
+algorithm_names, study_names, runtime_names = names_of("algorithms"), names_of("studies"), names_of("runtimes")
+
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """For the shell: those of fixed names that begin so."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def kinds(incomplete: str) -> list[str]:
@@ -80,19 +91,31 @@ def kinds(incomplete: str) -> list[str]:
     return [kind for kind in index() if kind.startswith(incomplete)]
 
 
+def listed_names(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell: those of the kind that `parley list KIND` has been told which begin so."""
+    from parley.cli.index import index
+
+    return [name for name in index().get(context.params.get("kind") or "", ()) if name.startswith(incomplete)]
+
+
 def run_names(incomplete: str) -> list[str]:
     """For the shell: runs of the store here that begin so."""
+    return _stored(incomplete, studies=False)
+
+
+def study_and_run_names(incomplete: str) -> list[str]:
+    """For the shell: runs of the store here, and the names of their studies, that begin so."""
+    return _stored(incomplete, studies=True)
+
+
+def _stored(incomplete: str, studies: bool) -> list[str]:
     from parley.core.errors import ParleyError
     from parley.store.runs import RunStore
 
     try:
         with RunStore(create=False) as store:
-            return [name for name in ("last", *(info.id for info in store.runs())) if name.startswith(incomplete)]
+            infos = store.runs()
     except ParleyError:
         return []
-
-
-def _beginning(kind: str, incomplete: str) -> list[str]:
-    from parley.cli.index import index
-
-    return [name for name in index()[kind] if name.startswith(incomplete)]
+    named = ["last", *(info.name for info in infos if studies), *(info.id for info in infos)]
+    return [name for name in dict.fromkeys(named) if name.startswith(incomplete)]

@@ -6,6 +6,7 @@ Everything heavy is imported inside the commands, so that help and mistakes are 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -111,9 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "parley"
-        # Typer and click both add a suggestion; one is enough.
-        message = error.format_message().partition(" (Did you mean")[0].rstrip(".")
-        code = _say(f"{message}{'' if message.endswith('?') else '.'} See '{command} --help'.", 2)
+        code = _say(f"{_once(error.format_message())} See '{command} --help'.", 2)
     except click.ClickException as error:
         code = _say(error.format_message(), error.exit_code)
     except run.Interrupted as interrupt:
@@ -127,6 +126,13 @@ def main(arguments: list[str] | None = None) -> None:
         place = "" if error.filename is None else f"{shown(str(error.filename))}: "
         code = _say(f"{place}{error.strerror or error}.", 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _once(message: str) -> str:
+    """A mistake in one sentence and one suggestion, which Typer and click both add."""
+    said, *_ = re.split(r" \(?Did you mean ", message)
+    suggestion = re.search(r"Did you mean [^?]*\?", message)
+    return f"{said.rstrip('.')}." + (f" {suggestion[0]}" if suggestion else "")
 
 
 def _say(sentence: str, code: int) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from parley.cli.examples import run_names
+from parley.cli.examples import study_and_run_names
 from parley.cli.options import Store
 from parley.cli.screen import without_collection, writing
 
@@ -18,7 +18,7 @@ def report(
         typer.Argument(
             help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.",
             metavar="[RUN]...",
-            autocompletion=run_names,
+            autocompletion=study_and_run_names,
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),

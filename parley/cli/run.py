@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from parley.cli.examples import run_names, runtime_names
 from parley.cli.options import Set, Store
 from parley.cli.screen import megabytes, percent, print_table, seconds
 
@@ -60,7 +61,11 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
     runtime: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Who executes the clients: inline, stacked, pool, wire, ray or auto.", metavar="NAME"),
+        typer.Option(
+            help="Who executes the clients: inline, stacked, pool, wire, ray or auto.",
+            metavar="NAME",
+            autocompletion=runtime_names,
+        ),
     ] = None,
     rounds: Annotated[
         Optional[int],  # noqa: UP045
@@ -68,7 +73,11 @@ def run(
     ] = None,
     init_from: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Start from the weights of a stored run, or of a .safetensors file.", metavar="RUN"),
+        typer.Option(
+            help="Start from the weights of a stored run, or of a .safetensors file.",
+            metavar="RUN",
+            autocompletion=run_names,
+        ),
     ] = None,
 ) -> None:
     """Train what STUDY says and keep the run in the store."""
@@ -160,7 +169,7 @@ def show_group(infos: list[RunInfo]) -> None:
     """Runs that differ in their seeds, and what they have in common."""
     from statistics import fmean
 
-    from parley.study.seeds import half_interval
+    from parley.study.seeds import TWO_SEEDS, half_interval
 
     summaries = [info.summary for info in infos]
     names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
@@ -174,6 +183,8 @@ def show_group(infos: list[RunInfo]) -> None:
         halves = {name: half_interval(values) for name, values in both.items()}
         rows.append(["±", "half of a 95% interval", None, None, *[metric_value(n, half) for n, half in halves.items()]])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
+    if len(infos) == 2:
+        print(f"{TWO_SEEDS}.")
 
 
 def metric_value(name: str, value: float | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from parley.cli.examples import study_names
+from parley.cli.examples import one_of, study_names
 from parley.cli.options import Store
 from parley.cli.screen import console
 
@@ -38,7 +38,12 @@ def reproduce(
         ),
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (the paper's sizes).", metavar="NAME")
+        str,
+        typer.Option(
+            help="smoke (seconds), cpu (minutes) or paper (the paper's sizes).",
+            metavar="NAME",
+            autocompletion=one_of("smoke", "cpu", "paper"),
+        ),
     ] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for figures and numbers.", metavar="FOLDER")] = Path("reproduced"),
 ) -> None:

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from parley.cli.examples import one_of, run_names
 from parley.cli.options import Store
 
-Run = Annotated[str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN")]
+Run = Annotated[
+    str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
+]
 Client = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--client", help="The model this client has, not the server's.", metavar="ID"),
@@ -23,7 +26,12 @@ def export(
     best: Best = False,
     formats: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--format", help="safetensors, torchscript or onnx (repeatable); default: all.", metavar="NAME"),
+        typer.Option(
+            "--format",
+            help="safetensors, torchscript or onnx (repeatable); default: all.",
+            metavar="NAME",
+            autocompletion=one_of("safetensors", "torchscript", "onnx"),
+        ),
     ] = None,
     client: Client = None,
     store: Store = None,
@@ -54,7 +62,14 @@ def predict(
     ] = None,
     store: Store = None,
 ) -> None:
-    """Predict new samples with a run's model."""
+    """Predict new samples with a run's model.
+
+    Examples:
+
+    parley run examples/own-folder.toml
+
+    parley predict last examples/clinics/clinic-a.csv --out predictions.csv
+    """
     from parley.store.runs import RunStore
     from parley.study.load import load_run
     from parley.study.predict import predict_file

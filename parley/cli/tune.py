@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from parley.cli.examples import algorithm_names, one_of
 from parley.cli.options import Set, Store
 from parley.cli.run import Interrupted, metric_value
 from parley.cli.screen import print_table, save_figure, writing
@@ -32,7 +33,12 @@ def tune(
     ] = None,
     methods: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--method", help="An algorithm (repeatable); all get as many trials and rounds.", metavar="NAME"),
+        typer.Option(
+            "--method",
+            help="An algorithm (repeatable); all get as many trials and rounds.",
+            metavar="NAME",
+            autocompletion=algorithm_names,
+        ),
     ] = None,
     trials: Annotated[
         Optional[int],  # noqa: UP045
@@ -40,7 +46,9 @@ def tune(
     ] = None,
     sampler: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="grid, random or tpe (the default).", metavar="NAME"),
+        typer.Option(
+            help="grid, random or tpe (the default).", metavar="NAME", autocompletion=one_of("grid", "random", "tpe")
+        ),
     ] = None,
     sampler_seed: Annotated[
         Optional[int],  # noqa: UP045
@@ -48,7 +56,11 @@ def tune(
     ] = None,
     pruner: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Stop trials that lead nowhere: none (the default), median or halving.", metavar="NAME"),
+        typer.Option(
+            help="Stop trials that lead nowhere: none (the default), median or halving.",
+            metavar="NAME",
+            autocompletion=one_of("none", "median", "halving"),
+        ),
     ] = None,
     metric: Annotated[
         Optional[str],  # noqa: UP045

@@ -6,6 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from parley.cli.examples import run_names
 from parley.cli.options import Store
 from parley.cli.screen import console
 
@@ -14,7 +15,7 @@ def watch(
     run: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(help="A run's id, the beginning of one, or 'last'; default: all that are running.",
-                       metavar="[RUN]"),
+                       metavar="[RUN]", autocompletion=run_names),
     ] = None,
     seconds: Annotated[
         Optional[float],  # noqa: UP045

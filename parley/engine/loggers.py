@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parley.core.errors import InputError
@@ -15,6 +16,10 @@ from parley.store.records import RoundRecord
 
 if TYPE_CHECKING:
     from parley.engine.run import Run
+
+_TAG = "parley.run"
+_LONGEST = 300
+"""Characters of another program's complaint."""
 
 
 class Wanted(Protocol):
@@ -53,7 +58,14 @@ class TensorBoard(Listener):
         self._writer: Any = None
 
     def start(self, run: Run, rounds: int) -> None:
-        self._writer = self._open(str(self._folder / _title(run) if self._own else self._folder))
+        folder = self._folder / _title(run) if self._own else self._folder
+        try:
+            self._writer = self._open(str(folder))
+        except OSError as error:
+            raise InputError(
+                f"TensorBoard's files cannot be written to {folder} ({error.strerror or error}); name another folder "
+                "in logging.tensorboard."
+            ) from None
 
     def round(self, record: RoundRecord) -> None:
         for name, metric in record.metrics.items():
@@ -107,23 +119,53 @@ class WandB(Listener):
 class MLflow(Listener):
     """Logs every metric to an experiment in MLflow; needs the extra `parley-fl[mlflow]`.
 
-    Where it is kept, $MLFLOW_TRACKING_URI says: a server, or a file such as sqlite:///mlflow.db.
+    Where it is kept, $MLFLOW_TRACKING_URI says: a server, or a file such as sqlite:///mlflow.db. A run that goes on is
+    found there again by the tag `parley.run`, its id.
     """
 
     def __init__(self, experiment: str) -> None:
         self._mlflow, self._experiment, self._open = _package("mlflow", "MLflow"), experiment, False
+        self._told = -1
+        """The last round that it has, of a run that goes on too: rounds since its checkpoint are the same again."""
 
     def start(self, run: Run, rounds: int) -> None:
         try:
-            self._mlflow.set_experiment(self._experiment)
-            self._mlflow.start_run(run_name=_title(run))
-        except self._mlflow.MlflowException as error:
-            reason = " ".join(str(error).split()).rstrip(".")[:300]
-            raise InputError(f"MLflow cannot be told ({reason}); see $MLFLOW_TRACKING_URI.") from None
+            experiment = self._mlflow.set_experiment(self._experiment)
+            known = None if run.id is None else self._known(experiment.experiment_id, run.id)
+            if known is not None:
+                self._mlflow.start_run(run_id=known)
+            else:
+                tags = {} if run.id is None else {_TAG: run.id}
+                self._mlflow.start_run(run_name=_title(run), tags=tags)
+        except (self._mlflow.MlflowException, OSError) as error:
+            hint = "see $MLFLOW_TRACKING_URI"
+            if "MLFLOW_ALLOW_FILE_STORE" in str(error):
+                hint = (
+                    "set $MLFLOW_TRACKING_URI to a database such as sqlite:///mlflow.db, or "
+                    "MLFLOW_ALLOW_FILE_STORE=true to keep folders"
+                )
+            reason = shorten(str(error), _LONGEST, placeholder=" [...]").rstrip(".")
+            raise InputError(f"MLflow cannot be told ({reason}); {hint}.") from None
         self._open = True
+        for record in run.records:
+            self.round(record)
+
+    def _known(self, experiment: str, run: str) -> str | None:
+        """MLflow's id of a run that was told before."""
+        client = self._mlflow.MlflowClient()
+        found = client.search_runs([experiment], f"tags.`{_TAG}` = '{run}'", max_results=1)
+        if not found:
+            return None
+        name = str(found[0].info.run_id)
+        steps = [one.step for metric in found[0].data.metrics for one in client.get_metric_history(name, metric)]
+        self._told = max(steps, default=-1)
+        return name
 
     def round(self, record: RoundRecord) -> None:
-        self._mlflow.log_metrics({name: metric.value for name, metric in record.metrics.items()}, step=record.number)
+        if record.number > self._told:
+            values = {name: metric.value for name, metric in record.metrics.items()}
+            self._mlflow.log_metrics(values, step=record.number)
+            self._told = record.number
 
     def end(self, run: Run) -> None:
         if self._open:

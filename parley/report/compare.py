@@ -22,6 +22,7 @@ from parley.learn.metrics import check_target
 from parley.report.contender import COSTS, Contender, Reached, lower_is_better
 from parley.report.groups import Group, counting, stored_groups, told_apart
 from parley.report.pairs import Pair, paired
+from parley.report.same_data import data_words, loss_words, metric_words
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunStore
 from parley.study.seeds import by_study, selected
@@ -91,6 +92,8 @@ class Comparison:
     """Where the target comes from, as a phrase."""
     against: str | None = None
     """The label of the group that all others are tested against; None tests all pairs."""
+    instead: str = ""
+    """Why it is not the metric that most of them have measured, as a sentence; empty where it is or was asked for."""
 
     @classmethod
     def of(
@@ -109,7 +112,8 @@ class Comparison:
             named = [Group(label, tuple(map(_contender, own))) for label, own in runs.items() if own]
         else:
             named = [Group(run.label, (run,)) for run in map(_contender, runs)]
-        return cls._judged(told_apart(named), metric, target)
+        groups = told_apart(named)
+        return cls._judged(groups, [group.metrics for group in groups], metric, target)
 
     @classmethod
     def stored(
@@ -123,29 +127,35 @@ class Comparison:
     ) -> Comparison:
         """The same for runs in a store, by their ids or studies' names (none: all); seeds of one study are a group."""
         infos = selected(store, runs)
-        names = {info.id: store.metric_names(info.id) for info in infos}
+        against = store.info(against).id if against == "last" else against
+        names = {info.id: set(store.metric_names(info.id)) for info in infos}
         empty = next((info for info in infos if not names[info.id]), None)
         if empty is not None and runs:
             raise InputError(f"the run '{empty.id}' has recorded nothing yet; wait for its first round.")
-        known = [names[info.id] for own in by_study(infos) for info in counting(store, own)]
-        chosen = _common_metric(known, metric, headline_of(info.config for info in infos)) if known else ""
-        groups = stored_groups(store, infos, (chosen, *COSTS))
-        return cls._judged(groups, chosen or metric, target, against)
+        own = [[names[info.id] for info in counting(store, group)] for group in by_study(infos)]
+        measured = [set.intersection(*known) for known in own if known]
+        if not measured:
+            raise InputError("there is nothing to compare; name at least one run.")
+        chosen = _common_metric(measured, metric, headline_of(info.config for info in infos))
+        return cls._judged(stored_groups(store, infos, (chosen, *COSTS)), measured, metric, target, against)
 
     @classmethod
     def _judged(
-        cls, groups: Sequence[Group], metric: str | None, target: float | None, against: str | None = None
-    ) -> Comparison:
+        cls, groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str | None, target: float | None,
+        against: str | None = None,
+    ) -> Comparison:  # fmt: skip
+        """`measured`: what each of the groups has, of which only a part may have been read."""
         if not groups:
             raise InputError("there is nothing to compare; name at least one run.")
         said = headline_of(run.config for group in groups for run in group.runs)
-        name = _common_metric([group.metrics for group in groups], metric, said)
+        name = _common_metric(measured, metric, said)
         if against is not None:
             against = _named(groups, against)
         check_target(name, target, "the target")
-        if target is not None:
-            return cls(tuple(groups), name, float(target), "as asked for", against)
-        return cls(tuple(groups), name, *_default_target(groups, name), against)
+        wanted = (float(target), "as asked for") if target is not None else _default_target(groups, name)
+        usual = [each for kind in _kinds(said) for each in _places(kind)]
+        instead = "" if metric else metric_words(groups, measured, name, usual)
+        return cls(tuple(groups), name, *wanted, against, instead)
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
@@ -161,6 +171,12 @@ class Comparison:
         """`accuracy on the central test set`."""
         place, _, what = self.metric.partition("/")
         return f"{what} {_PLACES[place]}" if place in _PLACES else self.metric
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against reading the numbers side by side, as sentences."""
+        told = (data_words(self.groups), loss_words(self.groups, self.metric), self.instead)
+        return tuple(filter(None, told))
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -213,15 +229,25 @@ def _named(groups: Sequence[Group], word: str) -> str:
 
 def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None, said: str) -> str:
     """The one asked for, else what the studies say, else accuracy or loss."""
-    kinds = (wanted,) if wanted else (said, "accuracy", "loss") if said else ("accuracy", "loss")
     common = set.intersection(*(set(names) for names in measured))
-    for kind in kinds:
-        for name in (kind, f"central/{kind}", f"clients/{kind}", f"train/{kind}"):
+    for kind in (wanted,) if wanted else _kinds(said):
+        for name in _places(kind):
             if name in common:
                 return name
     what = f"'{wanted}'" if wanted else "accuracy or loss"
-    known = f"they share {', '.join(sorted(common))}" if common else "they share no metric at all"
-    raise InputError(f"{what} was not measured in all {len(measured)} runs; {known}.")
+    known = ", ".join(sorted(common))
+    if len(measured) == 1:
+        raise InputError(f"{what} was not measured; {f'there is {known}' if known else 'nothing was'}.")
+    shared = f"they share {known}" if known else "they share no metric at all"
+    raise InputError(f"{what} was not measured in all of these runs; {shared}.")
+
+
+def _kinds(said: str) -> tuple[str, ...]:
+    return (said, "accuracy", "loss") if said else ("accuracy", "loss")
+
+
+def _places(kind: str) -> tuple[str, ...]:
+    return kind, f"central/{kind}", f"clients/{kind}", f"train/{kind}"
 
 
 def _default_target(groups: Sequence[Group], metric: str) -> tuple[float, str]:

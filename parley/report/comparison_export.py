@@ -44,7 +44,10 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
         for line in comparison.lines
     ]  # fmt: skip
     pairs = [asdict(pair) | {"difference": pair.difference.plain()} for pair in comparison.pairs]
-    head = {"metric": comparison.metric, "target": comparison.target, "target_is": comparison.reason}
+    head = {
+        "metric": comparison.metric, "target": comparison.target, "target_is": comparison.reason,
+        "warnings": list(comparison.warnings),
+    }  # fmt: skip
     return _written(json.dumps(_without_nan(head | {"groups": groups, "pairs": pairs, "runs": runs}), indent=1), path)
 
 
@@ -85,7 +88,11 @@ def to_latex(comparison: Comparison, path: Path | str | None = None) -> str:
         cells += [_tex_mean(comparison, line.best), *(_tex_cost(line, what) for what in COSTS)]
         rows.append(" & ".join(cells) + r" \\")
     words = f"{comparison.metric_words}; rounds, MB and s to reach {reached} ({comparison.reason})"
-    body = [f"% {printable(words)}; means over seeds, half of 95% intervals.", r"\begin{tabular}{lrrrrrr}", r"\toprule"]
+    body = [f"% {sentence}" for sentence in comparison.warnings]
+    body += [f"% {printable(words)}; means over seeds, half of 95% intervals."]
+    if any(0 < len(line.there) < len(line.reached) for line in comparison.lines):
+        body += ["% (1/3): one of three seeds reached it, and the costs are those of the seeds that did."]
+    body += [r"\begin{tabular}{lrrrrrr}", r"\toprule"]
     body += [rf"& & & & \multicolumn{{3}}{{c}}{{to reach {_tex(reached)}}} \\", r"\cmidrule(lr){5-7}", *rows]
     body += [r"\bottomrule", r"\end{tabular}"]
     for pair in comparison.pairs:
@@ -111,11 +118,18 @@ def write(comparison: Comparison, path: Path) -> None:
     WRITERS[path.suffix](comparison, path)
 
 
-def suffix_of(format: str) -> str:
-    """`latex` -> `.tex`."""
-    if format not in FORMATS:
+def destination(out: Path | None, format: str | None) -> Path | None:
+    """The file that --out and --export together name; None if neither says anything."""
+    if format is not None and format not in FORMATS:
         raise InputError(f"a comparison cannot be exported as '{format}': {nearest(format, FORMATS)}")
-    return FORMATS[format]
+    suffix = "" if format is None else FORMATS[format]
+    if out is None:
+        return Path(f"comparison{suffix}") if suffix else None
+    if str(out) == "-":
+        raise InputError(f"numbers go to a file, not to standard output; name one that ends in {', '.join(WRITERS)}.")
+    if suffix and out.suffix not in ("", suffix):
+        raise InputError(f"{out} ends in {out.suffix}, but {format} is to be written; end it in {suffix}.")
+    return out if out.suffix else out.with_name(out.name + suffix)
 
 
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from parley.core.text import printable
 from parley.report.compare import MOST_PAIRS, Comparison, Line
 from parley.report.pairs import Pair, about
 from parley.report.seed_means import SeedMean
+from parley.study.seeds import TWO_SEEDS
 
 MISSED = "not reached"
 COSTS = ("round", "megabytes", "seconds")
@@ -22,7 +23,7 @@ def table(comparison: Comparison) -> Table:
     words = comparison.metric_words
     drawn = Table(
         box=box.SIMPLE_HEAD, title=words[0].upper() + words[1:], title_justify="left", title_style="bold",
-        caption=caption(comparison), caption_justify="left", caption_style="dim", padding=(0, 1, 0, 0),
+        caption=_below(comparison), caption_justify="left", caption_style="dim", padding=(0, 1, 0, 0),
     )  # fmt: skip
     lines = comparison.lines
     costs = {line.label: _costs(line) for line in lines if line.there}
@@ -58,8 +59,8 @@ def table(comparison: Comparison) -> Table:
     return drawn
 
 
-def pairs_table(comparison: Comparison) -> Table | None:
-    """The paired tests, nearest to certainty first; None where there is nothing to say."""
+def pairs_table(comparison: Comparison) -> Table | Text | None:
+    """The paired tests, nearest to certainty first, or why there are none; None where there is nothing to say."""
     pairs = comparison.pairs
     words = about(pairs, comparison.groups)
     several = sum(len(group.runs) > 1 for group in comparison.groups)
@@ -67,14 +68,16 @@ def pairs_table(comparison: Comparison) -> Table | None:
         words = f"No paired tests of all {several * (several - 1) // 2:,} pairs; --against RUN tests each against one."
     if not words or several == 0:
         return None
+    if not pairs:
+        return Text(f"{words}\n", style="dim")
     drawn = Table(
         box=box.SIMPLE_HEAD, title=f"Differences of the last {comparison.metric.rpartition('/')[2]}, seed by seed",
         title_justify="left", title_style="bold", caption=words, caption_justify="left", caption_style="dim",
-        padding=(0, 1, 0, 0), show_header=bool(pairs),
+        padding=(0, 1, 0, 0),
     )  # fmt: skip
     drawn.add_column("pair", overflow="fold", min_width=20)
     for heading in ("seeds", "difference", "p", "Holm", "flips"):
-        drawn.add_column(heading if pairs else "", justify="right", no_wrap=True)
+        drawn.add_column(heading, justify="right", no_wrap=True)
     for pair in sorted(pairs, key=lambda pair: (math.isnan(pair.corrected), pair.corrected)):
         drawn.add_row(*_pair_cells(comparison, pair), style="bold" if pair.corrected < 0.05 else "")
     return drawn
@@ -98,6 +101,14 @@ def p_text(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
+def _below(comparison: Comparison) -> Text:
+    """What speaks against the comparison first, then what the columns mean."""
+    words = Text()
+    for sentence in comparison.warnings:
+        words.append(f"{sentence}\n", style="not dim yellow")
+    return words.append(caption(comparison))
+
+
 def caption(comparison: Comparison) -> str:
     """What the columns mean, in a few phrases."""
     lines = comparison.lines
@@ -105,6 +116,8 @@ def caption(comparison: Comparison) -> str:
     phrases = [f"{target}: {comparison.reason}"]
     if any(len(line.group.runs) > 1 for line in lines):
         phrases.append("Means over seeds; ±: half of a 95% interval (Student's t)")
+    if any(len(line.group.runs) == 2 for line in lines):
+        phrases.append(TWO_SEEDS)
     if any(0 < len(line.there) < len(line.reached) for line in lines):
         phrases.append("Costs to the target are those of the seeds that reached it")
     sent = "MB: sent and received by all clients, as measured"

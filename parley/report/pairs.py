@@ -10,6 +10,7 @@ import numpy as np
 
 from parley.core.text import printable
 from parley.report.groups import Group
+from parley.report.same_data import same_data
 from parley.report.seed_means import SeedMean
 
 FEWEST = 6
@@ -50,21 +51,12 @@ def paired(groups: Sequence[Group], metric: str, against: str | None = None) -> 
 
 def _pair(first: Group, second: Group, metric: str) -> Pair | None:
     ours, theirs = ({run.seed: run for run in group.runs if run.seed is not None} for group in (first, second))
-    seeds = [seed for seed in ours if seed in theirs and _same_data(ours[seed].config, theirs[seed].config)]
+    seeds = [seed for seed in ours if seed in theirs and same_data(ours[seed].config, theirs[seed].config)]
     if len(seeds) < 2:
         return None
     difference = SeedMean.of([ours[seed].last(metric) - theirs[seed].last(metric) for seed in seeds])
     t, flips = p_values(difference.seeds)
     return Pair(first.label, second.label, tuple(seeds), difference, t, flips)
-
-
-def _same_data(one: object, other: object) -> bool:
-    """By fingerprint; where a run has none, by description."""
-    for key in ("data_fingerprint", "data"):
-        ours, theirs = (config.get(key) if hasattr(config, "get") else None for config in (one, other))
-        if ours is not None and theirs is not None:
-            return bool(ours == theirs)
-    return True
 
 
 def p_values(differences: Sequence[float]) -> tuple[float, float]:

@@ -15,6 +15,9 @@ Numbers = Mapping[str, Any]
 Seen = MutableMapping[str, tuple[int, Numbers]]
 """Run -> its last round and its numbers then, which are not read again until there is another round."""
 
+SILENT = ("centralised", "local-only", "lookahead", "minibatch-sgd")
+"""Baselines in which no model is sent, by name: a list must not wait for what would tell."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -31,6 +34,13 @@ class Entry:
         judged = [name for name in self.numbers if name.startswith(("central/", "clients/"))]
         usual = [name for name in judged if not name.endswith("/loss")] or judged or [""]
         return next((name for name in judged if wanted in (name, name.rpartition("/")[2])), usual[0])
+
+    @property
+    def sent(self) -> float | None:
+        """Bytes that clients sent; None where they send no model, or if it was not measured."""
+        method = self.info.config.get("algorithm")
+        name = method.get("name") if isinstance(method, Mapping) else method
+        return None if name in SILENT else self.numbers.get("up/bytes")
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,12 @@ class Seeds:
     @property
     def headline(self) -> str:
         return self.finished[0].headline if self.finished else ""
+
+    @property
+    def sent(self) -> float | None:
+        """The mean of bytes that clients sent; None as for one run."""
+        values = [entry.sent for entry in self.finished if entry.sent is not None]
+        return fmean(values) if values else None
 
     def mean(self, name: str) -> float | None:
         """None if none of them measured it."""

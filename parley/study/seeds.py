@@ -13,6 +13,8 @@ from parley.study.toml_text import without_seed
 
 _INDIFFERENT = ("name", "seed", "runtime", "store", "logging", "listeners", "plugin_digests", "data_fingerprint")
 """What says how a run is carried out, or follows from the rest."""
+TWO_SEEDS = "Two seeds are too few for an interval, which is 6.4 times their difference to either side; train more"
+"""12.7, the 97.5% quantile of Student's t with one degree of freedom, over 2: |a - b| / sqrt(2) is the deviation."""
 
 
 class _HasStatus(Protocol):

@@ -134,13 +134,15 @@ def train(
                 study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
             )
         stack.callback(opened.close)
-        run = plan.run
+        run, starting = plan.run, ExitStack()
         run.note = why or f"runtime {opened.name}"
         keeper = None
         if kept is not None:
+            before = kept.info(found).status if found else None
             run.id = found or kept.create(study.title, config, study.fingerprint())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
+            stack.enter_context(starting).callback(_not_started, kept, run.id, before)
             keeper = Keeper(kept, run.id, study.checkpoint)
             keep_secret(kept.folder(run.id), plan.job.secrets)
             if plan.initial is not None:
@@ -153,8 +155,6 @@ def train(
         failing.callback(memories.close)
         if keeper is not None and found is not None and keeper.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
-        if kept is not None and found is not None:
-            kept.describe(found, config)
         key, private = Key(study.seed), plan.privacy
         for listener in plan.listeners:
             listener.start(run, study.rounds)
@@ -163,23 +163,15 @@ def train(
                 listener.note(f"starting from the weights of {plan.initial.source}")
             for text in _about_privacy(plan, study.rounds):
                 listener.note(text)
+        starting.pop_all()
+        if kept is not None and found is not None:
+            kept.describe(found, config)
         drawn = key.fold("sampling") if private is None else private.sampling_key
         sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, drawn)
         Loop(
-            plan.job,
-            run,
-            opened,
-            sampler,
-            plan.evaluator,
-            plan.faults,
-            key,
-            study.rounds,
-            memories,
-            keeper,
-            plan.listeners,
-            private,
-            plan.initial.costs if plan.initial is not None else {},
-        ).go()
+            plan.job, run, opened, sampler, plan.evaluator, plan.faults, key, study.rounds, memories, keeper,
+            plan.listeners, private, plan.initial.costs if plan.initial is not None else {},
+        ).go()  # fmt: skip
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
     return run
@@ -352,6 +344,14 @@ def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
     runs = store.runs()
     why = why_not(runs[-1].id, runs[-1].config, config) if runs and runs[-1].config else None
     return f"; {why or 'start it without --resume'}"
+
+
+def _not_started(store: RunStore, run: str, before: str | None) -> None:
+    """Where a run could not start: a new one leaves nothing, one that was to go on is what it was."""
+    if before is None:
+        store.delete(run)
+    elif before not in ("running", "interrupted"):
+        store.commit(run, [], status=before)
 
 
 def _named(study: Study) -> list[Listener]:

@@ -7,13 +7,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 import typer
+from click.shell_completion import ShellComplete
 
 from parley.cli.examples import EXAMPLES, algorithm_names, kinds, run_names
 from parley.cli.main import app
+from parley.store.runs import RunStore
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -56,3 +59,78 @@ def test_what_can_be_completed(tmp_path, monkeypatch: pytest.MonkeyPatch):
     assert algorithm_names("scaf") == ["scaffold"]
     assert kinds("alg") == ["algorithms"]
     assert run_names("") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("list alg", "algorithms"),
+        ("list algorithms fedpr", "fedprox"),
+        ("list models ml", "mlp"),
+        ("run study.toml --runtime st", "stacked"),
+        ("tune study.toml --method fedpr", "fedprox"),
+        ("tune study.toml --sampler gr", "grid"),
+        ("conformance scaf", "scaffold"),
+        ("conformance --runtime st", "stacked"),
+        ("compare two-w", "two-words"),
+        ("compare --against two-w", "two-words"),
+        ("compare --export la", "latex"),
+        ("report two-w", "two-words"),
+        ("watch la", "last"),
+        ("export la", "last"),
+        ("runs show la", "last"),
+        ("data fetch fash", "fashion-mnist"),
+        ("reproduce --scale sm", "smoke"),
+    ],
+)
+def test_names_are_completed_where_they_are_asked_for(
+    line: str, offered: str, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PARLEY_STORE", str(tmp_path / "runs.db"))
+    with RunStore(tmp_path / "runs.db") as store:
+        store.create("two-words", {}, "")
+    *before, incomplete = line.split()
+    found = ShellComplete(WHOLE, {}, "parley", "_PARLEY_COMPLETE").get_completions(before, incomplete)
+    assert offered in [item.value for item in found]
+    assert all(item.value.startswith(incomplete) for item in found)
+
+
+def test_names_are_completed_without_waiting_for_torch(tmp_path):
+    asked = {"COMP_WORDS": "parley list algorithms scaf", "COMP_CWORD": "3", "_PARLEY_COMPLETE": "complete_bash"}
+    code = "import sys; from parley.cli.main import main\ntry: main()\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["scaffold", "False"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tuen"], "No such command 'tuen'. Did you mean 'tune'? See 'parley --help'."),
+        (["runs", "shwo"], "No such command 'shwo'. Did you mean 'show'? See 'parley runs --help'."),
+        (["watch", "--secnds"], "No such option '--secnds'. Did you mean '--seconds'? See 'parley watch --help'."),
+        (["xyzzy"], "No such command 'xyzzy'. See 'parley --help'."),
+    ],
+)
+def test_a_slip_gets_one_suggestion(parley, words: list[str], sentence: str):
+    assert parley(*words) == (2, "", f"parley: {sentence}\n")
+
+
+def test_examples_of_stored_runs_run_as_printed(parley, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_STORE", raising=False)
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    for study in ("digits", "own-folder"):  # the latter's clients are what is predicted
+        assert parley("run", f"examples/{study}.toml", "--rounds", "2", "--quiet")[0] == 0
+    names = ("compare", "report", "watch", "runs show", "runs export", "export", "predict")
+    documented = [
+        line.strip()
+        for name in ("compare", "predict", "report")
+        for line in (COMMANDS[name].help or "").splitlines()
+        if line.strip().startswith("parley ") and not line.strip().startswith("parley run ")
+    ]
+    assert len(documented) == 5
+    for example in [*(EXAMPLES[name] for name in names), *documented, EXAMPLES["runs delete"]]:
+        code, _, err = parley(*shlex.split(example)[1:])
+        assert code == 0, f"{example}: {err}"

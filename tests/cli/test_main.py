@@ -300,3 +300,39 @@ def test_every_example_trains(parley, example: str):
             pytest.skip(err.strip())
     assert code == 0, err
     assert "2/2" in parley("runs")[1]
+
+
+def test_where_numbers_of_a_comparison_go(parley, place: Path):
+    assert parley("run", "study.toml", "--quiet")[0] == 0
+    sentence = "x.tex ends in .tex, but csv is to be written; end it in .csv."
+    assert refused(parley("compare", "--export", "csv", "--out", "x.tex")) == sentence
+    assert "go to a file, not to standard output" in refused(parley("compare", "--export", "json", "--out", "-"))
+    assert "go to a file, not to standard output" in refused(parley("compare", "--out", "-"))
+    assert sorted(file.name for file in place.iterdir()) == ["parley-runs", "study.toml"]
+    assert parley("compare", "--export", "csv", "--out", "x")[0] == 0
+    assert parley("compare", "--export", "csv", "--out", "y.csv")[0] == 0
+    assert (place / "x.csv").read_text() == (place / "y.csv").read_text()
+    assert "'auc' was not measured; there is central/accuracy" in refused(parley("compare", "--metric", "auc"))
+
+
+def test_the_list_tells_clients_metrics_from_central_ones(parley, place: Path):
+    settings = ["--set", "data.test_fraction=0.2", "--quiet"]
+    assert parley("run", "study.toml", *settings)[0] == 0
+    assert "held-out" not in parley("runs")[1]
+    assert parley("run", "study.toml", *settings, "--set", "algorithm.name=local-only")[0] == 0
+    lines = parley("runs")[1].splitlines()
+    federated, alone = ([line for line in lines if f" {name}-digits" in line] for name in ("fedavg", "local-only"))
+    assert " accuracy " in federated[0]
+    assert "clients'" not in federated[0]
+    assert "clients' accuracy " in alone[0]
+    assert alone[0].split("%")[1].split()[0] == "-"
+    assert any("clients': on clients' own held-out samples" in line for line in lines)
+
+
+def test_two_seeds_are_said_to_be_few(parley, place: Path):
+    words = "Two seeds are too few for an interval"
+    for seeds, said in (("0-1", True), ("0-2", False)):
+        _, out, _ = parley("run", "study.toml", "--seeds", seeds, "--resume")
+        assert (words in out) is said
+        assert (words in " ".join(parley("compare")[1].split())) is said
+        assert (words in parley("runs")[1]) is said

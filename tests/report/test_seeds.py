@@ -108,9 +108,9 @@ def test_too_few_seeds_are_said(tmp_path):
     with RunStore(tmp_path / "other.db") as made:
         fill(made, "a", {0: 0.5, 1: 0.6})
         fill(made, "b", {2: 0.4, 3: 0.5}, lr=0.2)
-        assert "no two of them were trained with two seeds in common" in " ".join(
-            shown(pairs_table(Comparison.stored(made, []))).split()
-        )
+        text = shown(pairs_table(Comparison.stored(made, []))).rstrip()
+        assert text.startswith("No paired tests: no two of them were trained with two seeds in common")
+        assert max(map(len, text.splitlines())) < 120
 
 
 def test_without_a_target_a_latex_table_names_none(tmp_path):
@@ -121,6 +121,27 @@ def test_without_a_target_a_latex_table_names_none(tmp_path):
     text = to_latex(comparison)
     assert "{to reach the target}" in text
     assert "nan" not in text.partition("to reach")[2].partition(r"\\")[0]
+
+
+def test_a_latex_table_says_what_some_seeds_of_all_mean(tmp_path):
+    with RunStore(tmp_path / "runs.db") as made:
+        fill(made, "a", {0: 0.5, 1: 0.9, 2: 0.5})
+        some, all_of_them = (to_latex(Comparison.stored(made, [], target=target)) for target in (0.8, 0.1))
+    assert "(1/3)" in some.partition("tabular")[2]
+    assert "% (1/3): one of three seeds reached it" in some.partition("tabular")[0]
+    assert "(1/3)" not in all_of_them
+
+
+def test_groups_of_one_seed_do_not_keep_others_from_being_tested(tmp_path):
+    with RunStore(tmp_path / "runs.db") as made:
+        for number in range(12):
+            fill(made, f"single{number}", {0: 0.5}, lr=1.0 + number)
+        fill(made, "a", {0: 0.5, 1: 0.6})
+        fill(made, "b", {0: 0.4, 1: 0.52}, lr=0.2)
+        assert len(Comparison.stored(made, []).pairs) == 1
+        for number in range(9):
+            fill(made, f"double{number}", {0: 0.5, 1: 0.6}, lr=2.0 + number)
+        assert Comparison.stored(made, []).pairs == []
 
 
 def test_runs_on_other_data_are_not_paired(tmp_path):

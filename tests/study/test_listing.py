@@ -9,7 +9,7 @@ import pytest
 
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.listing import Seen, entry, listing
+from parley.study.listing import SILENT, Seen, entry, listing
 
 NAMES = ("central/accuracy", "central/auc", "central/loss", "clients/auc", "train/loss", "up/bytes")
 
@@ -55,3 +55,17 @@ def test_what_was_seen_is_read_again_once_there_is_another_round(tmp_path: Path)
             store.commit(run, [RoundRecord(number, {"up/bytes": Metric(1.0)})])
             for _ in range(2):
                 assert listing(store, seen)[0].entries[0].numbers == {"up/bytes": number + 1.0}
+
+
+def test_bytes_of_baselines_that_send_no_model_are_not_shown(tmp_path: Path) -> None:
+    from parley.algorithms import algorithms
+    from parley.report.contender import role_of
+
+    assert {name for name in algorithms if role_of(name) != "federated"} == set(SILENT)
+    with RunStore(tmp_path / "runs.db") as store:
+        for name in ("fedavg", "local-only"):
+            run = store.create(name, {"rounds": 4, "algorithm": {"name": name}}, name)
+            store.commit(run, [RoundRecord(1, {"up/bytes": Metric(5.0)})], status="finished", summary={"up/bytes": 5.0})
+        federated, alone = listing(store)
+    assert (federated.sent, federated.entries[0].sent) == (5.0, 5.0)
+    assert (alone.sent, alone.entries[0].sent) == (None, None)

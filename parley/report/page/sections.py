@@ -10,6 +10,7 @@ from parley.report.groups import Group, flat_settings
 from parley.report.page.clients import Names
 from parley.report.page.markup import chart, code, folded, section, table, text
 from parley.report.page.numbers import last_value, megabytes, number, show, value
+from parley.report.same_data import data_words, loss_words
 from parley.study.toml_text import to_toml, toml_value, without_seed
 
 _MOST_ROWS = 1200
@@ -29,10 +30,11 @@ def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
             *((last_value(group, metric), value(metric, group.best(metric))) if metric in group.metrics
               else (None, None)),
             group.algorithm, ", ".join(filter(None, (group.status, group.astray))), _seeds(group), group.rounds,
-            megabytes(group.total("up/bytes")), megabytes(group.total("down/bytes")), number(group.total("seconds")),
+            *(megabytes(group.total(f"{way}/bytes")) if sent else None for way in ("up", "down")),
+            number(group.total("seconds")),
             number(group.missing) if group.missing else None,
         )
-        for group in groups
+        for group in groups for sent in [group.role == "federated"]
     ]  # fmt: skip
     heads = (
         "run", "last", "best", "method", "status", "seeds", "rounds", "MB up", "MB down", "seconds", "replies missing",
@@ -40,12 +42,14 @@ def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
     about = (
         "Megabytes are measured from what was sent, of all clients together; seconds are training without evaluation."
     )
+    if any(group.role != "federated" for group in groups):
+        about += " Where no model is sent (clients on their own, pooled data) there is a dash."
     if any(len(group.runs) > 1 for group in groups):
         about = f"Means over seeds; ± is half of a 95% interval (Student's t). {about}"
     caption = f"Last and best {metric}, and costs" if metric else "Costs"
     numeric = (1, 2, *range(5, len(heads)))
     results = table(heads, rows, caption=caption, numeric=numeric, stacked=True)
-    return section("overview", "Overview", results, _notes(groups), _endings(groups, names), about=about)
+    return section("overview", "Overview", results, _notes(groups, metric), _endings(groups, names), about=about)
 
 
 def _seeds(group: Group) -> str:
@@ -53,9 +57,10 @@ def _seeds(group: Group) -> str:
     return str(count) if count == every else f"{count} of {every}"
 
 
-def _notes(groups: Sequence[Group]) -> str:
-    """Which seeds do not count, and which studies have no run that finished."""
-    words = [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
+def _notes(groups: Sequence[Group], metric: str) -> str:
+    """Which groups do not belong together, which seeds do not count, and which studies have no run that finished."""
+    words = [sentence for sentence in (data_words(groups), loss_words(groups, metric)) if sentence]
+    words += [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
     open_ones = [group.label for group in groups if group.runs[0].status != "finished"]
     if open_ones:
         words.append(f"Not finished, so the numbers are those until now: {', '.join(open_ones)}.")

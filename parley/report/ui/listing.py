@@ -36,7 +36,7 @@ def _line(entry: Entry) -> dict[str, Any]:
         "rounds": rounds if isinstance(rounds, int) else None,
         "metric": printable(name),
         "result": _number(name, entry.numbers.get(name)),
-        "megabytes": _megabytes(entry.numbers.get("up/bytes")),
+        "megabytes": _megabytes(entry.sent),
         "begun": f"{info.created:%Y-%m-%d %H:%M}",
     }
 
@@ -49,7 +49,7 @@ def _title(group: Seeds) -> dict[str, Any]:
         "done": group.done,
         "metric": printable(name),
         "result": _number(name, group.mean(name)) + (f" ±{half}" if half else ""),
-        "megabytes": _megabytes(group.mean("up/bytes")),
+        "megabytes": _megabytes(group.sent),
     }
 
 

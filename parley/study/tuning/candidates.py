@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -58,7 +58,8 @@ class Candidate:
     @property
     def points(self) -> int | None:
         """How many different settings there are; None where one of them has a range."""
-        return prod(len(one.points) for one in self.spaces.values()) if all(_points(self.spaces)) else None
+        points = [space.points for space in self.spaces.values()]
+        return prod(map(len, points)) if all(points) else None
 
     @property
     def smaller(self) -> bool:
@@ -143,10 +144,6 @@ def put(table: dict[str, Any], path: str, value: Any) -> None:
     table[last] = value
 
 
-def _points(spaces: Mapping[str, Space]) -> Iterator[bool]:
-    return (bool(space.points) for space in spaces.values())
-
-
 def _check_path(path: str, method: str, known: list[str]) -> None:
     section, _, rest = path.partition(".")
     if section in _FIXED:
@@ -211,11 +208,8 @@ def _named_metric(wanted: str, study: Study) -> str:
     check_measured(last, scorers(evaluation.metrics, regression), "tune.metric")
     if regression and last == "accuracy":
         raise InputError("tune.metric is 'accuracy', but the task is regression: use 'loss'.")
-    if not (held if where == "clients" else test and evaluation.central):
-        missing = (
-            "clients have no held-out samples (data.test_fraction)"
-            if where == "clients"
-            else "nothing is evaluated there"
-        )
-        raise InputError(f"tune.metric is '{where}/{last}', but {missing}.")
+    if where == "clients" and not held:
+        raise InputError(f"tune.metric is '{where}/{last}', but clients have no held-out samples (data.test_fraction).")
+    if where == "central" and not (test and evaluation.central):
+        raise InputError(f"tune.metric is '{where}/{last}', but nothing is evaluated on a central test set.")
     return f"{where}{slash}{last}"

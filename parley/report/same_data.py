@@ -1,0 +1,115 @@
+"""Do runs belong side by side? What is said of groups with different data, different losses, or without a metric."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parley.core.text import printable
+from parley.report.groups import Group
+
+_MOST_NAMED = 5
+_DEALING = (
+    "seed", "partition", "clients", "test_fraction", "public_fraction", "public", "standardise", "missing", "dtype",
+    "verify",
+)  # fmt: skip
+"""Settings of [data] that say who has which samples, and in what form; the samples are the same."""
+
+
+def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two configurations have the same samples at the same clients, by fingerprint; where one has none, by
+    description."""
+    for key in ("data_fingerprint", "data"):
+        ours, theirs = one.get(key), other.get(key)
+        if ours is not None and theirs is not None:
+            return bool(ours == theirs)
+    return True
+
+
+def data_words(groups: Sequence[Group]) -> str:
+    """Which groups have which data set, as a sentence; empty where nothing says that they differ.
+
+    Other seeds and partitions are the same data set, dealt to clients differently.
+    """
+    classes: list[list[_Data]] = []
+    for data in map(_Data.of, groups):
+        place = next((own for own in classes if not any(data.differs(other) for other in own)), None)
+        if place is None:
+            classes.append([data])
+        else:
+            place.append(data)
+    if len(classes) < 2:
+        return ""
+    told = [f"{_named([data.group for data in own])}{own[0].title}" for own in classes]
+    return f"Different data, so their numbers cannot be compared: {_listed(told, '; ')}."
+
+
+def loss_words(groups: Sequence[Group], metric: str) -> str:
+    """Which groups have which loss, as a sentence, where they are compared by loss and it is not the same function."""
+    if metric.rpartition("/")[2] != "loss":
+        return ""
+    losses: dict[str, list[Group]] = {}
+    for group in groups:
+        loss = group.config.get("loss")
+        name = loss.get("python") if isinstance(loss, Mapping) else loss
+        if name is not None:
+            losses.setdefault(str(name), []).append(group)
+    if len(losses) < 2:
+        return ""
+    told = [f"{printable(loss)} ({_named(own)})" for loss, own in losses.items()]
+    return f"Their losses are different functions, which cannot be compared: {_listed(told, '; ')}."
+
+
+def metric_words(groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str, usual: Iterable[str]) -> str:
+    """Why groups are not compared by the first of the `usual` metrics that half of them have: which do not."""
+    count = Counter(name for names in measured for name in set(names))
+    most = next((name for name in usual if 2 * count[name] >= len(groups)), metric)
+    without = [group for group, names in zip(groups, measured, strict=True) if most not in set(names)]
+    if most == metric or not without:
+        return ""
+    return f"By {metric}, since {most} was not measured in {_named(without)}."
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What is known of a group's data."""
+
+    group: Group
+    prints: Mapping[int | None, object]
+    """Of the runs' data, by seed: the fingerprints, else the descriptions."""
+    samples: str
+    """What [data] says of the samples themselves; empty where it says nothing, as of data made in Python."""
+    title: str
+    """` (digits)`."""
+
+    @classmethod
+    def of(cls, group: Group) -> _Data:
+        prints = {run.seed: run.config.get("data_fingerprint") or run.config.get("data") for run in group.runs}
+        known = {seed: own for seed, own in prints.items() if own is not None}
+        data = group.config.get("data")
+        name = str(data.get("name") or data.get("folder") or "") if isinstance(data, Mapping) else ""
+        if not isinstance(data, Mapping) or not name:
+            return cls(group, known, "", "")
+        said = {key: value for key, value in data.items() if key not in _DEALING}
+        title = printable(name.rstrip("/").rpartition("/")[2])
+        return cls(group, known, json.dumps(said, sort_keys=True, default=str), f" ({title})")
+
+    def differs(self, other: _Data) -> bool:
+        """Whether something says that these are other samples."""
+        if self.samples and other.samples:
+            return self.samples != other.samples
+        # Of data made in Python another seed may have dealt the same samples anew; the same seed has not.
+        both = [(own, other.prints[seed]) for seed, own in self.prints.items() if seed in other.prints]
+        return bool(both) and all(ours != theirs for ours, theirs in both)
+
+
+def _named(groups: Sequence[Group]) -> str:
+    return _listed([printable(group.label) for group in groups])
+
+
+def _listed(names: Sequence[str], between: str = ", ") -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return between.join(names[:_MOST_NAMED]) + more
