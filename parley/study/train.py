@@ -142,7 +142,7 @@ def train(
             run.id = found or kept.create(study.title, config, study.fingerprint())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
-            stack.enter_context(starting).callback(_not_started, kept, run.id, before)
+            stack.enter_context(starting).push(_NotStarted(kept, run.id, before))
             keeper = Keeper(kept, run.id, study.checkpoint)
             keep_secret(kept.folder(run.id), plan.job.secrets)
             if plan.initial is not None:
@@ -346,12 +346,22 @@ def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
     return f"; {why or 'start it without --resume'}"
 
 
-def _not_started(store: RunStore, run: str, before: str | None) -> None:
-    """Where a run could not start: a new one leaves nothing, one that was to go on is what it was."""
-    if before is None:
-        store.delete(run)
-    elif before not in ("running", "interrupted"):
-        store.commit(run, [], status=before)
+@dataclass(frozen=True)
+class _NotStarted:
+    """Where a run is refused before its first round, by a logger for one: a new one leaves nothing, one that was to go
+    on is what it was."""
+
+    store: RunStore
+    run: str
+    before: str | None
+
+    def __call__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not issubclass(kind, InputError):
+            return  # as if it had been killed: what it has may be worth going on with
+        if self.before is None:
+            self.store.delete(self.run)
+        elif self.before not in ("running", "interrupted"):
+            self.store.commit(self.run, [], status=self.before)
 
 
 def _named(study: Study) -> list[Listener]:
