@@ -13,8 +13,8 @@ from parley.report.groups import Group
 
 _MOST_NAMED = 5
 _DEALING = (
-    "seed", "partition", "clients", "test_fraction", "public_fraction", "public", "standardise", "missing", "dtype",
-    "verify",
+    "seed", "partition", "clients", "client", "test_fraction", "public_fraction", "public", "standardise", "missing",
+    "dtype", "verify",
 )  # fmt: skip
 """Settings of [data] that say who has which samples, and in what form; the samples are the same."""
 
@@ -90,7 +90,8 @@ class _Data:
         prints = {run.seed: run.config.get("data_fingerprint") or run.config.get("data") for run in group.runs}
         known = {seed: own for seed, own in prints.items() if own is not None}
         data = group.config.get("data")
-        name = str(data.get("name") or data.get("folder") or "") if isinstance(data, Mapping) else ""
+        place = data if isinstance(data, Mapping) else {}
+        name = str(place.get("name") or place.get("folder") or place.get("file") or "")
         if not isinstance(data, Mapping) or not name:
             return cls(group, known, "", "")
         said = {key: value for key, value in data.items() if key not in _DEALING}

@@ -165,7 +165,6 @@ def test_a_second_worker_is_raced_beside_a_second_process():
 
 @pytest.mark.long
 def test_searches_are_raced_and_find_the_same():
-    pytest.importorskip("optuna")
     (result,) = bench(["tune-gain"], "smoke")
     assert [standing.name for standing in result.standings] == ["one worker", "two workers", "two commands"]
     assert all(standing.median > 0 and standing.cpu > 0 for standing in result.standings)

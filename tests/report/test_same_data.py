@@ -68,6 +68,16 @@ def test_the_same_data_set_dealt_otherwise_belongs_together(store: RunStore, cha
     assert "Different data" not in report_page(store, [])
 
 
+def test_a_file_of_ones_own_is_named_and_known_again(store: RunStore) -> None:
+    own = {"file": "/somewhere/patients.csv", "client": "clinic", "target": "ill"}
+    keep(store, "fedavg", own)
+    keep(store, "fedprox", own | {"client": "country", "test_fraction": 0.5})
+    assert Comparison.stored(store).warnings == ()
+    keep(store, "scaffold", own | {"file": "/somewhere/others.csv"})
+    said = "fedavg, fedprox (patients.csv); scaffold (others.csv)."
+    assert Comparison.stored(store).warnings[0].endswith(said)
+
+
 def test_another_test_set_is_other_data(store: RunStore) -> None:
     keep(store, "fedavg", DIGITS)
     keep(store, "fedprox", DIGITS | {"central_fraction": 0.5})
