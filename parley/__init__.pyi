@@ -95,6 +95,7 @@ from parley.data import (
     Dataset as Dataset,
     Dirichlet as Dirichlet,
     Federation as Federation,
+    Fixed as Fixed,
     IID as IID,
     Natural as Natural,
     Pachinko as Pachinko,

@@ -10,6 +10,7 @@ from parley.data.label_spread import describe
 from parley.data.partition import (
     IID,
     Dirichlet,
+    Fixed,
     Natural,
     Pachinko,
     Partition,
@@ -38,6 +39,7 @@ __all__ = [
     "Dataset",
     "Dirichlet",
     "Federation",
+    "Fixed",
     "Loader",
     "Natural",
     "Pachinko",

@@ -17,6 +17,7 @@ from parley.data.checks import SampleForm, check_form, check_info, check_values
 from parley.data.client import ClientData, DataInfo
 from parley.data.federation import Federation, NumberedIds, check_fraction
 from parley.data.partition.base import Partition, Partitioner, partitioners
+from parley.data.partition.fixed import Fixed
 from parley.data.sources import Pooled
 
 
@@ -74,6 +75,8 @@ class Dataset:
             partitioner = partitioners[partitioner]()
         check_fraction("test_fraction", test_fraction)
         check_fraction("public_fraction", public_fraction)
+        if public_fraction and isinstance(partitioner, Fixed):
+            raise InputError("fixed index sets count all samples, so none can be taken out first: no public_fraction.")
         key = Key(seed).fold("split")
         order = key.fold("public").numpy().permutation(len(self))
         taken = round(public_fraction * len(self))

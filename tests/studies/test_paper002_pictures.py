@@ -14,12 +14,12 @@ from parley.studies import run_study
 from parley.studies.paper002 import picture_pairs
 from parley.studies.paper002.fig1 import _lift
 from parley.studies.paper002.picture_arms import FFGB, METHODS, SIZES, by_models, picture_arm, transmitted, warm
-from parley.studies.paper002.picture_pairs import DIGITS, PAIRS, by_halves, picture_pair
+from parley.studies.paper002.picture_pairs import DIGITS, HUNDRED, PAIRS, by_halves, picture_pair
 from parley.studies.paper002.table2 import PAPER, TARGETS
 from parley.studies.trials import Arm, Trial
 
 
-@pytest.mark.parametrize("name", ["002/table2", "002/fig1"])
+@pytest.mark.parametrize("name", ["002/table2", "002/table2-cifar100", "002/fig1", "002/fig1-cifar100"])
 def test_at_scale_smoke(name: str, tmp_path: Path):
     result = run_study(name, "smoke", tmp_path)
     assert result.passed
@@ -68,6 +68,7 @@ def test_the_problem_has_its_public_inputs_and_small_first_outputs():
 
 def test_every_number_of_table_2_has_its_target():
     assert {(pair, s) for pair in PAIRS for s in (0.1, 0.2, 0.3)} <= TARGETS.keys()
+    assert {(HUNDRED, s) for s in (0.1, 0.2, 0.3)} <= TARGETS.keys()
     assert {(pair, s, target) for (pair, s) in TARGETS if pair in PAIRS for target in TARGETS[pair, s]} == PAPER.keys()
     assert all(len(row) == len(METHODS) and row[0] == min(row) for row in PAPER.values())
 

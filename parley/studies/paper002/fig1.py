@@ -5,13 +5,15 @@ That step is the first model that a client transmits, so after n models a warm r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from parley.report.papers.warm_starts import WarmCurve, warm_starts
 from parley.report.seed_means import SeedMean
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, claims, holds, near, study
 from parley.studies.paper002.picture_arms import AVG, DYN, FFGB, SIZES, by_models, chosen, warm
-from parley.studies.paper002.picture_pairs import PAIRS, pairs
+from parley.studies.paper002.picture_pairs import PAIRS, cifar100_pairs, pairs
 from parley.studies.paper002.table2 import TARGETS
 from parley.studies.trials import Trial, trained
 
@@ -29,9 +31,25 @@ MODELS = 10
 )
 def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     """One step of FFGB-Distill as a warm start lifts FedAvg and FedDyn in their first rounds."""
+    return _measured(scale, context, pairs(scale) if scale != "paper" else list(PAIRS)[:2])
+
+
+@study(
+    "002/fig1-cifar100",
+    scales={
+        "smoke": "digits by halves, 3 rounds",
+        "cpu": "CIFAR-100 at 8x8, CIFAR-10 public, 100 clients, s = 0.1, an MLP of 100 units, 10 rounds, 3 seeds",
+    },
+)
+def fig1_cifar100(scale: Scale, context: StudyContext) -> StudyResult:
+    """The same on CIFAR-100."""
+    return _measured(scale, context, cifar100_pairs(scale))
+
+
+def _measured(scale: Scale, context: StudyContext, shown: Sequence[str]) -> StudyResult:
     checks: list[Check] = []
     panels, data, about = {}, {}, ""
-    for pair in pairs(scale) if scale != "paper" else list(PAIRS)[:2]:
+    for pair in shown:
         arms = chosen((FFGB, DYN, AVG), pair, 0.1, max(TARGETS[pair, 0.1]), context)
         names = {name: f"{name} after one step of {FFGB}" for name in (AVG, DYN)}
         begun = [warm(arms[name], arms[FFGB], title) for name, title in names.items()]

@@ -20,7 +20,7 @@ from parley.algorithms.ffgb_distill import FFGBDistill
 from parley.algorithms.local_update import FedAvg
 from parley.learn.weak import Network
 from parley.studies.harness import Scale, StudyContext
-from parley.studies.paper002.picture_pairs import picture_pair
+from parley.studies.paper002.picture_pairs import HUNDRED, picture_pair
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, tuned
 from parley.study.warm_start import WarmStart
@@ -55,6 +55,14 @@ SIZES: dict[Scale, Size] = {
     "paper": Size(100, 100, 10, 100, 64, (5.0, 10.0, 20.0), (0.01, 0.05, 0.1), (0, 1, 2)),
 }
 
+HUNDREDS = ((20.0, 50.0, 100.0), (0.1, 0.2, 0.4))
+"""Settings on CIFAR-100 at scale cpu: of so many classes a client has few, and steps of 10 or less hardly move."""
+
+
+def grid(scale: Scale, pair: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What FFGB-Distill's step and the others' rates are chosen from."""
+    return HUNDREDS if pair == HUNDRED else (SIZES[scale].steps, SIZES[scale].rates)
+
 
 def picture_arm(method: str, scale: Scale, pair: str, s: float, target: float) -> Arm:
     """A method on a pair, without its setting."""
@@ -77,16 +85,16 @@ def picture_arm(method: str, scale: Scale, pair: str, s: float, target: float) -
 
 def chosen(methods: Sequence[str], pair: str, s: float, target: float, context: StudyContext) -> dict[str, Arm]:
     """The arms with the settings that each was given; all have as many to choose from."""
-    size = SIZES[context.scale]
+    steps, rates = grid(context.scale, pair)
 
     def score(trial: Trial) -> float:
         return float(np.nan_to_num(trial.accuracy[1:]).mean()) - transmitted(trial, target)
 
     def having(arm: Arm, place: int) -> Arm:
-        return arm.having(lr=(size.steps if arm.name == FFGB else size.rates)[place])
+        return arm.having(lr=(steps if arm.name == FFGB else rates)[place])
 
     arms = [picture_arm(method, context.scale, pair, s, target) for method in methods]
-    places = range(len(size.rates))
+    places = range(len(rates))
     best = tuned(arms, places, having, score, context).best if len(places) > 1 else dict.fromkeys(methods, 0)
     return {arm.name: having(arm, best[arm.name]) for arm in arms}
 

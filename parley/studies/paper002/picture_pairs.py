@@ -2,7 +2,8 @@
 
 Scale `paper` has the paper's pairs and networks. Scale `cpu` takes CIFAR-10 averaged over 4x4 pixels: 12,000 pictures
 of five classes are the clients', 20,000 of the other five are public, and the network is an MLP of 100 units. Both sets
-are CIFAR's, but no class is in both. `smoke` does the same with scikit-learn's digits.
+are CIFAR's, but no class is in both. Its other pair is the paper's CIFAR-100 (CIFAR-10) at 8x8: 20,000 pictures of all
+100 classes, 20,000 public ones. `smoke` has scikit-learn's digits by halves.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parley.core.key import Key
-from parley.data import ClientData, Dataset, SHomogeneity, cifar10, digits, load
+from parley.data import ClientData, Dataset, SHomogeneity, cifar10, cifar100, digits, load
 from parley.models.crops import RandomCrop
 from parley.studies.harness import Scale
 from parley.studies.training_problem import TrainingProblem, between, halved, official_test
@@ -28,6 +29,7 @@ PAIRS = {
 }
 """Table 2's first column: the clients' set and, in brackets, the public one."""
 HALVES = "CIFAR-10 by halves"
+HUNDRED = "CIFAR-100 (CIFAR-10) at 8x8"
 DIGITS = "digits by halves"
 _PRIVATE, _PUBLIC, _VALIDATION = 12_000, 20_000, 1000
 
@@ -35,6 +37,11 @@ _PRIVATE, _PUBLIC, _VALIDATION = 12_000, 20_000, 1000
 def pairs(scale: Scale) -> tuple[str, ...]:
     """The pairs of a scale."""
     return {"smoke": (DIGITS,), "cpu": (HALVES,), "paper": tuple(PAIRS)}[scale]
+
+
+def cifar100_pairs(scale: Scale) -> tuple[str, ...]:
+    """The pairs of the studies of CIFAR-100."""
+    return (DIGITS if scale == "smoke" else HUNDRED,)
 
 
 def picture_pair(pair: str, s: float) -> TrainingProblem:
@@ -47,8 +54,17 @@ def picture_pair(pair: str, s: float) -> TrainingProblem:
         return _problem(
             private, public_x, s, 100, _mlp(private, 100), "CIFAR-10 at 8x8, halves by class, an MLP of 100"
         )
+    if pair == HUNDRED:
+        private, others = (_some(halved(halved(whole)), _PUBLIC) for whole in (cifar100(), cifar10()))
+        return _problem(private, others.x, s, 100, _mlp(private, 100), "CIFAR-100 at 8x8, an MLP of 100")
     private, public_x = by_halves(digits(), 400, 600)
     return _problem(private, public_x, s, 5, _mlp(private, 16), "scikit-learn's digits, halves by class, an MLP of 16")
+
+
+def _some(data: Dataset, count: int) -> Dataset:
+    """So many samples, drawn once."""
+    rows = torch.from_numpy(Key(0).fold("some").numpy().permutation(len(data))[:count])
+    return Dataset(data.info, data.x[rows], data.y[rows], test=data.test)
 
 
 def by_halves(data: Dataset, private: int, public: int) -> tuple[Dataset, Tensor]:

@@ -51,12 +51,14 @@ class Size:
     """The share of its samples that a client of NTK-FL uses in a round, where the full sample would take hours."""
     times: tuple[int, ...]
     """NTK-FL's candidates of t."""
+    authors_times: tuple[int, ...] = (*range(100, 1001, 100), 1500, 2000)
+    """Those of the authors' code."""
 
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Appendix A."""
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(3, 1, (0,), (0.01, 0.1), (5,), (0.1, 0.5), 0.5, (100, 200)),
+    "smoke": Size(3, 1, (0,), (0.01, 0.1), (5,), (0.1, 0.5), 0.5, (100, 200), (100, 150, 200)),
     "cpu": Size(30, 2, (0, 1, 2), RATES, (10, 30), (0.1, 0.3, 0.5), 0.3, (100, 200, 400, 800)),
     "paper": Size(50, 1, (0, 1, 2), RATES, (1, 3, 5, 7, 9, 10, 20, 30, 40, 50), (0.1, 0.2, 0.3, 0.4, 0.5), 1.0,
                   tuple(range(100, 2001, 100))),
@@ -78,16 +80,19 @@ class SubsampledFedAvg(FedAvg):
 def arm(
     method: Method, scale: Scale, images: Images = "fashion", alpha: float = 0.1, *, projected: int = 0,
     beta: float | None = None, name: str | None = None, rounds: int | None = None, target: float | None = None,
-    every: int | None = None,
+    every: int | None = None, authors: bool = False,
 ) -> Arm:  # fmt: skip
-    """A method on the paper's clients, without its rate; `beta`: the share of its samples that a client uses."""
+    """A method on the paper's clients, without its rate.
+
+    `beta`: the share of its samples that a client uses; `authors`: on the authors' own clients, with their times.
+    """
     size = SIZES[scale]
-    problem = Recipe(clients, (scale, images, alpha, projected, method == "DataShare"))
+    problem = Recipe(clients, (scale, images, alpha, projected, method == "DataShare", "network", authors))
     algorithm: Algorithm
     common: dict[str, Any] = {"steps": size.steps[0], "batch": SAMPLES}
     runtime = "stacked" if images != "cifar" else "inline"
     if method == "NTK-FL":
-        algorithm, runtime = ntk_fl(scale, 1.0 if beta is None else beta), "inline"
+        algorithm, runtime = ntk_fl(scale, 1.0 if beta is None else beta, authors), "inline"
     elif method == "FedAvg" and beta is not None:
         algorithm, runtime = SubsampledFedAvg(beta=beta, **common), "inline"
     else:
@@ -101,9 +106,14 @@ def arm(
     )  # fmt: skip
 
 
-def ntk_fl(scale: Scale, beta: float, **more: Any) -> NtkFL:
+def ntk_fl(scale: Scale, beta: float, authors: bool = False) -> NtkFL:
     """NTK-FL with cross-entropy and the paper's eta; few candidates of t, since every one travels to the clients."""
-    return NtkFL(lr=0.01, share=beta, times=SIZES[scale].times, **more)
+    return NtkFL(lr=0.01, share=beta, times=times(scale, authors))
+
+
+def times(scale: Scale, authors: bool) -> tuple[int, ...]:
+    """NTK-FL's candidates of t: the authors' twelve, or ours."""
+    return SIZES[scale].authors_times if authors else SIZES[scale].times
 
 
 def set_to(arm: Arm, setting: Setting) -> Arm:
