@@ -26,6 +26,7 @@ from parley.data.sets.base import Loader, dataset, datasets
 from parley.data.sets.cifar import cifar10, cifar100
 from parley.data.sets.embedded import breast_cancer, diabetes, digits, iris, wine
 from parley.data.sets.emnist import emnist_digits, emnist_letters
+from parley.data.sets.hospitals import heart_disease, tcga_brca
 from parley.data.sets.leaf import femnist
 from parley.data.sets.mnist import fashion_mnist, mnist, mnist_writers
 from parley.data.sets.multinli import multinli
@@ -62,6 +63,7 @@ __all__ = [
     "emnist_letters",
     "fashion_mnist",
     "femnist",
+    "heart_disease",
     "iris",
     "load",
     "mnist",
@@ -71,6 +73,7 @@ __all__ = [
     "partitioners",
     "shakespeare",
     "svhn",
+    "tcga_brca",
     "wine",
 ]
 

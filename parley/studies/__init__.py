@@ -39,6 +39,7 @@ __all__ = [
     "unchecked",
 ]  # fmt: skip
 
+_HOLDING_STUDIES = ("advise", "paper", "channels", "flamby", "privacy", "tabular")
 for _module in walk_packages(__path__, f"{__name__}."):
-    if _module.name.removeprefix(f"{__name__}.").startswith(("advise", "paper", "channels", "privacy", "tabular")):
+    if _module.name.removeprefix(f"{__name__}.").startswith(_HOLDING_STUDIES):
         import_module(_module.name)

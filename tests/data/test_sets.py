@@ -347,3 +347,65 @@ def test_multinli_official_files(cache):
     (cache / "multinli/multinli_1.0_train.jsonl").unlink()
     with pytest.raises(InputError, match="parley data fetch multinli"):
         data.multinli()
+
+
+def write_hospitals(folder):
+    """Ten patients a hospital, one of them with an empty cell; categories 1 to 3 and 0 to 1."""
+    folder.mkdir()
+    for k, name in enumerate(("cleveland", "hungarian", "switzerland", "va")):
+        rows = [[50 + i + k, i % 2, 1 + i % 3, 120 + i, 200 + k, 0, i % 2, 150, 0, 1.5, "?", "?", "?", i % 3]
+                for i in range(10)]  # fmt: skip
+        rows[-1][3] = "?"
+        (folder / f"processed.{name}.data").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+
+
+def test_heart_disease_by_hospital(cache):
+    write_hospitals(cache / "heart-disease")
+    loaded = data.heart_disease()
+    assert (len(loaded) + len(loaded.test), loaded.info.shape) == (36, (8 + 2 + 1,))
+    federation = loaded.split("natural", seed=0)
+    assert list(federation.ids) == ["cleveland", "hungarian", "switzerland", "va"]
+    for client in federation.ids:
+        x = federation.client(client).x
+        assert torch.allclose(x.mean(0), torch.zeros(11), atol=1e-5)
+        assert all(abs(float(one) - 1) < 1e-5 or float(one) < 1e-3 for one in x.std(0))
+    pooled = data.heart_disease("pooled")
+    assert torch.allclose(pooled.x.mean(0), torch.zeros(11), atol=1e-5)
+    assert torch.equal(pooled.test.y, loaded.test.y)
+    with pytest.raises(InputError, match="'hospital' or 'pooled'"):
+        data.heart_disease("own")
+    (cache / "heart-disease" / "processed.va.data").write_text("1,2,x\n")
+    with pytest.raises(InputError, match="not a whole UCI file"):
+        data.heart_disease()
+
+
+@pytest.mark.parametrize("real", ["heart-disease"], indirect=True)
+def test_heart_disease_has_flamby_s_split(real):
+    loaded = data.heart_disease()
+    assert np.bincount(loaded.groups).tolist() == [199, 172, 30, 85]
+    assert np.bincount(loaded.test_groups).tolist() == [104, 89, 16, 45]
+    assert loaded.info.shape == (13,)
+
+
+@pytest.mark.parametrize("real", ["tcga-brca"], indirect=True)
+def test_tcga_brca_has_flamby_s_split_and_signed_times(real):
+    loaded = data.tcga_brca()
+    assert np.bincount(loaded.groups).tolist() == [248, 156, 164, 129, 129, 40]
+    assert np.bincount(loaded.test_groups).tolist() == [63, 40, 42, 33, 33, 11]
+    assert [int((loaded.y[torch.from_numpy(loaded.groups == g)] > 0).sum()) for g in range(6)] == [45, 35, 14, 16, 7, 2]
+
+
+def test_tcga_brca_in_flamby_s_files(cache):
+    folder = cache / "tcga-brca"
+    folder.mkdir()
+    inputs = ",".join(f"c{i}" for i in range(39))
+    rows = [f"p{i}," + ",".join(str((i + k) % 2) for k in range(39)) + f",{i % 2}.0,{10 * i}.0" for i in range(6)]
+    (folder / "brca.csv").write_text(f"pid,{inputs},E,T\n" + "\n".join(rows) + "\n")
+    folds = [f"p{i},{part},{part}_{i % 2}" for i, part in enumerate(["train"] * 4 + ["test"])]
+    (folder / "train_test_split.csv").write_text("pid,fold,fold2\n" + "\n".join(folds) + "\n")
+    loaded = data.tcga_brca()
+    assert loaded.y.tolist() == [0, 10, -20, 30]
+    assert (loaded.groups.tolist(), loaded.test.y.tolist(), loaded.test_groups.tolist()) == ([0, 1, 0, 1], [-40], [0])
+    (folder / "brca.csv").write_text("pid,c0,E,T\np0,1,0,5\n")
+    with pytest.raises(InputError, match="not a whole FLamby file"):
+        data.tcga_brca()
