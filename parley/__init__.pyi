@@ -157,6 +157,7 @@ from parley.algorithms.ema import EMA as EMA
 from parley.algorithms.fedbabu import FedBABU as FedBABU
 from parley.algorithms.fedrep import FedRep as FedRep
 from parley.algorithms.moon import MOON as MOON
+from parley.algorithms.richardson_romberg import RichardsonRomberg as RichardsonRomberg
 from parley.algorithms.ridge import Ridge as Ridge
 from parley.algorithms.tct import TCT as TCT
 from parley.algorithms.ntk_fl import NtkFL as NtkFL

@@ -20,6 +20,7 @@ from parley.algorithms import (
     local_update,
     moon,
     ntk_fl,
+    richardson_romberg,
     ridge,
     scaffold,
     statistics,
@@ -31,6 +32,6 @@ from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Repl
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",
     "datashare", "ditto", "ema", "fedals", "fedavg_distill", "fedbabu", "feddyn", "fednova", "fedrep", "ffgb",
-    "ffgb_distill", "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "ntk_fl", "ridge",
-    "scaffold", "statistics", "tct", "tree_baselines",
+    "ffgb_distill", "histogram_boosting", "kernel", "kernel_features", "local_update", "moon", "ntk_fl",
+    "richardson_romberg", "ridge", "scaffold", "statistics", "tct", "tree_baselines",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from parley.studies.conformance.case import TOLERANCE, Case
 from parley.studies.conformance.channel_checks import check_channel, load_channel
 from parley.studies.conformance.distilled_cases import distilled, distilled_cohorts
 from parley.studies.conformance.equivalences import equivalences
-from parley.studies.conformance.fixed_points import corrected, family, normalised, parts, shared
+from parley.studies.conformance.fixed_points import corrected, extrapolated, family, normalised, parts, shared
 from parley.studies.conformance.kernel_cases import regression
 from parley.studies.conformance.ntk_cases import tangent
 from parley.studies.conformance.partial_cohorts import partial
@@ -55,8 +55,8 @@ __all__ = [
 
 RUNTIMES = ("inline", "stacked")
 _LISTS: tuple[Callable[[], list[Case]], ...] = (
-    family, corrected, normalised, parts, shared, equivalences, regression, personal, wrapped, partial, trees,
-    tree_cohorts, functional, functional_cohorts, distilled, distilled_cohorts, tangent, convexified, statistics,
+    family, corrected, normalised, extrapolated, parts, shared, equivalences, regression, personal, wrapped, partial,
+    trees, tree_cohorts, functional, functional_cohorts, distilled, distilled_cohorts, tangent, convexified, statistics,
 )  # fmt: skip
 
 

@@ -16,13 +16,15 @@ from parley.algorithms.datashare import DataShare
 from parley.algorithms.fedals import FedALS, FedALSScaffold
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
+from parley.algorithms.local_update import FedAvg
+from parley.algorithms.richardson_romberg import RichardsonRomberg
 from parley.algorithms.scaffold import Scaffold
 from parley.core.message import Message
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults, Sampling
 from parley.studies.conformance import reference
 from parley.studies.conformance.case import TOLERANCE, Case, settles
-from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem
+from parley.studies.conformance.problem import QuadraticProblem, quadratic_problem, weights_of
 from parley.studies.paper001.members import members
 from parley.studies.paper001.quadratics import QuadraticSetting
 from parley.theory.surrogate import All, Quadratics
@@ -89,6 +91,34 @@ def normalised() -> list[Case]:
             40,
         ),
     ]  # fmt: skip
+
+
+def extrapolated() -> list[Case]:
+    """Richardson-Romberg: 2 x(lr) - x(2 lr) of the points of its two runs, whose bias is of second order."""
+    given, steps = quadratic_problem(), (1, 2, 3, 4)
+    small = LR / 2
+    plain = RichardsonRomberg(FedAvg(lr=small, steps=STEPS, batch=None))
+    nova = RichardsonRomberg(FedNova(lr=small, epochs=1, batch=3))
+    point = 2 * given.clients.minimiser(small, All(STEPS)) - given.clients.minimiser(2 * small, All(STEPS))
+    normal = 2 * reference.fednova_point(given.clients, small, steps) - reference.fednova_point(
+        given.clients, 2 * small, steps
+    )
+    name = "richardson-romberg"
+    return [
+        settles(name, "settles at 2 x(lr) - x(2 lr)", given, plain, point, 150),
+        settles(name, "the same of FedNova, clients with 1 to 4 steps", given, nova, normal, 150),
+        Case(name, "half of lr, a quarter of the bias: order off 2", second_order, 0.15),
+    ]
+
+
+def second_order(runtime: str, method: FedAvg | None = None) -> float:
+    """How far the order in lr of the distance to the optimum is from 2, between lr = .02 and .01."""
+    given, distances = quadratic_problem(), []
+    for lr in (0.02, 0.01):
+        one = replace(method or FedAvg(steps=5, batch=None), lr=lr)
+        reached = weights_of(given.run(RichardsonRomberg(one), round(4 / lr), runtime))
+        distances.append(float(np.linalg.norm(reached - given.clients.empirical_minimiser)))
+    return abs(float(np.log2(distances[0] / distances[1])) - 2)
 
 
 def parts() -> list[Case]:

@@ -27,6 +27,7 @@ from parley.algorithms.kernel_features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.moon import MOON
 from parley.algorithms.ntk_fl import NtkFL
+from parley.algorithms.richardson_romberg import RichardsonRomberg
 from parley.algorithms.scaffold import Scaffold
 from parley.core.message import Message
 from parley.data import Federation
@@ -118,6 +119,7 @@ def _moving() -> list[Case]:
         "fedbabu": FedBABU(lr=LR, steps=2, batch=None, layers=1),
         "ditto": Ditto(lr=LR, steps=2, batch=None),
         "ema": EMA(of=FedAvg(lr=LR, steps=2, batch=None), decay=0.5),
+        "richardson-romberg": RichardsonRomberg(FedAvg(lr=LR, steps=2, batch=None)),
         "moon": MOON(lr=LR, steps=2, batch=None),
     }
     drawn = [
