@@ -344,7 +344,8 @@ def test_a_client_that_was_not_asked_for_a_sum_sends_nothing(table: pl.Federatio
 WORKS = {
     "ditto", "ema", "fedadagrad", "fedadam", "fedals", "fedals-scaffold", "feature-fedavg", "feature-fedprox", "fedavg",
     "fedavgm", "fedbabu", "feddyn", "fedprox", "fedrep", "fedsgd", "fedyogi", "fomaml", "histogram-boosting",
-    "local-only", "local-update", "maml", "metaminibatchprox", "moon", "reptile", "ridge", "scaffold", "tct",
+    "local-only", "local-update", "maml", "metaminibatchprox", "moon", "reptile",
+    "richardson-romberg", "ridge", "scaffold", "tct",
 }  # fmt: skip
 
 

@@ -9,9 +9,9 @@ import torch
 from parley.core.errors import InputError
 from parley.report.training_curves import ArmCurve, training_curves
 from parley.studies import StudyContext, run_study
-from parley.studies.paper001.client_rates import _trade_off
+from parley.studies.paper001.client_rates import _trade_off, overtakes
 from parley.studies.paper001.momentum import MOMENTA, PLAIN, STRENGTHS, _claims
-from parley.studies.paper001.problems import characters, dirichlet_images, writers
+from parley.studies.paper001.problems import characters, dirichlet_images, pachinko_images, writers
 from parley.studies.paper001.trained_arms import having_rates, local_update
 from parley.studies.training_problem import Recipe, TrainingProblem
 from parley.studies.trials import Trial, trained
@@ -26,7 +26,9 @@ def here(load, scale: str) -> TrainingProblem:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("name", "claims"), [("001/fig6", 8), ("001/fig12", 5), ("001/fig13", 5)])
+@pytest.mark.parametrize(("name", "claims"), [
+    ("001/fig6", 8), ("001/fig12", 5), ("001/fig13", 5), ("001/fig12-cifar100", 5), ("001/fig13-long", 5),
+])  # fmt: skip
 def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path
 ):
@@ -73,6 +75,12 @@ def test_the_claims_tell_a_trade_off_from_none():
     assert "best gamma early" in failed(slow=slow, middle=curve(*[2.0] * 11), fast=curve(*[2.0] * 11))
 
 
+def test_from_which_round_on_a_smaller_gamma_is_ahead():
+    slow, fast = curve(2.0, 1.9, 0.9, 1.0, 0.5), curve(2.0, 1.0, 1.0, 0.8, 0.7)
+    assert overtakes({0.0: slow, 1.0: fast}) == {"0 below 1": 40.0}
+    assert overtakes({0.0: fast, 1.0: slow}) == {"0 below 1": None}
+
+
 def test_the_claims_tell_momentum_that_harms():
     def failed(**changed: float) -> int:
         values = dict.fromkeys((PLAIN, *MOMENTA, *STRENGTHS), 0.9) | changed
@@ -84,7 +92,7 @@ def test_the_claims_tell_momentum_that_harms():
     assert failed(**{"alpha = 1": 0.95}) == 2
 
 
-@pytest.mark.parametrize("load", [writers, dirichlet_images, characters])
+@pytest.mark.parametrize("load", [writers, dirichlet_images, pachinko_images, characters])
 def test_problems_on_real_data_fit_their_networks(load):
     problem = here(load, "cpu")
     arm = local_update("a", Recipe(load, ("cpu",)), steps=1, rounds=1, every=1)

@@ -118,7 +118,7 @@ class Rates:
 def heart(scale: Scale, context: StudyContext) -> StudyResult:
     """Fed-Heart-Disease: FLamby's accuracies, by its recipe."""
     small = scale == "smoke"
-    data, pooled = (_patients(False),) * 2 if small else (heart_disease(), heart_disease("pooled"))
+    data, pooled = (made_up_patients(False),) * 2 if small else (heart_disease(), heart_disease("pooled"))
     inputs = data.info.shape[0]
     rates = Rates(0.001, 0.01, 0.001, 0.01, 0.01, 0.003162, 0.01, pooled=0.001)
     return _measured(Table(
@@ -134,7 +134,7 @@ def heart(scale: Scale, context: StudyContext) -> StudyResult:
 def brca(scale: Scale, context: StudyContext) -> StudyResult:
     """Fed-TCGA-BRCA: FLamby's concordance indices, by its recipe."""
     small = scale == "smoke"
-    data = _patients(True) if small else tcga_brca()
+    data = made_up_patients(True) if small else tcga_brca()
     inputs = data.info.shape[0]
     rates = Rates(0.1, 0.1, 0.01, 0.01, 0.1, 0.01, 0.1, pooled=0.1)
     return _measured(Table(
@@ -194,7 +194,7 @@ def agreement(table: Table, shown: Mapping[str, np.ndarray]) -> list[Check]:
     return [*checks, at_least(f"FedAdam's {table.score} over FedAvg's", ahead, 0)]
 
 
-def _patients(survival: bool) -> Dataset:
+def made_up_patients(survival: bool) -> Dataset:
     """Three made-up hospitals, for scale smoke."""
     random = Key(0).fold("made-up patients", survival).numpy()
     x = torch.from_numpy(random.standard_normal((180, 5))).float()

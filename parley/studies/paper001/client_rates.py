@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from parley.algorithms.local_update import LocalUpdate
 from parley.report.training_curves import ArmCurve, training_curves
 from parley.studies.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, holds, study
-from parley.studies.paper001.problems import characters, dirichlet_images
+from parley.studies.paper001.problems import characters, dirichlet_images, pachinko_images
 from parley.studies.paper001.trained_arms import at_end, having_rates, local_update
 from parley.studies.training_problem import Recipe
 from parley.studies.trials import Arm, Trial, trained, tuned
@@ -51,6 +52,17 @@ _TUNED: dict[Scale, _Size] = {
     ),
 }
 
+_PACHINKO: dict[Scale, _Size] = {
+    "smoke": _FIXED["smoke"],
+    "cpu": _Size((0.0, 0.01, 0.1, 0.5), (0.03,), 0, 2000, 50, (0, 1, 2)),
+    "paper": _FIXED["paper"],
+}
+_LONG: dict[Scale, _Size] = {
+    "smoke": _TUNED["smoke"],
+    "cpu": _Size((0.0, 0.1, 1.0, 3.0), (0.3, 1.0, 3.0, 10.0), 1500, 1500, 50, (0, 1, 2)),
+}
+"""Does a small gamma overtake later? As far as 3 hours of two cores go, for both together."""
+
 
 def _scales(sizes: dict[Scale, _Size], what: dict[Scale, str]) -> dict[Scale, str]:
     return {scale: f"{what[scale]}; {len(size.gammas)} gammas, {size.rounds} rounds" for scale, size in sizes.items()}
@@ -67,6 +79,19 @@ def fig12(scale: Scale, context: StudyContext) -> StudyResult:
 
 
 @study(
+    "001/fig12-cifar100",
+    scales=_scales(
+        _PACHINKO,
+        {"smoke": "digits", "cpu": "CIFAR-100 at 16x16 by Pachinko, small CNN", "paper": "CIFAR-100, ResNet-18"},
+    ),
+)
+def fig12_cifar100(scale: Scale, context: StudyContext) -> StudyResult:
+    """The same on CIFAR-100 by Pachinko, the paper's data set, for longer."""
+    size, problem = _PACHINKO[scale], Recipe(pachinko_images, (scale,))
+    return _compared(size, problem, dict.fromkeys(size.gammas, size.etas[0]), {}, context)
+
+
+@study(
     "001/fig13",
     scales=_scales(
         _TUNED, {"smoke": "made-up text", "cpu": "Shakespeare, LSTM 64", "paper": "Shakespeare, LSTM 2 x 256"}
@@ -74,7 +99,17 @@ def fig12(scale: Scale, context: StudyContext) -> StudyResult:
 )
 def fig13(scale: Scale, context: StudyContext) -> StudyResult:
     """With the server rate tuned to each client rate, large client rates gain more early; small ones are lower late."""
-    size, problem = _TUNED[scale], Recipe(characters, (scale,))
+    return _tuned(_TUNED[scale], Recipe(characters, (scale,)), context)
+
+
+@study("001/fig13-long", scales=_scales(_LONG, {"smoke": "made-up text", "cpu": "Shakespeare, LSTM 64"}))
+def fig13_long(scale: Scale, context: StudyContext) -> StudyResult:
+    """The same for longer, every server rate chosen by whole runs."""
+    return _tuned(_LONG[scale], Recipe(characters, (scale,)), context)
+
+
+def _tuned(size: _Size, problem: Recipe, context: StudyContext) -> StudyResult:
+    """Every gamma with the eta that lowers the loss most."""
     arms = {gamma: _arm(problem, gamma, size.tuning, max(size.tuning // 10, 1)) for gamma in size.gammas}
     chosen = tuned(
         list(arms.values()), size.etas, lambda arm, eta: having_rates(arm, (_gamma(arm), eta)),
@@ -108,7 +143,7 @@ def _compared(
     about = problem().about
     data = {
         "problem": about, "etas": etas, "tuning": table, "diverged": [gamma for gamma in trials if gamma not in kept],
-        "trials": [trial.plain() for runs in trials.values() for trial in runs],
+        "overtakes": overtakes(kept), "trials": [trial.plain() for runs in trials.values() for trial in runs],
     }  # fmt: skip
     figures = {"training-loss": training_curves(shown, "loss", about)} if kept else {}
     return context.result([*_trains(kept), *claims(_trade_off(kept), context.scale)], figures, data)
@@ -138,6 +173,18 @@ def _trade_off(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
         at_least("late: loss of the largest gamma over the best's", late[largest] / late[last], 1.02),
         holds("best gamma falls from early to late, or stays", last <= first, last, first, "<="),
     ]
+
+
+def overtakes(kept: Mapping[float, Sequence[Trial]]) -> dict[str, float | None]:
+    """From which round on the mean loss of a smaller gamma stays below a larger one's; None: it is not at the end."""
+    means = {gamma: np.mean([trial.loss for trial in runs], axis=0) for gamma, runs in kept.items()}
+    found: dict[str, float | None] = {}
+    for small, large in combinations(sorted(means), 2):
+        above = np.flatnonzero(means[small] >= means[large])
+        after = int(above[-1]) + 1 if len(above) else 0
+        rounds = kept[small][0].rounds
+        found[f"{small:g} below {large:g}"] = float(rounds[after]) if after < len(rounds) else None
+    return found
 
 
 def _mean(trials: Sequence[Trial], value: Callable[[Trial], float]) -> float:

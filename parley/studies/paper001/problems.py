@@ -13,7 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from parley.core.key import Key
-from parley.data import ClientData, DataInfo, Dataset, Federation, cifar10, digits, mnist_writers, shakespeare
+from parley.data import (
+    ClientData,
+    DataInfo,
+    Dataset,
+    Federation,
+    Pachinko,
+    cifar10,
+    cifar100,
+    digits,
+    mnist_writers,
+    shakespeare,
+)
 from parley.models import Cnn001, Lstm, ResNet18, mlp
 from parley.studies.harness import Scale
 from parley.studies.training_problem import TrainingProblem, between, halved, made_up_text, official_test
@@ -43,8 +54,7 @@ def writers(scale: Scale) -> TrainingProblem:
 def dirichlet_images(scale: Scale) -> TrainingProblem:
     """CIFAR-10 dealt by Dirichlet(0.1); evaluated on training samples, for the paper's training loss."""
     if scale == "smoke":
-        small = writers("smoke")
-        return _on_training(replace(small, federation=digits().split("dirichlet", 20, seed=0)), 300)
+        return _digits_on_training()
     data = cifar10()
     model: Model = ResNet18(crop=24)
     about = "CIFAR-10, Dirichlet(0.1), ResNet-18 with 24x24 crops"
@@ -54,6 +64,25 @@ def dirichlet_images(scale: Scale) -> TrainingProblem:
     federation = data.split("dirichlet", clients, seed=0)
     test = official_test(data)
     return _on_training(TrainingProblem(federation, model, test, test, 10, 20, about), 2000)
+
+
+def pachinko_images(scale: Scale) -> TrainingProblem:
+    """CIFAR-100 dealt by Pachinko to 500 clients of 100, as the paper has it; evaluated on training samples."""
+    if scale == "smoke":
+        return _digits_on_training()
+    data = cifar100()
+    model: Model = ResNet18(crop=24)
+    about = "CIFAR-100, Pachinko, ResNet-18 with 24x24 crops"
+    if scale == "cpu":
+        data, model = halved(data), _small_cnn(3, 16, 100)
+        about = "CIFAR-100 at 16x16, Pachinko, a small CNN"
+    federation = data.split(Pachinko(0.1, 10.0), 500, seed=0)
+    test = official_test(data)
+    return _on_training(TrainingProblem(federation, model, test, test, 10, 20, about), 2000)
+
+
+def _digits_on_training() -> TrainingProblem:
+    return _on_training(replace(writers("smoke"), federation=digits().split("dirichlet", 20, seed=0)), 300)
 
 
 def characters(scale: Scale) -> TrainingProblem:
