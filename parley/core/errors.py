@@ -57,3 +57,8 @@ def own_line(error: BaseException) -> str:
         if not frame.filename.startswith("<frozen") and not any(map(Path(frame.filename).is_relative_to, _INSTALLED)):
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
+
+
+def raised_here(error: BaseException) -> bool:
+    """Whether a line of Parley's raised it, not code that Parley called."""
+    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_INSTALLED[0])

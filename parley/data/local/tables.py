@@ -155,7 +155,7 @@ def read_frame(
     places, target = layout(header, title)
     names = [header[place] for place in places]
     columns = [_numeric(frame[keys[place]], header[place], title, missing, _gaps(target)) for place in places]
-    labels = column_values(frame[keys[target]]) if target is not None else np.empty(0)
+    labels = np.empty(0) if target is None else column_values(frame[keys[target]], header[target], title)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
         raise InputError(f"the columns of {title} differ in length.")
@@ -179,14 +179,18 @@ def columns_of(frame: Any) -> list[Any]:
     return list(keys)
 
 
-def column_values(column: Any) -> NDArray[Any]:
+def column_values(column: Any, name: str, title: str) -> NDArray[Any]:
     """A column as a one-dimensional array."""
+    where = f"column '{shown(name)}' of {title}"
     try:
         values = np.asarray(column)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"a column of type {type(column).__name__} cannot be read ({error}).") from None
+    except (ValueError, TypeError):  # lists of different lengths, for one
+        raise InputError(f"{where} cannot be read; it must have one value per row.") from None
     if values.ndim != 1:
-        raise InputError(f"a column must have one value per row, but one has the shape {values.shape}.")
+        raise InputError(f"{where} has the shape {values.shape}; it must have one value per row.")
+    for row, value in enumerate(values if values.dtype.kind == "O" else ()):
+        if hasattr(value, "__len__") and not isinstance(value, str | bytes):
+            raise InputError(f"{where} holds a {type(value).__name__} in row {row}; it must have one value per row.")
     return values
 
 
@@ -249,7 +253,7 @@ def _placer(title: str, unit: str, column: str, numbers: Sequence[int]) -> Calla
 
 
 def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDArray[np.float64]:
-    values = column_values(column)
+    values = column_values(column, name, title)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     numbers = values.astype(object)
