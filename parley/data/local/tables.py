@@ -19,6 +19,8 @@ from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
 TABLES = (".csv", ".parquet")
+BOOLEANS = {"True": 1.0, "False": 0.0, "TRUE": 1.0, "FALSE": 0.0, "true": 1.0, "false": 0.0}
+"""Words in a .csv file that are numbers: what pandas, R and spreadsheets, and JSON write for a boolean."""
 Layout = Callable[[Sequence[str], str], tuple[list[int], int | None]]
 """From a table's header and title to the places of its inputs and of its target (None: it has none)."""
 
@@ -120,7 +122,7 @@ def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -
             try:
                 if missing:
                     row = [cell if cell.strip() else "nan" for cell in row]
-                values.extend([float(row[place]) for place in places])
+                values.extend([_number(row[place]) for place in places])
             except ValueError:
                 raise InputError(_bad_cell(row, places, header, f"line {line}", title, _gaps(target))) from None
     names = [header[place] for place in places]
@@ -272,6 +274,16 @@ def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDAr
     return numbers.astype(np.float64)
 
 
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        word = cell.strip()
+        if word not in BOOLEANS:
+            raise
+        return BOOLEANS[word]
+
+
 def _header(names: list[str], title: str) -> list[str]:
     """The names in a first line, unless it is a line of data or has other separators than commas."""
     if len(names) == 1 and (found := next((mark for mark in ";\t|" if mark in names[0]), None)):
@@ -290,7 +302,7 @@ def _bad_cell(
 ) -> str:
     for place in places:
         try:
-            float(row[place])
+            _number(row[place])
         except ValueError:
             where = f"{line}, column '{shown(header[place])}' of {title}"
             if not row[place].strip():

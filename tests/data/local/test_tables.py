@@ -199,3 +199,28 @@ def test_what_is_left_out_of_a_folder_is_named(tmp_path):
     with pytest.warns(ParleyWarning, match="and 18 others") as said:
         Federation.from_folder(tmp_path)
     assert str(said[0].message).isprintable()
+
+
+def test_dummies_of_pandas_are_read_back_as_numbers(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.get_dummies(pandas.DataFrame({"u": [1.5, 2.5, 3.5], "town": ["p", "q", "p"]})).assign(y=[0, 1, 1])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert "True" in (tmp_path / "a.csv").read_text()
+    read = Federation.from_folder(tmp_path, target="y").client("a").x
+    assert read.tolist() == [[1.5, 1, 0], [2.5, 0, 1], [3.5, 1, 0]]
+
+
+@pytest.mark.parametrize(("true", "false"), [("True", "False"), ("TRUE", "FALSE"), ("true", " false ")])
+def test_true_and_false_are_one_and_zero_as_inputs_and_names_as_targets(tmp_path, true, false):
+    write(tmp_path, a=f"u,v,y\n{true},2,{true}\n{false},,{false}\n", b=f"u,v,y\n1,2,{true}\n")
+    federation = Federation.from_folder(tmp_path, missing=True)
+    assert federation.client("a").x[:, 0].tolist() == [1, 0]
+    assert federation.info.classes == (false.strip(), true.strip())
+    assert federation.client("a").y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("word", ["yes", "T", "tRue", "wahr", "True."])
+def test_other_words_are_texts(tmp_path, word):
+    write(tmp_path, a=f"u,v,y\nTrue,1,0\nFalse,{word},1\n")
+    with pytest.raises(InputError, match=f"line 3, column 'v' of .* holds '{word}'; inputs must be numbers"):
+        Federation.from_folder(tmp_path)
