@@ -71,6 +71,7 @@ def add(tree: Tree, scale: float = 1.0) -> GradientTransform:
 def per_batch(function: Callable[..., Tree], *trees: Tree) -> GradientTransform:
     """`function(gradients, parameters, batch, *trees)` -> gradients, all but the batch being trees.
 
-    Each tree has a tensor for every parameter; the function closes over what has none. It sees one client, so a method with it trains client by client.
+    Each tree has a tensor for every parameter; what has other names the function may close over. It sees one client, so
+    a method with it trains client by client.
     """
     return GradientTransform((Stage(function, trees, sees_batch=True),))  # type: ignore[arg-type]
