@@ -307,6 +307,42 @@ def test_batches_gathered_step_by_step_are_the_same(in_stack, task: Task, data, 
     assert all(torch.equal(value, parts.gradients[name]) for name, value in whole.gradients.items())
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_step_s_gradient_is_clipped_to_its_norm_client_by_client(in_stack, task: Task, data, stacked: bool):
+    options = {"work": Work(steps=1), "optimizer": LocalOptimizer(lr=0.0), "theta": "all"}
+    whole = [train(task, task.initial(), d, KEY, **options).gradients for d in data]
+    norms = [float(torch.cat([g.flatten() for g in own.values()]).norm()) for own in whole]
+    bound = sorted(norms)[2]
+    assert norms[0] != norms[1]
+    if stacked:
+        both = KeyStack((KEY,) * len(data))
+        got = in_stack(lambda: train(task, task.initial(), ClientStack(data), both, clip=bound, **options), len(data))
+        clipped = [{n: v[row] for n, v in got.gradients.items()} for row in range(len(data))]
+    else:
+        clipped = [train(task, task.initial(), d, KEY, clip=bound, **options).gradients for d in data]
+    for own, full, norm in zip(clipped, whole, norms, strict=True):
+        close(own, {n: v * min(1.0, bound / norm) for n, v in full.items()}, 1e-12)
+
+
+def test_samples_of_another_width_are_never_gathered(in_stack, task: Task, data):
+    narrow = ClientData(torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(Unstackable, match="samples differ"):
+        in_stack(
+            lambda: train(
+                task, task.initial(), ClientStack((data[0], narrow)), keys(2), work=Work(steps=2),
+                optimizer=LocalOptimizer(),
+            ),
+            2,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("touch", ["x", "y", "__len__"])
+def test_a_stack_shows_no_samples(data, touch: str):
+    stack = ClientStack(data)
+    with pytest.raises(Unstackable):
+        len(stack) if touch == "__len__" else getattr(stack, touch)
+
+
 @pytest.mark.parametrize(
     "transform", [lambda tree: per_batch(lambda g, w, batch, own: g, tree), lambda tree: pull(tree, 0.5), add]
 )
