@@ -19,6 +19,7 @@ from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.roll_call import named, silent
 from parley.engine.stopping import Headline
+from parley.learn.last_layer import representation
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
 from parley.runtimes.protocol import version_held
@@ -153,6 +154,10 @@ class Run:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
         return predict(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
+    def representation(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
+        """What enters the model's last layer for inputs [n, ...], [n, features]; the model is that of `predict`."""
+        return representation(self.task, lambda x: self.predict(x, best=best, client=client), torch.as_tensor(x))
 
     @property
     def dtype(self) -> torch.dtype:
