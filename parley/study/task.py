@@ -15,7 +15,7 @@ from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import MEASUREMENTS
 from parley.data.sources import InMemory
-from parley.learn.losses import Loss, losses
+from parley.learn.losses import Loss, check_order, losses
 from parley.learn.task import Predictor, Task
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
@@ -39,6 +39,7 @@ def make_task(
     info = federation.info
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
+    check_order(chosen, f"the loss {getattr(chosen, '__name__', type(chosen).__name__)}")
     if model is None:
         return Task(None, chosen, info, len(federation), buffers, public=federation.public)
     _check_size(model, info)

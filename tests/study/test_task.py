@@ -102,3 +102,13 @@ def test_methods_without_a_model_refuse_integers_too(method, targets):
     with pytest.raises(InputError, match="token ids; give measurements as floats"):
         pl.train(method, pl.Federation.from_arrays(clients), rounds=1, runtime="inline")
     pl.train(method, pl.Federation.from_arrays(clients, dtype="float32"), rounds=1, runtime="inline")
+
+
+def test_a_loss_written_for_targets_first_is_refused():
+    def old(targets, outputs):
+        return (targets.view_as(outputs) - outputs).square().sum(1)  # as good as a loss, with the two swapped
+
+    with pytest.raises(
+        InputError, match=r"the loss old takes \(targets, outputs\), targets first; metrics and losses take"
+    ):
+        make_task(regression(), Linear(), 0, loss=old)
