@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from parley.algorithms.base.protocol import Algorithm, Party
 from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
+from parley.core.show import as_html
 from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.roll_call import named, silent
@@ -68,6 +69,9 @@ class Run:
         headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
         shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
         return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self).strip("<>"), self.summary().items())
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""

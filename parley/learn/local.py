@@ -20,6 +20,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import Brief
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.batches import Work
@@ -39,8 +40,8 @@ CHUNK = 512
 """Samples of a full gradient taken at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+@dataclass(frozen=True, slots=True, repr=False)
+class Trained(Brief):
     """The outcome of local training."""
 
     parameters: Tree
