@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,6 @@ from torch.utils.data import Dataset as TorchDataset
 from parley.core.errors import InputError, nearest
 from parley.core.inputs import shown
 from parley.core.key import Key
-from parley.core.show import as_html
-from parley.core.text import printable
 from parley.data.checks import SampleForm, check_form, check_info, check_inputs, check_values, infer_info
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs
@@ -32,8 +30,6 @@ CHUNK = 4096
 Task = Literal["classification", "regression"]
 
 
-_SHOWN = 5
-"""Clients that a notebook names."""
 _REMEMBERED = 20_000
 """Clients made on demand that are known to have been looked at; of a larger federation, the first so many."""
 
@@ -177,20 +173,7 @@ class Federation:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Federation('{printable(self.info.name)}', {len(self)} client{'s' * (len(self) != 1)})"
-
-    def _repr_html_(self) -> str:
-        """Of what is known without loading a client."""
-        names = ", ".join(islice(self.ids, _SHOWN)) + ", ..." * (len(self) > _SHOWN)
-        facts = {
-            "clients": f"{len(self):,}: {names}",
-            "samples": f"of shape {list(self.info.shape)}",
-            "targets": self.info.targets,
-            "held out at clients": "no" if self.held_out is None else "yes",
-            "test": None if self.test is None else f"{len(self.test):,} samples",
-            "standardised": "no" if self.info.scaling is None else "yes",
-        }
-        return as_html(f"Federation {self.info.name}", facts.items())
+        return f"Federation('{shown(self.info.name)}', {len(self)} client{'s' * (len(self) != 1)})"
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_numbers": None, "_digests": {}}

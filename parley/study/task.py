@@ -12,6 +12,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
+from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError, ParleyWarning
 from parley.core.inputs import shown
@@ -80,9 +81,14 @@ def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federat
     return algorithm.prepare(federation, Key(seed).fold("prepare"))
 
 
-def warn_of_scale(task: Task, federation: Federation) -> None:
-    """Hint at regression targets far from mean 0 and deviation 1, which networks begin near; a few clients tell."""
-    if task.info.kind != "regression" or task.loss not in (mse, half_squares) or not federation.here:
+def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, private: bool) -> None:
+    """Hint at regression targets far from mean 0 and deviation 1, which networks begin near; a few clients tell.
+
+    Of a private run nothing is told without noise.
+    """
+    if private or not isinstance(algorithm, LocalSGD) or not federation.here:
+        return
+    if task.info.kind != "regression" or task.loss not in (mse, half_squares):
         return
     y = torch.cat([federation.client(id).y for id in islice(federation.ids, _LOOKED_AT)])
     y = y.double().reshape(len(y), -1)

@@ -10,7 +10,6 @@ from typing import Any, overload
 
 import torch
 
-from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.channels.adaptive_clip import AdaptiveClip
@@ -281,8 +280,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         )
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
-    if isinstance(algorithm, LocalSGD) and private is None:  # a mean without noise is none of a private run's
-        warn_of_scale(task, federation)
+    warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     key = Key(study.seed).fold("init")
     initial = origin.initial(task)

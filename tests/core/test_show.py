@@ -120,13 +120,13 @@ class Balanced(HTMLParser):
         self.words += f"{data} "
 
 
-@pytest.mark.parametrize("name", ["Dataset", "Federation", "Run", "Comparison", "Advice", "Gains"])
+@pytest.mark.parametrize("name", ["Dataset", "Run", "Comparison", "Advice", "Gains"])
 def test_notebooks_get_small_tables(things, name):
     page = things[name]._repr_html_()
     seen = Balanced(page)
     assert seen.tags <= {"div", "b", "table", "thead", "tbody", "tr", "th", "td", "p"}
     assert len(page) < 12_000
-    words = {"Dataset": "1,438", "Federation": "c0, c1, c2", "Run": "central/accuracy", "Comparison": "scaffold-"}
+    words = {"Dataset": "1,438", "Run": "central/accuracy", "Comparison": "scaffold-"}
     words |= {"Advice": "method", "Gains": "c0"}
     assert words[name] in seen.words
 
@@ -135,7 +135,6 @@ def test_what_comes_from_outside_is_escaped(federation, run, things, advice):
     named = replace(federation.info, name=EVIL)
     others = [
         pl.data.Dataset(named, federation.client("c0").x, federation.client("c0").y),
-        pl.Federation(named, [EVIL], federation.source),
         replace(run, name=EVIL, ending=EVIL),
         Comparison.of({EVIL: [run]}),
         replace(advice, unknown=(EVIL,)),
