@@ -13,6 +13,7 @@ import numpy as np
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import Brief
 from parley.data import ClientData, Federation
 from parley.theory import heterogeneity as distances
 from parley.theory.heterogeneity import Distance, Heterogeneity, Metric, Sample
@@ -23,8 +24,8 @@ PARTS: tuple[Part, ...] = get_args(Part)
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
-@dataclass(frozen=True, eq=False)
-class FederationHeterogeneity:
+@dataclass(frozen=True, eq=False, repr=False)
+class FederationHeterogeneity(Brief):
     """Distances of clients from each other and from their mixture."""
 
     clients: tuple[str, ...]

@@ -134,7 +134,7 @@ class Evaluator:
             assert test is not None
             total = Score(
                 total.loss, total.correct, total.samples, total.positions,
-                {name: scorer(test.y, outputs) for name, scorer in self.job.scorers.items()},
+                {name: scorer(outputs, test.y) for name, scorer in self.job.scorers.items()},
             )  # fmt: skip
         return {f"central/{name}": Metric(value) for name, value in _values(total).items()}
 

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from parley.algorithms.base.protocol import Algorithm, Party
 from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
+from parley.core.show import as_html
 from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.roll_call import named, silent
 from parley.engine.stopping import Headline
+from parley.learn.last_layer import representation
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
 from parley.runtimes.protocol import version_held
@@ -67,6 +69,9 @@ class Run:
         headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
         shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
         return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self).strip("<>"), self.summary().items())
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
@@ -153,6 +158,10 @@ class Run:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
         return predict(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
+    def representation(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
+        """What enters the model's last layer for inputs [n, ...], [n, features]; the model is that of `predict`."""
+        return representation(self.task, lambda x: self.predict(x, best=best, client=client), torch.as_tensor(x))
 
     @property
     def dtype(self) -> torch.dtype:

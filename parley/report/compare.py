@@ -16,6 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from parley.core.errors import InputError, nearest
+from parley.core.inputs import shown
+from parley.core.show import Brief, as_html
 from parley.engine.run import Run
 from parley.engine.stopping import headline_of
 from parley.learn.metrics import check_target
@@ -34,8 +36,8 @@ MOST_PAIRS = 45
 _PLACES = {"central": "on the central test set", "clients": "on clients' own held-out samples", "train": "in training"}
 
 
-@dataclass(frozen=True)
-class Line:
+@dataclass(frozen=True, repr=False)
+class Line(Brief):
     """The numbers of one group of runs: means over its seeds."""
 
     group: Group
@@ -80,7 +82,7 @@ class Line:
         return self.group.status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Several groups of runs judged by one metric and one target."""
 
@@ -156,6 +158,16 @@ class Comparison:
         usual = [each for kind in _kinds(said) for each in _places(kind)]
         instead = "" if metric else metric_words(groups, measured, name, usual)
         return cls(tuple(groups), name, *wanted, against, instead)
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{line.label} {self.show(line.last.value)}" for line in self.lines)
+        return f"<Comparison of {len(self.groups)} by {self.metric}: {shown(found, 400)}>"
+
+    def _repr_html_(self) -> str:
+        from parley.report.comparison_table import caption, plain_rows
+
+        heads = ("run", "seeds", "last", "best", "rounds to target", "MB to target", "s to target", "s in all")
+        return as_html(self.metric_words, plain_rows(self), heads, [*self.warnings, caption(self)])
 
     @property
     def contenders(self) -> tuple[Contender, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from rich import box
 from rich.table import Table
@@ -57,6 +58,18 @@ def table(comparison: Comparison) -> Table:
         row += [Text(f"{line.missing:,.4g}")] if missing else []
         drawn.add_row(*row, style="" if line.group.role == "federated" else "dim")
     return drawn
+
+
+def plain_rows(comparison: Comparison) -> Iterator[tuple[object, ...]]:
+    """The same without a terminal: what, seeds, last, best, costs to the target, and seconds in all."""
+    for line in comparison.lines:
+        last, best = (f"{comparison.show(mean.value)}{_half(comparison, mean)}" for mean in (line.last, line.best))
+        costs = [None if (cost := line.cost(what)) is None else amount(cost.value) for what in COSTS]
+        yield line.label, len(line.group.runs), last, best, *costs, amount(line.seconds)
+
+
+def _half(comparison: Comparison, mean: SeedMean) -> str:
+    return "" if math.isnan(mean.half) else f" ±{comparison.show(mean.half)}"
 
 
 def pairs_table(comparison: Comparison) -> Table | Text | None:

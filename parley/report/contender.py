@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from parley.core.errors import InputError
+from parley.core.show import Brief
 from parley.engine.run import Run
 from parley.engine.stopping import headline_of
 from parley.learn.metrics import smaller_is_better
@@ -44,8 +45,8 @@ class Reached:
     """Training time without evaluation."""
 
 
-@dataclass(frozen=True, eq=False)
-class Contender:
+@dataclass(frozen=True, eq=False, repr=False)
+class Contender(Brief):
     """A run's series with what is known about the run."""
 
     label: str

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parley.core.show import Brief
 from parley.engine.stopping import headline_of
 from parley.report.contender import Contender, Reached, Role
 from parley.report.seed_means import SeedMean
@@ -67,8 +68,8 @@ class Unfinished:
         return cls(info.id, seed if isinstance(seed, int) else None, info.status, progress, missing, ending)
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
+@dataclass(frozen=True, eq=False, repr=False)
+class Group(Brief):
     """Runs of one study that differ in their seeds alone; one run is a group too."""
 
     label: str

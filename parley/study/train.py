@@ -43,7 +43,7 @@ from parley.study.channel_names import stages
 from parley.study.description import InitFrom, Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
-from parley.study.task import make_task, pool, prepared
+from parley.study.task import make_task, pool, prepared, warn_of_scale
 from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
 
 __all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
@@ -280,6 +280,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         )
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     key = Key(study.seed).fold("init")
     initial = origin.initial(task)

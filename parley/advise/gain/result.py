@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
 from parley.advise.gain.stop import StopAdvice
+from parley.core.show import as_html
 
 NEW_DATA = "more of what its samples were drawn from, where something it has hardly seen may come up again"
 """Of which data the gains speak; see docs/gain.md."""
@@ -32,7 +33,7 @@ class ClientGain:
     decision: Decision = "too few samples"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gains:
     """All judged clients, and what the figures rest on."""
 
@@ -48,6 +49,21 @@ class Gains:
     notes: tuple[str, ...] = ()
     trainings: int = 1
     """Seeds trained with; from two on the intervals are for one training, its luck included."""
+
+    def __repr__(self) -> str:
+        found = Counter(one.decision for one in self.clients)
+        return f"<Gains of {len(self.clients)} clients: {', '.join(f'{many} {what}' for what, many in found.items())}>"
+
+    def _repr_html_(self) -> str:
+        return as_html("Who gains by joining", self.rows(), self.heads(), [self.summary()])
+
+    def heads(self) -> tuple[str, ...]:
+        """The columns of `rows`."""
+        return "client", "samples", "own error", "federated", "gain", f"{self.level:.0%} interval", "decision"
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """A row for every client, as it is shown."""
+        return [_row(one) for one in self.clients]
 
     def count(self, decision: Decision) -> int:
         return Counter(one.decision for one in self.clients)[decision]
@@ -100,6 +116,14 @@ class Gains:
             "stop": stop, "clients": [_plain(one) for one in self.clients],
         }  # fmt: skip
         return json.dumps(whole, indent=2) + "\n"
+
+
+def _row(one: ClientGain) -> tuple[object, ...]:
+    if one.decision == "too few samples":
+        return one.client, one.samples, None, None, None, None, one.decision
+    sure = f"{one.low:.2f} - {one.high:.2f}" if one.high < 1e4 else "-"
+    errors = f"{one.local_error:.3g}", f"{one.federated_error:.3g}"
+    return one.client, one.samples, *errors, f"{one.gain:.2f}", sure, one.decision
 
 
 def _plain(one: ClientGain) -> dict[str, object]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import Brief
 from parley.store import locks
 from parley.store.database import open_to_write
 from parley.store.runs import RunStore
@@ -43,8 +44,8 @@ class Tried:
     pruned: bool
 
 
-@dataclass(frozen=True)
-class Found:
+@dataclass(frozen=True, repr=False)
+class Found(Brief):
     """All trials of a method, in their order, and the best of them."""
 
     candidate: Candidate
