@@ -29,6 +29,7 @@ from parley.data import (
 from parley.data.partition.base import owners_from_counts
 from parley.data.partition.dirichlet import deal, refill
 from parley.data.partition.quantity import apportion
+from parley.study.study import study_from_dict
 
 EXACT = [
     IID(),
@@ -409,3 +410,16 @@ def test_fixed_index_sets_that_do_not_fit_are_refused(tmp_path, monkeypatch):
     assert data.split(Fixed("sets.npz", "a")).sizes().tolist() == [2, 4]
     with pytest.raises(InputError, match="no public_fraction"):
         data.split(Fixed("sets.npz", "a"), public_fraction=0.5)
+
+
+def test_fixed_index_sets_in_a_study_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
+    np.savez(tmp_path / "sets.npz", a_idx=np.arange(60), a_sizes=np.array([20, 40]))
+    table = {
+        "rounds": 1, "model": {"name": "linear"}, "algorithm": {"name": "fedavg"},
+        "data": {"name": "iris", "partition": {"name": "fixed", "file": "sets.npz", "which": "a"}},
+    }  # fmt: skip
+    study = study_from_dict(table)
+    assert study.federation().sizes().tolist() == [20, 40]
+    again = study_from_dict(study.resolved())
+    assert again.federation().sizes().tolist() == [20, 40]

@@ -27,7 +27,7 @@ class Fixed:
 
     file: str = ""
     """The .npz file; a relative path begins where the data sets are ($PARLEY_DATA)."""
-    name: str = ""
+    which: str = ""
     """Which of its partitions (NAME)."""
 
     def __call__(
@@ -40,7 +40,7 @@ class Fixed:
         coarse: NDArray[Any] | None = None,
     ) -> Partition:
         index, sizes = self._read()
-        where = f"partition '{self.name}' of '{self.file}'"
+        where = f"partition '{self.which}' of '{self.file}'"
         if sizes.sum() != len(index) or (sizes < 1).any():
             raise InputError(f"{where} has {len(index)} indices, but sizes that sum to {sizes.sum()} or lie below 1.")
         if clients is not None and clients != len(sizes):
@@ -51,19 +51,19 @@ class Fixed:
         return Partition.of(np.split(index, np.cumsum(sizes)[:-1]))
 
     def _read(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if not self.file or not self.name:
-            raise InputError("the partitioner 'fixed' needs `file`, an .npz of index sets, and `name`, which of them.")
+        if not self.file or not self.which:
+            raise InputError("the partitioner 'fixed' needs `file`, an .npz of index sets, and `which` of them.")
         try:
             with np.load(cache_dir() / self.file, allow_pickle=False) as content:
                 names = [key.removesuffix("_sizes") for key in content.files if key.endswith("_sizes")]
-                if self.name not in names or f"{self.name}_idx" not in content.files:
-                    raise InputError(f"'{self.file}' has no partition '{self.name}': {nearest(self.name, names)}")
-                index, sizes = content[f"{self.name}_idx"], content[f"{self.name}_sizes"]
+                if self.which not in names or f"{self.which}_idx" not in content.files:
+                    raise InputError(f"'{self.file}' has no partition '{self.which}': {nearest(self.which, names)}")
+                index, sizes = content[f"{self.which}_idx"], content[f"{self.which}_sizes"]
         except FileNotFoundError:
             raise InputError(f"there is no file '{cache_dir() / self.file}' with index sets.") from None
         except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
             raise InputError(f"'{self.file}' is no .npz file of index sets: {error}.") from None
         for what, values in (("idx", index), ("sizes", sizes)):
             if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-                raise InputError(f"'{self.name}_{what}' of '{self.file}' must be a list of whole numbers.")
+                raise InputError(f"'{self.which}_{what}' of '{self.file}' must be a list of whole numbers.")
         return index.astype(np.int64), sizes.astype(np.int64)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Interval = tuple[float, float, float]
 """A gain, and the ends of its interval."""
 _WIDEST = 20.0
+_TICKS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,12 @@ def gains_beside(panels: Mapping[str, Sequence[GainPair]], one: str, other: str,
                           linewidth=1.6, label=label)  # fmt: skip
         axes.axvline(1.0, color=FAINT, linewidth=1.2)
         axes.set_xscale("log")
+        axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        axes.minorticks_off()
         axes.set_yticks(places, [pair.client for pair in pairs])
         panel(axes, title, "gain by joining")
+        ends = [end for pair in pairs for end in (*pair.estimated, *pair.compared)]
+        axes.set_xlim(max(0.8 * min(ends), 0.8 / _WIDEST), min(1.25 * max(ends), 1.25 * _WIDEST))
         clean(axes, "x")
     legend(axes, 9.5, loc="lower right", bbox_to_anchor=(1.0, 0.99), ncols=2)
     footnote(figure, about)
