@@ -76,6 +76,6 @@ def predict(
 
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)
-        known = runs.info(run).config.get("data", {}).get("target")
+    known = trained.config.get("data", {}).get("target")
     count = predict_file(trained, data, out, target=target or known, best=best, client=client)
     print(f"{count:,} prediction{'' if count == 1 else 's'} in {out}")

@@ -140,7 +140,7 @@ def from_rounds(run: Run, rounds: int) -> Initial:
             costs[name] = Metric(sum(metric.value for metric in metrics), clients)
     source = f"{rounds} round{'s' if rounds > 1 else ''} of {run.algorithm.title}"
     try:
-        return Initial(dict(run.module().state_dict()), source, costs)
+        return Initial(dict(run.network().state_dict()), source, costs)
     except InputError as error:
         raise InputError(f"init_from: {error}") from None
 

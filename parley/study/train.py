@@ -135,6 +135,7 @@ def train(
             )
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()
+        run.config = config
         run.note = why or f"runtime {opened.name}"
         keeper = None
         if kept is not None:

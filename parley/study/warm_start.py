@@ -98,7 +98,7 @@ def as_source(value: Any) -> Source | None:
         text = str(value)
         return WarmStart(file=text) if isinstance(value, Path) or is_file(text) else WarmStart(run=text)
     if isinstance(value, Run):
-        return GivenWeights(dict(value.module().state_dict()), value.id)
+        return GivenWeights(dict(value.network().state_dict()), value.id)
     if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values()):
         return GivenWeights({str(name): tensor.detach() for name, tensor in value.items()})
     raise InputError(
