@@ -80,7 +80,7 @@ def describe(
             "frozen_parameters": sum(p.numel() for p in network.parameters() if not p.requires_grad),
             "buffers": len(float_buffers(network)) + len(int_buffers(network)),
         },
-        input=_signature(example) | ({} if info is None else _inputs(info)) | {"preprocessing": _steps(module)},
+        input=_signature(example) | ({} if info is None else _inputs(info)) | _preprocessing(module, info),
         output=_signature(output) | ({} if info is None else _outputs(info)),
         files=[
             asdict(exported)
@@ -104,7 +104,7 @@ def page(card: Card) -> str:
         f"- input: {card.input['dtype']} {_shape(card.input)}{_about_inputs(card.input)}",
         f"- output: {card.output['dtype']} {_shape(card.output)}{_about_outputs(card.output)}",
         "",
-        *_preprocessing(card),
+        *_about_preprocessing(card),
         "## Files",
         "",
     ]
@@ -129,13 +129,13 @@ def _outputs(info: DataInfo) -> dict[str, Any]:
     return {"meaning": "logits", "classes": list(info.classes)} if info.classes else {"meaning": "logits"}
 
 
-def _steps(module: nn.Module) -> dict[str, list[float]] | None:
-    """The numbers by which raw inputs become those that the network takes."""
+def _preprocessing(module: nn.Module, info: DataInfo | None) -> dict[str, Any]:
+    """The numbers by which raw inputs become those that the network takes, where that is known."""
     if not isinstance(module, Prepared):
-        return None
+        return {} if info is None else {"preprocessing": None}
     scaling = module.scaling
     fill = {"fill": list(scaling.fill)} if scaling.fill else {}
-    return {"center": list(scaling.mean), "scale": list(scaling.deviation)} | fill
+    return {"preprocessing": {"center": list(scaling.mean), "scale": list(scaling.deviation)} | fill}
 
 
 def _about_inputs(described: Mapping[str, Any]) -> str:
@@ -154,8 +154,10 @@ def _about_outputs(described: Mapping[str, Any]) -> str:
     return ""
 
 
-def _preprocessing(card: Card) -> list[str]:
+def _about_preprocessing(card: Card) -> list[str]:
     """What is done to raw inputs, by whom, and with which numbers."""
+    if "preprocessing" not in card.input:
+        return []
     lines = ["## Preprocessing", ""]
     steps = card.input["preprocessing"]
     if steps is None:

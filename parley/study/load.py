@@ -22,7 +22,7 @@ from parley.learn.metrics import scorers
 from parley.learn.task import Task
 from parley.models.export import FORMATS, Format
 from parley.models.spec import PublicSpec
-from parley.store.checkpoints import Checkpoints, expected_memories
+from parley.store.checkpoints import Checkpoints, expected_memories, read_newest
 from parley.store.memories import MEMORY, Memories
 from parley.store.runs import RunInfo, RunStore
 from parley.study.description import Study
@@ -59,7 +59,12 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     task = make_task(federation, described.model, described.seed, described.loss, described.buffers, try_out=here)
     folder = store.folder(info.id)
     task = _with_initial(task, info, folder)
-    number, manifest, states, memories = _newest(store, info.id)
+
+    def read(number: int, manifest: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, State], Memories]:
+        memories = Memories.stored(folder / MEMORY, number, expected_memories(manifest))
+        return number, manifest, Checkpoints(folder).load(manifest), memories
+
+    number, manifest, states, memories = read_newest(store, info.id, read)
     if (
         not here
         and task.module is not None
@@ -72,22 +77,6 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
         scorers=scorers(described.evaluation.metrics if described.evaluation else (), task.info.kind == "regression"),
         memories=memories, config=info.config,
     )  # fmt: skip
-
-
-def _newest(store: RunStore, run: str) -> tuple[int, dict[str, Any], dict[str, State], Memories]:
-    """The newest checkpoint; of a run that is going on, the next one if its files go while they are read."""
-    folder = store.folder(run)
-    while True:
-        checkpoint = store.checkpoint(run)
-        if checkpoint is None:
-            raise InputError(f"run '{run}' has no checkpoint yet.")
-        number, manifest = checkpoint
-        try:
-            states = Checkpoints(folder).load(manifest)
-            return number, manifest, states, Memories.stored(folder / MEMORY, number, expected_memories(manifest))
-        except InputError:
-            if store.checkpoint(run) == checkpoint:
-                raise
 
 
 def _with_initial(task: Task, info: RunInfo, folder: Path) -> Task:
