@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_PATH = re.compile(r"(?<![\w.:/])~?/(?:[^\s/'\"<>|:;,()]+/)*([^\s/'\"<>|:;,()]+)/?")
-_QUOTED = re.compile(r"(['\"])~?/(?:(?!\1)[^/\n])+(?:/(?:(?!\1)[^/\n])+)*/?\1")
+_PATH = re.compile(r"(?<![\w.:/])(?:file://)?~?/(?:[^\s/'\"<>|:;,()]+/)*([^\s/'\"<>|:;,()]+)/?")
+_QUOTED = re.compile(r"(['\"])(?:file://)?~?/(?:(?!\1)[^/\n])+(?:/(?:(?!\1)[^/\n])+)*/?\1")
 
 
 def portable(config: Any) -> Any:

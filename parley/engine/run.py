@@ -69,7 +69,10 @@ class Run:
     """The study that a stored run is of, resolved."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies of a run, pickled ones too, go without the samples; what is public and the model's own travels."""
+        """Copies of a run, pickled ones too, go without the samples of its federation.
+
+        What is public travels, and what the method has the server keep (DataShare's global set, a kernel's points).
+        """
         public = None if self.task.public is None else self.task.public.clone()  # a view would take all it is of along
         kept = self.__dict__ | {"task": replace(self.task, public=public)}
         return kept | {"federation": _without_samples(self.federation, public)}
