@@ -36,7 +36,10 @@ def export(
     client: Client = None,
     store: Store = None,
 ) -> None:
-    """Export a run's model with a card that says where it comes from."""
+    """Export a run's model with a card that says what it takes, what it gives and where it comes from.
+
+    TorchScript and ONNX files take raw samples: what was done to those trained on is inside.
+    """
     from parley.models.export import FORMATS
     from parley.store.runs import RunStore
     from parley.study.load import export_run

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from parley.algorithms.base.protocol import Algorithm, Party
@@ -19,6 +20,7 @@ from parley.core.message import Memory, Message, State
 from parley.core.portable import portable, without_paths
 from parley.data import Federation
 from parley.data.checks import as_samples
+from parley.data.convert import as_inputs
 from parley.data.sources import Elsewhere
 from parley.engine.roll_call import named, silent
 from parley.engine.stopping import Headline
@@ -164,14 +166,17 @@ class Run:
 
     @torch.no_grad()
     def predict(
-        self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None, scaled: bool = False
+        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False
     ) -> Tensor:
         """Outputs for new raw inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`).
 
         They are filled and scaled like the training samples; with `scaled`, they have been, like those in `federation`.
         """
         predictor, info = self.predictor(best=best, client=client), self.task.info
-        inputs = as_samples(torch.as_tensor(x), info, self.dtype, "x")
+        if hasattr(x, "columns"):
+            order = f" in the order {', '.join(map(shown, info.columns))}" if info.columns else ""
+            raise InputError(f"x is a data frame; give its columns{order} as an array, frame[[...]].to_numpy().")
+        inputs = as_samples(as_inputs(x), info, self.dtype, "x")
         if info.scaling is not None and not scaled:
             test = self.federation.test
             if test is not None and inputs.untyped_storage().data_ptr() == test.x.untyped_storage().data_ptr():

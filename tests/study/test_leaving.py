@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pandas
 import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
@@ -225,6 +226,9 @@ def test_samples_that_do_not_fit_are_refused_like_those_of_files():
         (np.where(bad > 60, np.nan, bad), r"x has the input nan at x\["),
         (bad[0], r"x has samples of shape \(\), but"),
         (np.float32(1), r"x has samples of shape \(\), but"),
+        ("text", "samples must be numbers"),
+        ([[1.0, 2.0], [1.0]], "samples must form an array of numbers"),
+        (pandas.DataFrame(bad, columns=["dose", "age", "pulse"]), "in the order age, dose, pulse as an array"),
     ):
         with pytest.raises(InputError, match=sentence):
             run.predict(x)
