@@ -337,7 +337,7 @@ class Study:
             return self.data.plain(self.seed)
         info, ids = self.data.info, self.data.ids
         named = {} if type(ids) is not tuple or len(ids) > _NAMED else {"ids": list(ids)}
-        return {MARK: "Federation", "info": plain(info) | {"scaling": plain(info.scaling)}, "clients": len(ids), **named}
+        return {MARK: "Federation", "info": plain(info) | {"scaling": plain(info.scaling)}, "clients": len(ids)} | named
 
     def _described_algorithm(self) -> dict[str, Any]:
         kind = type(self.algorithm)
