@@ -268,14 +268,14 @@ class Run:
         Whatever leaves a run (predictions, modules, exports) comes by here.
         """
         task = self.task
-        split = self.algorithm.personal or (
-            task.module is not None and task.buffers == "local" and bool(task.buffer_form)
-        )
+        local = task.module is not None and task.buffers == "local" and bool(task.buffer_form)
+        split = self.algorithm.personal or local
         if client is None:
             if split:
                 first = next(self.clients_with_memory(), self.federation.ids[0])
+                how = ' with buffers = "local"' if local else ""
                 raise InputError(
-                    f"{self.algorithm.title} leaves each client a model of its own and the server none that is whole; "
+                    f"{self.algorithm.title}{how} leaves each client a model of its own and the server none that is whole; "
                     f'name a client: client="{shown(first)}" in Python, --client "{shown(first)}" on the command line.'
                 )
             return None

@@ -168,9 +168,9 @@ def _about_preprocessing(card: Card) -> list[str]:
     done = "(input - center) / scale in double precision, rounded to the input's type"
     lines += [f"{'A missing value (NaN) becomes fill, then ' if 'fill' in steps else ''}{done}.", ""]
     if by[_RAW]:
-        lines += [f"- {' and '.join(by[_RAW])}: takes raw inputs and does this itself.", ""]
+        lines += [f"This is done inside {' and '.join(by[_RAW])}: give raw inputs.", ""]
     if by[_AFTER]:
-        lines += [f"- {' and '.join(by[_AFTER])}: the network behind it; do this to inputs first.", ""]
+        lines += [f"It is not done inside {' and '.join(by[_AFTER])}, the network that follows: do it first.", ""]
     names = card.input.get("columns") or [str(i) for i in range(len(steps["center"]))]
     kinds = [kind for kind in ("fill", "center", "scale") if kind in steps]
     what = "column" if len(card.input["shape"]) == 2 else "channel"
