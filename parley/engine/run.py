@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from parley.algorithms.base.protocol import Algorithm, Party
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.inputs import shown
 from parley.core.message import Memory, Message, State
 from parley.core.portable import portable, without_paths
@@ -275,16 +275,27 @@ class Run:
                 first = next(self.clients_with_memory(), self.federation.ids[0])
                 how = ' with buffers = "local"' if local else ""
                 raise InputError(
-                    f"{self.algorithm.title}{how} leaves each client a model of its own and the server none that is whole; "
+                    f"{self.algorithm.title}{how} leaves each client a model of its own, the server no whole one; "
                     f'name a client: client="{shown(first)}" in Python, --client "{shown(first)}" on the command line.'
                 )
             return None
         if best:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         memory = self.memory(client)
-        if split and not memory.tensors and not memory.scalars:
+        if split and not memory.tensors and not memory.scalars and not self._trained_without(memory):
             raise InputError(f"client '{shown(client)}' has no model of its own: it keeps nothing of any round yet.")
         return memory
+
+    def _trained_without(self, memory: Memory) -> bool:
+        """Whether a client that keeps nothing has a model all the same (Ditto's global one), no part of it initial."""
+        if self.task.module is None:
+            return False
+        try:
+            weights = self.algorithm.weights(self.task, self.model(), memory) or {}
+        except ParleyError:
+            return False
+        whole = {*self.task.form, *self.task.buffer_form} <= weights.keys()
+        return whole and not any(torch.equal(weights[name], value) for name, value in self.task.initial().items())
 
     def memory(self, recipient: str | Party) -> Memory:
         """What a client, or a party, keeps to itself after the last round; empty if it has kept nothing yet."""

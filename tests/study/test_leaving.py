@@ -101,7 +101,7 @@ def test_no_model_of_the_servers_is_made_up(case: str, tmp_path: Path):
     assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items())
 
 
-@pytest.mark.parametrize("case", ["local-only", "fedrep", "statistics that stay with clients"])
+@pytest.mark.parametrize("case", [case for case in WITHOUT_A_SERVER_MODEL if case != "ditto"])
 def test_a_client_that_never_trained_has_no_model(case: str):
     method, more = WITHOUT_A_SERVER_MODEL[case]
     run = pl.train(method, federation(), **({"model": pl.models.mlp(4), "rounds": 1, "cohort": 1} | more))
