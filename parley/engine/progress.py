@@ -90,7 +90,8 @@ class Figures:
         if self.headline is not None:
             value = self.headline.of(record)
             self.judged = self.judged if value is None else value
-            self.best = value if self.headline.better(value, self.best) else self.best
+            counted = self.headline.counted(record)
+            self.best = counted if self.headline.better(counted, self.best) else self.best
             return
         accuracy = self.accuracy if self.accuracy is not None else self.clients
         value, sign = (accuracy, 1) if accuracy is not None else (self.loss, -1)
