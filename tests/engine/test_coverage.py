@@ -16,6 +16,7 @@ from parley.cli.main import main
 from parley.core.errors import InputError
 from parley.data import Federation
 from parley.engine.evaluation import _mean_over_clients
+from parley.engine.progress import Figures
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation
 from parley.models import linear
@@ -85,6 +86,10 @@ def test_the_summary_says_over_how_many_of_how_many(tmp_path: Path) -> None:
     assert summary["clients/auc/clients"] == "3 of 5"
     assert "clients/accuracy/clients" not in summary
     assert "(3 of 5 clients)" in repr(run)
+    figures = Figures(run.headline)
+    for record in run.records:
+        figures.add(record)
+    assert "(3 of 5 clients) (best" in " ".join(figures.parts())
 
 
 def test_every_view_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
