@@ -96,6 +96,11 @@ class Group(Brief):
         return self.runs[0].role
 
     @property
+    def trial(self) -> bool:
+        """Whether its runs are trials of a search."""
+        return any(run.trial for run in self.runs)
+
+    @property
     def judged_by(self) -> str:
         """What its clients are judged by one by one; empty where they were not."""
         return next((run.judged.metric for run in self.runs if run.judged is not None), "")
@@ -108,6 +113,10 @@ class Group(Brief):
             for run in self.runs if run.judged is not None and run.judged.metric == self.judged_by
             for client, value in run.judged.values.items() if not np.isnan(value)
         ]  # fmt: skip
+
+    def coverage(self, metric: str) -> str:
+        """`3 of 5`: over how many clients the last values are, `3 of 5, 2 of 5` where seeds differ; else empty."""
+        return ", ".join(dict.fromkeys(words for run in self.runs if (words := run.coverage.get(metric))))
 
     @property
     def absences(self) -> tuple[Absence, ...]:
