@@ -43,7 +43,7 @@ def federation(kind: str = "classification", missing: bool = False, unit: bool =
         x = rows(i, missing=missing)
         score = np.nan_to_num(x[:, 0], nan=51) - 51 + 10 * i
         x = ((x - [51, 0.25, 80]) / [12, 0.1, 9]).astype(np.float32) if unit else x
-        y = (score > 0).astype(np.int64) if kind == "classification" else score.astype(np.float32)
+        y = (score > 0).astype(np.int64) if kind == "classification" else (score / 15 - 0.6).astype(np.float32)
         data[f"site {i}"] = (x, y)
     classes = NAMES if kind == "classification" else ()
     info = pl.DataInfo("visits", (3,), len(classes) or 1, kind, classes, columns=COLUMNS, missing=missing)
