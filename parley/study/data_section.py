@@ -82,7 +82,7 @@ class DataSection:
             assert self.client is not None
             assert self.target is not None
             return Federation.from_frame(
-                Path(self.file), client=self.client, target=self.target, dtype=self.dtype or "float32",
+                Path(self.file), client=self.client, target=self.target, dtype=self.dtype,
                 **how, **held_out,
             )  # fmt: skip
         folder = Path(self.folder or "")

@@ -554,3 +554,14 @@ def test_what_it_is_not_for():
     info = pl.DataInfo("table", (4,), 2, "classification")
     with pytest.raises(InputError, match="outside 0 to 1"):
         pl.Federation.from_arrays({"a": (x, np.where(y == 1, 5, 0))}, info=info)
+
+
+def test_a_stored_run_predicts_in_the_precision_of_its_data(tmp_path: Path):
+    """Also where the data were given in Python and only their description is stored."""
+    x, y = hard_table("binary", 400, 0, ("seconds",))
+    for number, inputs in enumerate((x, x.astype(np.float32))):
+        run = trained(SMALL, federation(inputs, y, np.zeros(len(y), int)), store=tmp_path / f"{number}.db")
+        again = load_run(tmp_path / f"{number}.db", "last")
+        assert not again.federation.here
+        assert again.dtype == run.dtype == torch.from_numpy(inputs).dtype
+        assert torch.equal(again.predict(x), run.predict(x))
