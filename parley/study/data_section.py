@@ -36,7 +36,7 @@ class DataSection:
     """With folder or file: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """With folder or file: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and
-    tables are float32."""
+    tables are float32, or refused where that cannot tell a column's numbers apart."""
     missing: bool = False
     """With folder or file: empty cells and NaN are missing values, which boosted trees take."""
     clients: Annotated[int, Field(ge=1)] | None = None
