@@ -14,6 +14,7 @@ from torch import Tensor
 from parley.algorithms.base.protocol import as_algorithm
 from parley.core.errors import InputError
 from parley.data import DataInfo, Federation
+from parley.data.checks import SampleForm
 from parley.data.federation import NumberedIds
 from parley.data.sources import Elsewhere
 from parley.engine.run import Run
@@ -116,7 +117,12 @@ def _absent(described: Mapping[str, Any]) -> Federation:
     lists = {"shape": tuple(about["shape"]), "classes": tuple(about["classes"])}
     ids = tuple(described["ids"]) if "ids" in described else NumberedIds(described["clients"])
     reason = "the data of this run were given in Python; load it with load_run(store, run, study)."
-    return Federation(DataInfo(**about | lists), ids, Elsewhere(reason=reason))
+    info, form = DataInfo(**about | lists), None
+    if described.get("dtype") == "float64":  # a network shows it by its weights, trees do not
+        numbers = info.kind == "regression"
+        shape = torch.Size([info.outputs] if numbers and info.outputs > 1 else [])
+        form = SampleForm(torch.Size(info.shape), torch.float64, shape, torch.float64 if numbers else torch.int64)
+    return Federation(info, ids, Elsewhere(known=form, reason=reason))
 
 
 def _name(described: Any) -> str:
