@@ -218,10 +218,7 @@ class Run:
     def dtype(self) -> torch.dtype:
         """The precision of the model's weights, and so of its inputs."""
         if self.task.module is None:
-            try:
-                return self.federation.form.dtype
-            except InputError:  # the data are not here
-                return torch.float32
+            return self.federation.dtype or torch.float32
         first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 

@@ -14,6 +14,7 @@ from parley.algorithms.base.protocol import as_algorithm
 from parley.core.errors import InputError
 from parley.core.message import State
 from parley.data import DataInfo, Federation
+from parley.data.checks import SampleForm
 from parley.data.federation import NumberedIds
 from parley.data.scaling import Scaling
 from parley.data.sources import Elsewhere
@@ -126,7 +127,12 @@ def _absent(described: Mapping[str, Any]) -> Federation:
         raise InputError(f"by which numbers the samples were scaled was not stored, and {reason}")
     about = tuples(about) | {"scaling": about.get("scaling") and Scaling(**tuples(about["scaling"]))}
     ids = tuple(described["ids"]) if "ids" in described else NumberedIds(described["clients"])
-    return Federation(DataInfo(**about), ids, Elsewhere(reason=reason))
+    info, form = DataInfo(**about), None
+    if described.get("dtype") == "float64":  # a network shows it by its weights, trees do not
+        numbers = info.kind == "regression"
+        shape = torch.Size([info.outputs] if numbers and info.outputs > 1 else [])
+        form = SampleForm(torch.Size(info.shape), torch.float64, shape, torch.float64 if numbers else torch.int64)
+    return Federation(info, ids, Elsewhere(known=form, reason=reason))
 
 
 def _name(described: Any) -> str:
