@@ -65,7 +65,7 @@ class Loop:
         finished      the last round is done, the target is reached or patience is over (`evaluate`)
         stopped       a listener raised `StopRun`, the privacy budget is spent, or too few clients answered, which is
                       raised too
-        interrupted   Ctrl-C
+        interrupted   Ctrl-C; on the command line SIGTERM and SIGHUP too
         failed        anything else was raised
 
         Whatever it is, all rounds that are done are part of the run and stored; it can be resumed.
