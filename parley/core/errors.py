@@ -2,7 +2,8 @@
 
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -57,3 +58,21 @@ def own_line(error: BaseException) -> str:
         if not frame.filename.startswith("<frozen") and not any(map(Path(frame.filename).is_relative_to, _INSTALLED)):
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
+
+
+@contextmanager
+def computable(what: str) -> Iterator[None]:
+    """Say in a sentence about `what` that a number leaves the range of its type, or is divided by nothing.
+
+    Whoever computes that in code of his own wants its traceback.
+    """
+    try:
+        yield
+    except (ArithmeticError, RuntimeError) as error:
+        overflow = isinstance(error, ArithmeticError) or "without overflow" in str(error)  # torch's words
+        if not overflow or own_line(error):
+            raise
+        raise InputError(
+            f"{what}: a number leaves the range that can be computed with ({type(error).__name__}: {error}); take less "
+            "extreme settings."
+        ) from error
