@@ -15,7 +15,6 @@ from parley.core.errors import InputError
 from parley.core.files import file_errors, open_regular, sync_folder
 from parley.core.text import printable
 
-
 _DAMAGED = "is damaged; restore it from a copy or move it away"
 
 
