@@ -10,3 +10,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's backgroun
 for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 os.umask(0o022)
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)  # what is printed is compared as a file or a pipe has it, whoever runs the tests

@@ -24,6 +24,7 @@ from parley.algorithms.base.protocol import Algorithm, Contexts, Replies, Reply
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, Part, State
+from parley.core.show import Brief
 from parley.core.tree import Tree, scale
 from parley.learn.batches import Order, Work
 from parley.learn.local import Theta, Trained, full_gradient, train
@@ -35,8 +36,8 @@ from parley.learn.task import Task
 from parley.learn.transforms import GradientTransform
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+@dataclass(frozen=True, slots=True, repr=False)
+class Local(Brief):
     """What a client's local training led to."""
 
     parameters: Tree
@@ -136,10 +137,10 @@ class LocalSGD(Algorithm):
         return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained, kept)
 
     def buffers(self, task: Task, message: Message, memory: Memory) -> Tree:
-        """The statistics to start from: the client's own, else the server's, else the module's."""
+        """The statistics to start from: those the server sent, else the client's own, else the module's."""
         if not task.buffer_form:
             return {}
-        return {**task.initial_buffers(), **message.get("buffers"), **memory.get("buffers")}
+        return {**task.initial_buffers(), **memory.get("buffers"), **message.get("buffers")}
 
     def full_gradient(
         self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts
@@ -171,5 +172,5 @@ class LocalSGD(Algorithm):
         return task.sent_buffers
 
     def folded_buffers(self, task: Task, state: State, replies: Replies) -> Tree:
-        """The server's statistics after a round."""
-        return replies.average("buffers") if self.sent_buffers(task) else state.get("buffers")
+        """The server's statistics after a round: the clients' mean, or those of before if nobody answered."""
+        return state.get("buffers") | (replies.mean("buffers") if self.sent_buffers(task) else {})

@@ -36,12 +36,12 @@ class Attempt:
 
 def attempt(
     study: Study, store: RunStore | None, listeners: Sequence[Listener] = (),
-    execute: Callable[[Job], Runtime] | None = None,
+    execute: Callable[[Job], Runtime] | None = None, trial: str = "",
 ) -> Attempt:  # fmt: skip
     """Train the study, go on with a run of it that was interrupted, or look up one that has finished.
 
     It must be exactly this study's: one of more rounds, or one that another target ended, is left as it is. Settings
-    that diverge are an answer, not an error. `execute` is that of `train`.
+    that diverge are an answer, not an error. `execute` and `trial` are those of `train`.
     """
     begun, config = None, study.resolved()
 
@@ -54,7 +54,7 @@ def attempt(
             return Attempt(store.curves(done), done)
         begun = store.unfinished(study.fingerprint(), fits=ours)
     try:
-        run = train(study, store=store, listeners=listeners, resume=begun, execute=execute)
+        run = train(study, store=store, listeners=listeners, resume=begun, execute=execute, trial=trial)
     except QuorumError:  # most clients sent NaN
         ended = None if store is None else store.unfinished(study.fingerprint(), fits=ours)
         if store is None or ended is None:
