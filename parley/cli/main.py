@@ -5,7 +5,6 @@ Everything heavy is imported inside the commands, so that help and mistakes are 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
@@ -126,10 +125,10 @@ def main(arguments: list[str] | None = None) -> None:
         except SystemExit as end:
             if raised_here(end):
                 raise
-            code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
-        except BrokenPipeError:  # whoever reads the output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 0
+            if isinstance(end.__context__, BrokenPipeError):  # Typer or Rich: whoever reads the output has seen enough
+                code = 0
+            else:
+                code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
         except OSError as error:
             place = "" if error.filename is None else f"{shown(str(error.filename))}: "
             code = _say(f"{place}{error.strerror or error}.", 2)

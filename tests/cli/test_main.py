@@ -375,3 +375,12 @@ def test_two_seeds_are_said_to_be_few(parley, place: Path):
         assert (words in out) is said
         assert (words in " ".join(parley("compare")[1].split())) is said
         assert (words in parley("runs")[1]) is said
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_who_has_seen_enough_is_no_error(unbuffered: str):
+    code = 'from parley.cli.main import main; main(["list", "algorithms"])'
+    command = f"({sys.executable} -c '{code}'; echo $? >&2) | true"
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True, env=environment) as shell:
+        assert shell.communicate(timeout=60)[1] == "0\n"

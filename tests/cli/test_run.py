@@ -32,6 +32,7 @@ quorum = 0.0
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PARLEY_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # other packages look there, and complain where they cannot
     (tmp_path / "study.toml").write_text(STUDY)
     (tmp_path / "clients").mkdir()
     for i in range(4):
