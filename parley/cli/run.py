@@ -29,7 +29,7 @@ MOST_NAMES = 20
 
 
 class Interrupted(Exception):
-    """Ctrl-C during a run; its text says how to go on."""
+    """Ctrl-C, SIGTERM or SIGHUP during a run; its text says how to go on."""
 
 
 def run(

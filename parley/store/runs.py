@@ -152,7 +152,8 @@ class RunStore:
             if records:
                 packed.drop(self._db, number)
             if status not in (None, "running"):
-                packed.keep(self._db, number)
+                with reading(self.path):
+                    packed.keep(self._db, number)
             newest = self._count(number)["last"] or 0
             if checkpoint is not None:
                 row = (newest, json.dumps(dict(checkpoint)))
@@ -351,7 +352,8 @@ class RunStore:
         found = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
             raise self._unknown(run)
-        return self._checked(found)
+        with reading(self.path):
+            return self._checked(found)
 
     def _number(self, run: str) -> int:
         return int(self._row(run)["number"])

@@ -13,7 +13,7 @@ import torch
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.channels.adaptive_clip import AdaptiveClip
-from parley.core.errors import InputError
+from parley.core.errors import InputError, computable
 from parley.core.key import Key
 from parley.data import Federation
 from parley.data.preprocessing import Preprocessing
@@ -118,7 +118,7 @@ def train(
     study = as_study(what, federation, settings)
     if study.runtime != "ray":
         _check_workers(study.workers)
-    with ExitStack() as stack:
+    with ExitStack() as stack, computable(study.title):
         heard = [*listeners, *_named(study), *_progress(progress)]
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
