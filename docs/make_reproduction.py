@@ -18,7 +18,7 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
-VERDICTS = ("reproduced", "in part", "not", "not run", "no result")
+VERDICTS = ("reproduced", "in part", "not", "undecided", "not run", "no result")
 
 INTRODUCTION = """\
 # Reproduction status
@@ -32,6 +32,7 @@ Every figure and table of the five papers behind Parley, with the paper's number
 | reproduced | the paper's statement holds in the run named, with the numbers shown |
 | in part | some of it holds, or on smaller data or another network than the paper's; "ours" says which |
 | **not** | it was looked for and not found |
+| undecided | no run has come far enough, or what was run fits both answers; "ours" says how far it came |
 | not run | the study exists, but has not been run to its end at a scale that could show it |
 | no result | a schematic, a list of settings, or a study of ours: there is nothing of the paper's to reproduce |
 
