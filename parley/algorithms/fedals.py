@@ -124,8 +124,10 @@ class FedALS(LocalSGD):
         lacking = {i: tuple(q for q in shared if (cohort.since.get(i) or 0) <= averaged[q]) for i in cohort.ids}
         made = {want: self._message(task, state, [parts[q] for q in want], asks) for want in set(lacking.values())}
         replies = yield {i: made[want] for i, want in lacking.items()}
-        mean = {name: state["model"][name] - moved for name, moved in replies.average("update", optional=True).items()}
-        sent, now = replies.average("buffers", optional=True), [parts[q] for q in due]
+        mean = {
+            name: state["model"][name] - moved for name, moved in replies.mean_change("update", optional=True).items()
+        }
+        sent, now = replies.mean("buffers", optional=True), [parts[q] for q in due]
         new = state.replace(
             model=state["model"] | parameters_of(mean, now), buffers=state.get("buffers") | buffers_of(sent, now),
             averaged=torch.tensor([number if q in due else r for q, r in enumerate(averaged)]),
@@ -133,7 +135,7 @@ class FedALS(LocalSGD):
         if reported:
             new = new.replace(shown=state["model"] | mean, statistics=state.get("statistics") | sent)
         if self.variates:
-            share, moved = replies.count / task.population, replies.average("c", optional=True)
+            share, moved = replies.count / task.population, replies.mean_change("c", optional=True)
             new = new.replace(c=state["c"] | add(parameters_of(state["c"], now), moved, share))
         if self.budget is not None and due == shared:
             planned = plan_periods(*drift_rates(replies, now, periods), self.budget, self.longest)

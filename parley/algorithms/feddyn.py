@@ -61,7 +61,7 @@ class FedDyn(FedAvg):
         return self.reply(task, local, send={"update": moved}, keep={"h_i": add(h_i, moved, self.alpha)})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        h = add(state["h"], replies.average("update"), self.alpha * replies.count / task.population)
+        h = add(state["h"], replies.mean_change("update"), self.alpha * replies.count / task.population)
         new = super().aggregate(task, state, replies, number, key)
         return new.replace(model=add(new["model"], h, -1 / self.alpha), h=h, mean=new["model"])
 

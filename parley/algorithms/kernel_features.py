@@ -71,7 +71,7 @@ class OnFeatures(LeastSquares, OneExchange):
         return Reply(Message.of(update={name: moved}), observed={"loss": task.loss(phi @ theta.T, data.y).mean()})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        return State.of(model=subtract(state["model"], replies.average("update")))
+        return State.of(model=subtract(state["model"], replies.mean_change("update")))
 
     def reply_form(self, task: Task, asked: str, message: Message) -> Form:
         return Form.of(update=task.form)

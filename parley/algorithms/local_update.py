@@ -92,7 +92,7 @@ class LocalUpdate(LocalSGD, OneExchange):
         return pull(x, self.alpha) if self.alpha else GradientTransform()
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        q = replies.average("update")
+        q = replies.mean_change("update")
         x, slots = self.server.step(state["model"], q, _slots(state))
         return state.replace(model=x, buffers=self.folded_buffers(task, state, replies), **_named(slots))
 

@@ -63,7 +63,7 @@ class Scaffold(FedAvg):
         return self.reply(task, local, send={"update": moved, "c": change}, keep={"c_i": add(c_i, change)})
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
-        c = add(state["c"], replies.average("c"), replies.count / task.population)
+        c = add(state["c"], replies.mean_change("c"), replies.count / task.population)
         return super().aggregate(task, state, replies, number, key).replace(c=c)
 
     def sends(self, task: Task) -> dict[str, Any]:

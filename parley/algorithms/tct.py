@@ -39,7 +39,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
-from parley.data import ClientData
+from parley.data import ClientData, Federation
 from parley.learn.jacobian import jacobian
 from parley.learn.last_layer import last_layer
 from parley.learn.losses import half_squares
@@ -78,6 +78,15 @@ class TCT(Algorithm):
             raise InputError("tct: rounds and features must be at least 1.")
         if self.first.personal or self.first.pooled or self.first.incremental:
             raise InputError(f"tct: {self.first.title} does not train one network on clients' data; choose another.")
+        for name in ("parties", "summed", "exchangeable", "on_cpu"):
+            object.__setattr__(self, name, getattr(self.first, name))
+
+    @property
+    def discloses(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.first.discloses, *self.second.discloses)))
+
+    def prepare(self, federation: Federation, key: Key) -> Federation:
+        return self.first.prepare(federation, key)
 
     @property
     def turning_points(self) -> tuple[int, ...]:
@@ -95,7 +104,7 @@ class TCT(Algorithm):
         if "network" not in state:
             network = self.convexified(task, state, key)
             replies = yield ask("moments", dict.fromkeys(cohort.ids, Message.of(network=network, seed=key.seed)))
-            state = self._begun(task, network, replies.average("moments"), key)
+            state = self._begun(task, network, replies.mean("moments"), key)
         common = {"network": state["network"], "moments": state["moments"], "seed": state.scalars["seed"]}
         course = self.second.round(self.linear_task(task), state, cohort, number, key)
         asked = Question.of(next(course)).messages

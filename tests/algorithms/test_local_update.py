@@ -161,6 +161,6 @@ def test_replies_average_the_cohort_s_clients_only():
         i: Message.of(update={"w": torch.tensor(value)}) for i, value in (("b", 2.0), ("party", 100.0), ("a", 4.0))
     }
     replies = Replies(messages, {"a": 0.25, "b": 0.75})
-    assert replies.average("update")["w"] == 0.25 * 4 + 0.75 * 2
+    assert replies.mean_change("update")["w"] == 0.25 * 4 + 0.75 * 2
     assert list(replies) == ["b", "party", "a"]
     assert (len(replies), replies["party"]["update"]["w"].item()) == (3, 100.0)

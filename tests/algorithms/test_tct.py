@@ -10,7 +10,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
+from parley.algorithms import algorithms
 from parley.algorithms.baselines import Centralised, LocalOnly
+from parley.algorithms.datashare import DataShare
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
 from parley.algorithms.tct import TCT, _one_output
@@ -128,3 +130,19 @@ def test_bad_input(digits):
     net = nn.Sequential(nn.Unflatten(1, (1, 64)), nn.Conv1d(1, 10, 64), nn.Flatten())
     with pytest.raises(InputError, match="no dense layer at its end"):
         train(TCT(), digits, model=net, rounds=1)
+
+
+@pytest.mark.parametrize("name", [n for n in algorithms if n not in ("tct", "cp-ntk-fl")])
+def test_what_the_first_method_discloses_asks_and_prepares_is_the_whole_methods(name):
+    first = algorithms[name]()
+    try:
+        whole = TCT(first=first)
+    except InputError:
+        return
+    assert whole.discloses == first.discloses
+    for flag in ("parties", "summed", "exchangeable", "on_cpu"):
+        assert getattr(whole, flag) == getattr(first, flag)
+
+
+def test_samples_that_the_first_method_hands_out_are_said():
+    assert TCT(first=DataShare()).discloses == ("inputs", "labels")

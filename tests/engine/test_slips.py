@@ -29,8 +29,12 @@ def ended(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
 
 
 SLIPS = [
-    ('average("update")', 'average("updaet")', "the clients sent no tree 'updaet': did you mean 'update'? (slip.py, "),
-    ('average("update")', 'average("step")', "sent no tree 'step': choose one of update (slip.py, line 39)"),
+    (
+        'mean_change("update")',
+        'mean_change("updaet")',
+        "the clients sent no tree 'updaet': did you mean 'update'? (slip.py, ",
+    ),
+    ('mean_change("update")', 'mean_change("step")', "sent no tree 'step': choose one of update (slip.py, line 39)"),
     ('add(state["model"]', 'add(state["modle"]', "no tree 'modle': did you mean 'model'? (slip.py, line 39)"),
     ("replace(model=", "replace(modle=", "put 'modle' into the server's state and left 'model' as it was: did you"),
     ('x = message["model"]', 'x = message["modle"]', "raised InputError: a message has no tree 'modle': did you mean"),
@@ -67,12 +71,12 @@ def test_an_error_of_torch_names_the_line_of_the_method(skeleton: Path, capsys: 
 def test_trees_that_may_be_missing():
     sent = pl.Message.of(update={"w": torch.ones(2)})
     replies = Replies({"a": sent, "b": sent}, {"a": 0.5, "b": 0.5})
-    assert replies.average("buffers", optional=True) == replies.sum("buffers", optional=True) == {}
-    for fold in (replies.average, replies.sum):
+    assert replies.mean_change("buffers", optional=True) == replies.sum("buffers", optional=True) == {}
+    for fold in (replies.mean_change, replies.mean, replies.sum):
         with pytest.raises(InputError, match="the clients sent no tree 'buffers': choose one of update"):
             fold("buffers")
     silent = Replies({"a": pl.Message()}, {"a": 1.0})
-    assert silent.average("update") == Replies({}, {}).average("update") == {}
+    assert silent.mean_change("update") == Replies({}, {}).mean_change("update") == {}
 
 
 class Grows(pl.OneExchange):
@@ -89,7 +93,7 @@ class Grows(pl.OneExchange):
 
     def aggregate(self, task, state, replies, number, key):
         kept = {self.name.format(number): pl.tree.scale(state["model"], 1.0)}
-        return state.replace(**kept, **({"model": replies.average("update")} if self.step else {}))
+        return state.replace(**kept, **({"model": replies.mean_change("update")} if self.step else {}))
 
 
 @pytest.mark.parametrize(

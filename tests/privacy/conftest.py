@@ -38,7 +38,7 @@ class Canaries(OneExchange):
         return Reply(Message.of(update={"w": push}), None, {"loss": torch.tensor(1.0)})
 
     def aggregate(self, task: Any, state: State, replies: Replies, number: int, key: Any) -> State:
-        return State.of(model={"w": state["model"]["w"] + replies.average("update")["w"]})
+        return State.of(model={"w": state["model"]["w"] + replies.mean_change("update")["w"]})
 
     def reply_form(self, task: Any, asked: str, message: Message) -> Form:
         return Form.of(update={"w": (torch.float32, (self.entries,))})

@@ -79,7 +79,7 @@ def check_the_server_clips():
     long = Message.of(update={"w": torch.full((3,), 50.0)}, c={"w": torch.full((3,), -50.0)})
     release = Release(0.5, 1.0, 4.0, Secrets(bytes(16)))
     with_it, without = PrivateReplies({"a": long}, form, release), PrivateReplies({}, form, release)
-    apart = {g: with_it.average(g)["w"] - without.average(g)["w"] for g in ("update", "c")}
+    apart = {g: with_it.mean_change(g)["w"] - without.mean_change(g)["w"] for g in ("update", "c")}
     assert float(norm(apart)) * 4.0 == pytest.approx(0.5, rel=1e-5)
 
 
@@ -249,11 +249,13 @@ def test_single_replies_cannot_be_read():
         lambda: replies["a"], lambda: list(replies), lambda: len(replies), lambda: replies.weights,
         lambda: replies.messages, lambda: replies.reweighted({}), lambda: dict(replies), lambda: "a" in replies,
     ):  # fmt: skip
-        with pytest.raises(UnsupportedError, match="only their average can be read"):
+        with pytest.raises(UnsupportedError, match="only their mean can be read"):
             reading()
     assert replies.count == 5.0
-    assert replies.average("nothing", optional=True) == {}
-    assert torch.equal(replies.average("update")["w"], replies.average("update")["w"])  # asking twice gains nothing
+    assert replies.mean_change("nothing", optional=True) == {}
+    assert torch.equal(
+        replies.mean_change("update")["w"], replies.mean_change("update")["w"]
+    )  # asking twice gains nothing
 
 
 def test_a_round_without_clients_releases_noise_like_any_other(canaries):

@@ -157,7 +157,7 @@ WORKS = {
 }  # fmt: skip
 REASONS = (
     "reads single replies", "not drawn for the round", "on data in one place", "does not say what of its replies",
-    "more than once a round",
+    "more than once a round", "the mean of absolute values",
 )  # fmt: skip
 
 

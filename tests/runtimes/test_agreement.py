@@ -76,7 +76,7 @@ def test_own_classes_work_in_processes(table, same):
             return Reply(Message.of(model={n: v / 2 + shift + data.x.mean() for n, v in message["model"].items()}))
 
         def aggregate(self, task, state, replies, number, key) -> State:
-            return State.of(model=replies.average("model"))
+            return State.of(model=replies.mean("model"))
 
     class Own(nn.Module):
         def __init__(self) -> None:

@@ -63,7 +63,7 @@ def toy() -> Algorithm:
             summed = torch.stack([second[c].tensor("sent") for c in second])
             trail = {**state.get("trail"), f"{number:03d}": summed}
             rounds = int(last[NOTARY].number("rounds"))
-            mean = first.average("wrapped")["x"]
+            mean = first.mean_change("wrapped")["x"]
             return State.of(total=total, trail=trail, rounds=rounds, mean=mean), {"answers": len(second)}
 
         def client(self, task, message: Message, memory: Memory, data, context) -> Reply:
@@ -243,7 +243,7 @@ def test_an_object_with_the_functions_is_an_algorithm_too():
         def round(self, task, state, cohort, number, key) -> Exchange:
             replies = yield dict.fromkeys(cohort.ids, Message.of(model=state["model"]))
             counts = yield ask("count", dict.fromkeys(replies, Message()))
-            return State.of(model=replies.average("model"), samples=sum(int(r.number("n")) for r in counts.values()))
+            return State.of(model=replies.mean("model"), samples=sum(int(r.number("n")) for r in counts.values()))
 
         def client(self, task, message, memory, data, context) -> Reply:
             return Reply(Message.of(model={n: v + 1 for n, v in message["model"].items()}))
@@ -266,7 +266,7 @@ def test_a_recipient_nobody_knows_is_a_failure():
     class Lost(type(toy())):  # type: ignore[misc]
         def round(self, task, state, cohort, number, key) -> Exchange:
             replies = yield {c: Message.of(bonus=torch.zeros(1)) for c in [*cohort.ids, "nobody"]}
-            return State.of(total=replies.average("wrapped")["x"])
+            return State.of(total=replies.mean_change("wrapped")["x"])
 
     run = train(Lost(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
     (failure,) = run.records[-1].failures
@@ -285,7 +285,7 @@ def test_a_method_without_exchanges_or_clients_with_history(tmp_path):
             if number == 1:
                 return State.of(x=state.tensor("x") * 2)
             replies = yield dict.fromkeys(cohort.ids, Message(state.tensors))
-            return State.of(x=replies.average("kept")["x"])
+            return State.of(x=replies.mean_change("kept")["x"])
 
         def client(self, task, message, memory, data, context) -> Reply:
             x = message.tensor("x").clone().requires_grad_()

@@ -159,7 +159,7 @@ class Growing(OneExchange):
             )
             for i, since in lacks.items()
         }
-        return State.of(members=members | {f"{number:02}": replies.average("own")["next"]})
+        return State.of(members=members | {f"{number:02}": replies.mean_change("own")["next"]})
 
     def client(self, task, message, memory, data, context):
         members = memory.get("members") | message["members"]
@@ -230,9 +230,9 @@ class TwoQuestions(Algorithm):
 
     def round(self, task, state, cohort, number, key):
         first = yield ask("mean", dict.fromkeys(cohort.ids, Message()))
-        middle = first.average("of")["rows"]
+        middle = first.mean_change("of")["rows"]
         second = yield ask("spread", {i: Message.of(middle=middle) for i in first})
-        new = state.tensor("total") + second.average("of")["rows"] + sum(second[i].number("rounds") for i in second)
+        new = state.tensor("total") + second.mean_change("of")["rows"] + sum(second[i].number("rounds") for i in second)
         return State.of(total=new, model=state["model"]), {"mean": float(middle)}
 
     def _rows(self, data, context):
@@ -369,7 +369,7 @@ class Distilling(FedAvg):
         return Reply(Message.of(student={"outputs": outputs}), Memory.of(model=local.parameters), local.observed)
 
     def aggregate(self, task, state, replies, number, key):
-        return State.of(teacher={"outputs": replies.average("student")["outputs"]})
+        return State.of(teacher={"outputs": replies.mean_change("student")["outputs"]})
 
     def reply_form(self, task, asked, message):
         return None

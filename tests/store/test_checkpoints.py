@@ -74,7 +74,7 @@ class Growing(Algorithm):
 
     def round(self, task, state, cohort, number, key):
         replies = yield dict.fromkeys(cohort.ids, Message())
-        return State({**state.tensors, f"learners/{number}": replies.average("fitted")["x"]})
+        return State({**state.tensors, f"learners/{number}": replies.mean_change("fitted")["x"]})
 
     def client(self, task, message, memory, data, context) -> Reply:
         return Reply(Message.of(fitted={"x": torch.randn(500, generator=context.key.torch())}))

@@ -23,7 +23,7 @@ class Noisy(OneExchange):
         return Reply(Message.of(noise={"of": torch.from_numpy(context.secrets.key("noise").numpy().normal(size=2))}))
 
     def aggregate(self, task, state, replies, number, key):
-        return state.replace(sum={"of": state["sum"]["of"] + replies.average("noise")["of"]})
+        return state.replace(sum={"of": state["sum"]["of"] + replies.mean_change("noise")["of"]})
 
 
 @pytest.fixture

@@ -136,10 +136,10 @@ class LocalSGD(Algorithm):
         return Local(trained.parameters, trained.buffers, trained.gradients, observed, trained, kept)
 
     def buffers(self, task: Task, message: Message, memory: Memory) -> Tree:
-        """The statistics to start from: the client's own, else the server's, else the module's."""
+        """The statistics to start from: those the server sent, else the client's own, else the module's."""
         if not task.buffer_form:
             return {}
-        return {**task.initial_buffers(), **message.get("buffers"), **memory.get("buffers")}
+        return {**task.initial_buffers(), **memory.get("buffers"), **message.get("buffers")}
 
     def full_gradient(
         self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts
@@ -171,5 +171,5 @@ class LocalSGD(Algorithm):
         return task.sent_buffers
 
     def folded_buffers(self, task: Task, state: State, replies: Replies) -> Tree:
-        """The server's statistics after a round."""
-        return replies.average("buffers") if self.sent_buffers(task) else state.get("buffers")
+        """The server's statistics after a round: the clients' mean, or those of before if nobody answered."""
+        return state.get("buffers") | (replies.mean("buffers") if self.sent_buffers(task) else {})

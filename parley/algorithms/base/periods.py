@@ -37,7 +37,7 @@ def plan_periods(rates: Sequence[float], sizes: Sequence[int], budget: float, lo
 
 def drift_rates(replies: Replies, parts: Sequence[Part], periods: Sequence[int]) -> tuple[list[float], list[int]]:
     """v of each part, from the updates that clients have just sent, and its number of parameters."""
-    total, mean = math.fsum(replies.weights.values()), replies.average("update")
+    total, mean = math.fsum(replies.weights.values()), replies.mean("update")
     rates, sizes = [], []
     for part, period in zip(parts, periods, strict=True):
         apart = math.fsum(

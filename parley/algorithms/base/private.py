@@ -1,10 +1,10 @@
 """Replies of which only a noisy sum can be read: differential privacy on the server's side.
 
-    average = (sum_i min(1, C / ||reply_i||) reply_i + N(0, (z C)^2)) / m
+    mean change = (sum_i min(1, C / ||reply_i||) reply_i + N(0, (z C)^2)) / m
 
 C bounds everything a client sent as one vector, so the joint release of all trees is one Gaussian mechanism. m is the
 expected number of clients, not the number that answered, which would itself tell who was there. The noise is a function
-of its place in the run: asked twice, the average is the same, and nothing is gained by asking.
+of its place in the run: asked twice, the mean is the same, and nothing is gained by asking.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Release:
 
 
 class PrivateReplies(Replies):
-    """Replies whose noisy average is all that can be read; everything else raises."""
+    """Replies whose noisy mean change is all that can be read; everything else raises."""
 
     __slots__ = ("__dict__", "_form", "_release", "_replies", "_total")
 
@@ -61,9 +61,19 @@ class PrivateReplies(Replies):
 
     def sum(self, group: str, *, optional: bool = False) -> Tree:
         """The noisy sum."""
-        return {name: value * self.count for name, value in self.average(group, optional=optional).items()}
+        return {name: value * self.count for name, value in self.mean_change(group, optional=optional).items()}
 
-    def average(self, group: str, *, optional: bool = False) -> Tree:
+    def mean(self, group: str, *, optional: bool = False) -> Tree:
+        """Refused: the sum is divided by the expected number of clients, fixed beforehand, because the number that came
+        would have a sensitivity of its own. That is a mean of changes, not of absolute values."""
+        if any(name.startswith(group + "/") for name in self._form) or not optional:
+            raise UnsupportedError(
+                f"it reads the mean of absolute values '{group}', but under central noise only a sum over the expected "
+                "number of clients is released, which is right for changes alone."
+            )
+        return {}
+
+    def mean_change(self, group: str, *, optional: bool = False) -> Tree:
         if not optional:
             refuse_absent(group, Message(self._noisy))
         prefix = group + "/"
@@ -109,7 +119,7 @@ class PrivateReplies(Replies):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise UnsupportedError("it reads single replies, but under central noise only their average can be read.")
+        raise UnsupportedError("it reads single replies, but under central noise only their mean can be read.")
 
 
 def real(name: str, spec: Any) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -6,6 +6,7 @@ replies into its state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -134,12 +135,21 @@ class Replies(Mapping[Any, Message]):
         """How many clients of the cohort the average is of; of Poisson cohorts the expected number."""
         return len(self.weights) if self.expected is None else self.expected
 
-    def average(self, group: str, *, optional: bool = False) -> Tree:
-        """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order.
+    def mean_change(self, group: str, *, optional: bool = False) -> Tree:
+        """sum_i w_i reply_i[group] over the cohort's clients that answered, in folding order: of differences only.
 
-        With `optional` it is empty where nobody sent a tree of that name beside others.
+        The weights estimate the population's mean without bias; in "unbiased" and "poisson" cohorts they sum to one
+        only on average. With `optional` it is empty where nobody sent a tree of that name beside others.
         """
         return weighted_sum(self._trees(group, optional), list(self.weights.values()))
+
+    def mean(self, group: str, *, optional: bool = False) -> Tree:
+        """sum_i w_i reply_i[group] / sum_i w_i: of absolute values (statistics, moments, models).
+
+        Empty where nobody answered: what the server had before stays.
+        """
+        trees, total = self._trees(group, optional), math.fsum(self.weights.values())
+        return weighted_sum(trees, [w / total for w in self.weights.values()]) if total > 0 else {}
 
     def _trees(self, group: str, optional: bool) -> list[Tree]:
         """The tree of every client that answered; they must have the same tensors."""

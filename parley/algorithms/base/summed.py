@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ class SingleReplyError(UnsupportedError):
 class SummedReplies(Replies):
     """Whose replies are in the sum is known, and their weights; what one of them holds is not.
 
-    What was asked for as a sum (`Algorithm.summed`) has no average, and the other way round.
+    What was asked for as a sum (`Algorithm.summed`) has no mean, and the other way round.
     """
 
     __slots__ = ("_factor", "_form", "_total")
@@ -29,14 +30,21 @@ class SummedReplies(Replies):
     def __init__(
         self, total: Tree, form: Form, factor: float | None, shares: dict[str, float], expected: float | None = None
     ) -> None:
-        """`total` times `factor` is the average, real numbers being in float64; without a factor it is a plain sum."""
+        """`total` times `factor` is the mean change, in float64; without a factor it is a plain sum."""
         self._total, self._form, self._factor = total, form, factor
         self.weights, self.expected = shares, expected
 
-    def average(self, group: str, *, optional: bool = False) -> Tree:
+    def mean_change(self, group: str, *, optional: bool = False) -> Tree:
+        return self._scaled(group, self._weighted(), optional)
+
+    def mean(self, group: str, *, optional: bool = False) -> Tree:
+        total = math.fsum(self.weights.values())
+        return self._scaled(group, self._weighted() / total, optional) if total > 0 else {}
+
+    def _weighted(self) -> float:
         if self._factor is None:
-            self._refuse("it reads an average where it says that it reads sums (summed)")
-        return self._scaled(group, self._factor, optional)
+            self._refuse("it reads a mean where it says that it reads sums (summed)")
+        return self._factor
 
     def sum(self, group: str, *, optional: bool = False) -> Tree:
         if self._factor is not None:
@@ -53,7 +61,7 @@ class SummedReplies(Replies):
             assert spec is not None
             value, dtype = self._total[name], spec[0]
             if factor != 1 and not value.is_floating_point():
-                self._refuse(f"it averages the whole numbers '{name}'")
+                self._refuse(f"it takes the mean of the whole numbers '{name}'")
             found[name[len(prefix) :]] = (value if factor == 1 else value * factor).to(dtype or torch.float64)
         return found
 
