@@ -15,9 +15,11 @@ from parley.report.seed_means import SeedMean
 from parley.store.records import Metric
 from parley.store.runs import RunStore
 from parley.studies import StudyContext, run_study
-from parley.studies.paper004.authors_curves import CIFAR10, CIFAR10_50, CIFAR100, EARLY, LATE, authors_curve
+from parley.studies.paper004.authors_curves import CIFAR10, CIFAR10_50, CIFAR100, EARLY, LATE, Points, authors_curve
+from parley.studies.paper004.authors_points import deviations
 from parley.studies.paper004.authors_recipe import (
     LENGTHS,
+    SmokeMoments,
     authors_arm,
     held_out,
     mixture,
@@ -31,6 +33,22 @@ from parley.studies.trials import trained
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "claims"), [("authors", 2), ("full-size", 2), ("tau50", 3), ("groupnorm", 3), ("fig1-resnet20", 6)]
+)
+def test_smoke_judges_no_claim(name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
+    made = run_study(f"004/{name}", "smoke", tmp_path / "out")
+    assert [check.passed for check in made.checks] == [True, *[None] * claims]
+
+
+def test_distance_from_the_authors_is_counted_in_their_deviations():
+    theirs = Points(np.array([4.0, 8.0]), np.array([0.2, 0.4]), np.array([0.1, 0.05]))
+    ours = [Points(np.array([4.0, 8.0]), np.array(own), np.zeros(2)) for own in ([0.3, 0.2], [0.5, 0.4])]
+    np.testing.assert_allclose(deviations(ours, theirs), [2.0, -2.0])
+
+
+@pytest.mark.long
 def test_smoke_needs_no_files_and_decides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     made = run_study("004/cifar100", "smoke", tmp_path / "out")
@@ -39,7 +57,8 @@ def test_smoke_needs_no_files_and_decides_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 def arm(steps: int = 8, head: int = 2, body: int = 4):
-    return authors_arm("arm", "smoke", Recipe(sorted_images, ("digits", 8)), head, body, steps).having(lr=0.25)
+    made = authors_arm("arm", Recipe(sorted_images, ("digits", 8)), head, body, SmokeMoments)
+    return replace(made, rounds=steps).having(lr=0.25)
 
 
 def test_rounds_of_one_step_are_the_rounds_of_tau_steps():

@@ -11,7 +11,7 @@ mean model, which changes nothing that clients do.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -32,17 +32,22 @@ from parley.learn.schedules import Inverse
 from parley.models import ResNet20
 from parley.models.crops import RandomCrop
 from parley.models.resnet import Norm
+from parley.report.seed_means import SeedMean
 from parley.store.records import Metric
-from parley.studies.harness import Scale
+from parley.studies.harness import Scale, StudyContext
 from parley.studies.training_problem import Recipe, TrainingProblem, halved, official_test
-from parley.studies.trials import Arm, Trial
+from parley.studies.trials import Arm, Trial, trained
 
 CLIENTS = 5
+OPTIONS = {"momentum": 0.9, "weight_decay": 1e-4}
+"""Plain momentum; Table 4 says Nesterov's."""
 Moment = Literal["authors", "after"]
 MOMENTS: dict[Moment, str] = {"authors": "the authors' moment", "after": "right after an average"}
 """One step before all layers are averaged, 49 after the body was (the authors'), or the step that averages them."""
 Statistics = Literal["averaged", "re-estimated"]
 STATISTICS: tuple[Statistics, ...] = ("averaged", "re-estimated")
+Gains = Mapping[tuple[str, Moment], SeedMean]
+"""A method's result less a rival's, by rival and moment."""
 _SPREAD = 2000
 """Training samples that statistics are re-estimated from, from all clients alike."""
 
@@ -56,14 +61,16 @@ class Length:
     ends: tuple[int, int]
     """Steps, and steps after the one extension."""
     every: int
-    """Steps between two evaluations, a multiple of all periods ..."""
+    """Steps between two evaluations, a multiple of tau ..."""
     last: int
     """... of which the last so many, up to an end, are the result."""
     curve: int
     """Steps between the points of a curve."""
     rates: tuple[float, ...]
-    """eta; all arms choose from these."""
+    """eta; all arms choose from these, or are trained with each."""
     seeds: tuple[int, ...]
+    re_estimated: bool = True
+    """Whether results are also taken with re-estimated statistics."""
 
     def window(self, step: int) -> bool:
         """Whether a result is taken at this step."""
@@ -102,9 +109,11 @@ class Moments(Listener):
         weights = run.algorithm.weights(run.task, run.algorithm.model(run.task, state))
         assert weights is not None
         module.load_state_dict(weights)
+        averaged = accuracy(module, test)
+        if not self.length.re_estimated:
+            return {"averaged": averaged}
         if self.mixture is None:
             self.mixture = mixture(run.federation, _SPREAD)
-        averaged = accuracy(module, test)
         re_estimate(module, self.mixture)
         return {"averaged": averaged, "re-estimated": accuracy(module, test)}
 
@@ -190,19 +199,26 @@ class CroppedResNet:
         return nn.Sequential(OrderedDict(crop=crop, network=ResNet20(self.norm).build(self.shape, self.outputs)))
 
 
-def authors_arm(
-    name: str, scale: Scale, problem: Recipe, head: int, body: int, steps: int, *, length: Length | None = None
-) -> Arm:
+def authors_arm(name: str, problem: Recipe, head: int, body: int, moments: type[Moments] = Moments) -> Arm:
     """FedALS whose head and body are averaged every so many steps, without its rate; alike periods are FedAvg."""
-    chosen = length or LENGTHS[scale]
+    length = moments.length
     method = FedALS(
         steps=1, batch=problem().batch, periods={"*.head.*": head, "*": body}, report=1, schedule=Inverse(),
-        options={"momentum": 0.9, "weight_decay": 1e-4},
+        options=OPTIONS,
     )  # fmt: skip
     return Arm(
-        name, problem, method, steps, chosen.curve, runtime="inline", weights="size",
-        listeners=(SmokeMoments if scale == "smoke" else Moments,), metrics=("moment/",), extend=True,
+        name, problem, method, length.ends[0], length.curve, runtime="inline", weights="size", listeners=(moments,),
+        metrics=("moment/",), extend=True,
     )  # fmt: skip
+
+
+def by_seed(arms: Sequence[Arm], seeds: Sequence[int], context: StudyContext) -> dict[str, list[Trial]]:
+    """All trials, those of one seed before those of the next, so that what is done is a comparison at any time."""
+    trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
+    for seed in seeds:
+        for name, runs in trained(arms, [seed], context, what=f"training, seed {seed}").items():
+            trials[name] += runs
+    return trials
 
 
 def result(trial: Trial, length: Length, moment: Moment, statistics: Statistics, end: int) -> float:
@@ -225,3 +241,12 @@ def results(
         name: {(m, s): [result(trial, length, m, s, end) for trial in runs] for m in MOMENTS for s in STATISTICS}
         for name, runs in trials.items()
     }
+
+
+def gains_over(
+    rivals: Sequence[str], method: str, trials: Mapping[str, list[Trial]], length: Length, end: int, how: Statistics
+) -> Gains:
+    """The method's results less each rival's, seed by seed."""
+    measured = results(trials, length, end)
+    means = {(name, moment): SeedMean.of(own[moment, how]) for name, own in measured.items() for moment in MOMENTS}
+    return {(rival, moment): means[method, moment] - means[rival, moment] for rival in rivals for moment in MOMENTS}

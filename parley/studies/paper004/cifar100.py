@@ -40,20 +40,22 @@ from parley.studies.paper004.authors_recipe import (
     LENGTHS,
     MOMENTS,
     STATISTICS,
+    Gains,
     Length,
-    Moment,
-    Statistics,
+    Moments,
+    SmokeMoments,
     authors_arm,
+    by_seed,
+    gains_over,
     result,
     results,
     sorted_images,
 )
 from parley.studies.training_problem import Recipe
-from parley.studies.trials import Arm, Trial, having_rate, trained, tuned
+from parley.studies.trials import Arm, Trial, having_rate, tuned
 
-Gains = Mapping[tuple[str, Moment], SeedMean]
-"""FedALS's result less a rival's, by rival and moment."""
 NEAR, EQUAL_TRAFFIC = "FedAvg, tau = 5", "FedAvg, tau = 50"
+RIVALS = (NEAR, EQUAL_TRAFFIC)
 FEDALS = "FedALS, tau = 5, alpha = 10"
 _WORDS: dict[Scale, str] = {
     "smoke": "digits, 8 steps", "cpu": "CIFAR-100 at 16x16, 7000 steps (undecided: 10,000), 2 rates, 3 seeds; 5 hours",
@@ -71,13 +73,13 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
         lambda trial: result(trial, length, "authors", "averaged", length.ends[0]), context,
     )  # fmt: skip
     arms = [having_rate(arm, rates.best[name]) for name, arm in short.items()]
-    trials = _by_seed(arms, length, context)
-    gains = _gains(trials, length, end, "averaged")
+    trials = by_seed(arms, length.seeds, context)
+    gains = gains_over(RIVALS, FEDALS, trials, length, end, "averaged")
     found = first = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
     if first == "undecided":
         end = length.ends[1]
-        trials = _by_seed([replace(arm, rounds=end) for arm in arms], length, context)
-        gains = _gains(trials, length, end, "averaged")
+        trials = by_seed([replace(arm, rounds=end) for arm in arms], length.seeds, context)
+        gains = gains_over(RIVALS, FEDALS, trials, length, end, "averaged")
         found = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
     checks = [
         at_least(f"over {rival}, {MOMENTS[moment]}: lower end of the 95% interval", gain.value - gain.half, 0.0)
@@ -90,7 +92,7 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
     about = f"{arms[0].problem().about}; {len(length.seeds)} seeds, step {end}"
     data = {
         "verdict": found, "verdict after the first end": first, "steps": end, "rates": rates.plain(),
-        "gains": {how: _plain(_gains(trials, length, end, how)) for how in STATISTICS},
+        "gains": {how: _plain(gains_over(RIVALS, FEDALS, trials, length, end, how)) for how in STATISTICS},
         "results": {
             name: {f"{moment}, {how}": values for (moment, how), values in own.items()}
             for name, own in measured.items()
@@ -102,10 +104,13 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result([trains, *claims(checks, scale)], figures, data)
 
 
-def verdict(gains: Gains, half_gain: float, *, past: bool, full: bool) -> str:
-    """What the intervals say; see the top. `past`: the authors' crossing lies behind; `full`: pictures of 32x32."""
+def verdict(gains: Gains, half_gain: float, *, past: bool, full: bool, rival: str = NEAR) -> str:
+    """What the intervals say; see the top.
+
+    `past`: the authors' crossing lies behind; `full`: pictures of 32x32; `rival`: the one with the same tau.
+    """
     above = {which: gain.value - gain.half > 0 for which, gain in gains.items()}
-    near = [which for which in gains if which[0] == NEAR]
+    near = [which for which in gains if which[0] == rival]
     if all(above.values()):
         return "reproduced" if full else "in part"
     if any(above[which] for which in near):
@@ -119,28 +124,8 @@ def _arms(scale: Scale, length: Length) -> dict[str, Arm]:
     name, side = ("digits", 8) if scale == "smoke" else ("cifar100", 16 if scale == "cpu" else 32)
     problem, few, many = Recipe(sorted_images, (name, side)), length.tau, length.tau * length.alpha
     periods = {NEAR: (few, few), FEDALS: (few, many), EQUAL_TRAFFIC: (many, many)}
-    return {arm: authors_arm(arm, scale, problem, *own, length.ends[0]) for arm, own in periods.items()}
-
-
-def _by_seed(arms: list[Arm], length: Length, context: StudyContext) -> dict[str, list[Trial]]:
-    """All trials, those of one seed before those of the next, so that what is done is a comparison at any time."""
-    trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
-    for seed in length.seeds:
-        for name, runs in trained(arms, [seed], context, what=f"training, seed {seed}").items():
-            trials[name] += runs
-    return trials
-
-
-def _gains(
-    trials: Mapping[str, list[Trial]], length: Length, end: int, statistics: Statistics
-) -> dict[tuple[str, Moment], SeedMean]:
-    found = results(trials, length, end)
-    means = {(name, moment): SeedMean.of(found[name][moment, statistics]) for name in found for moment in MOMENTS}
-    return {
-        (rival, moment): means[FEDALS, moment] - means[rival, moment]
-        for rival in (NEAR, EQUAL_TRAFFIC)
-        for moment in MOMENTS
-    }
+    moments = SmokeMoments if scale == "smoke" else Moments
+    return {arm: authors_arm(arm, problem, *own, moments) for arm, own in periods.items()}
 
 
 def _half(end: int, scale: Scale) -> float:
