@@ -118,6 +118,7 @@ from parley.engine.privacy.settings import Privacy as Privacy
 from parley.engine.run import plot as plot, Run as Run
 from parley.engine.settings import Evaluation as Evaluation, Faults as Faults, Sampling as Sampling
 from parley.learn.batches import Work as Work
+from parley.learn.last_layer import representation as representation
 from parley.learn.losses import Loss as Loss
 from parley.learn.metrics import metric as metric
 from parley.learn.optimizers import LocalOptimizer as LocalOptimizer

@@ -11,12 +11,9 @@ for the first time, p = x and l has no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
 from parley.algorithms.base.protocol import Contexts, Reply, algorithm
@@ -24,10 +21,10 @@ from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message
 from parley.core.tree import Tree, add, clone, subtract
+from parley.learn.last_layer import representation
 from parley.learn.stack import Data
 from parley.learn.task import Task
 from parley.learn.transforms import Batch, per_batch
-from parley.models.layers import layers
 
 
 @algorithm("moon")
@@ -55,11 +52,12 @@ class MOON(FedAvg):
             previous, statistics = memory.get("previous") or x, memory.get("statistics") or own
 
             def contrastive(g: Tree, w: Tree, batch: Batch) -> Tree:
-                z_x, z_p = (_entering(task, task.predictor(*m), batch.x) for m in ((x, own), (previous, statistics)))
+                still = ((x, own), (previous, statistics))
+                z_x, z_p = (representation(task, task.predictor(*model), batch.x) for model in still)
                 leaves = {name: value.detach().requires_grad_() for name, value in w.items()}
                 with torch.enable_grad():
                     # The batch's own statistics count in training; those that run were updated with the gradient.
-                    z = _entering(task, lambda inputs: task.apply(leaves, clone(own), inputs), batch.x)
+                    z = representation(task, lambda inputs: task.apply(leaves, clone(own), inputs), batch.x)
                     apart = (cosine_similarity(z, z_p) - cosine_similarity(z, z_x)) / self.temperature
                     loss = softplus(apart).mean()
                 if not loss.requires_grad:  # a single layer has no representation to hold near another
@@ -71,15 +69,3 @@ class MOON(FedAvg):
         local = self.train(task, x, message, memory, data, context, transform=transform)
         kept = {"previous": local.parameters, "statistics": local.buffers} if self.mu else {}
         return self.reply(task, local, send={"update": subtract(x, local.parameters)}, keep=kept)
-
-
-def _entering(task: Task, run: Callable[[Tensor], Any], inputs: Tensor) -> Tensor:
-    """What enters the last layer when the network runs on these inputs, [n, features]."""
-    seen: list[Tensor] = []
-    last = task.network.get_submodule(layers(task.network)[-1].parameters[0].rpartition(".")[0])
-    handle = last.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    try:
-        run(inputs)
-    finally:
-        handle.remove()
-    return seen[-1].flatten(1)

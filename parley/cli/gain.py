@@ -14,7 +14,7 @@ from parley.cli.options import Set
 from parley.cli.screen import console, print_table, write_texts, writing
 
 if TYPE_CHECKING:
-    from parley.advise.gain import ClientGain, Gains
+    from parley.advise.gain import Gains
 
 OptionalFloat = Optional[float]  # noqa: UP045 (Typer evaluates it)
 OptionalInt = Optional[int]  # noqa: UP045
@@ -111,23 +111,13 @@ def gain(
 
 def show(found: Gains) -> None:
     """The table, the summary and when to stop."""
-    columns = ("samples", "own error", "federated", "gain", f"{found.level:.0%} interval")
-    print_table(["client", *columns, "decision"], [_row(one) for one in found.clients], right=columns)
+    print_table(found.heads(), found.rows(), right=found.heads()[1:-1])
     screen = console()
     stop = found.stop
     last = "Stopping" if stop.round is None else f"Recommended stopping round: {stop.round}"
     paragraphs = [found.summary(), f"{last}, {stop.reason}", found.how]
     for text in [*paragraphs, *(f"Note: {note}" for note in found.notes)]:
         screen.print(text, markup=False)
-
-
-def _row(one: ClientGain) -> tuple[object, ...]:
-    if one.decision == "too few samples":
-        return one.client, one.samples, None, None, None, None, one.decision
-    sure = f"{one.low:.2f} - {one.high:.2f}" if one.high < 1e4 else "-"
-    return one.client, one.samples, f"{one.local_error:.3g}", f"{one.federated_error:.3g}", f"{one.gain:.2f}", sure, (
-        one.decision
-    )  # fmt: skip
 
 
 @contextmanager

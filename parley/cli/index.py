@@ -76,7 +76,7 @@ def _ours(thing: Any) -> bool:
 def _of_another_package(point: Any) -> str:
     try:
         return summary_of(point.load())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"broken: {point.value} raises {type(error).__name__}: {error}"
 
 

@@ -42,7 +42,7 @@ from parley.cli import (
 )
 from parley.cli.examples import show_examples
 from parley.core.checks import shown
-from parley.core.errors import InputError, ParleyError, ParleyWarning
+from parley.core.errors import InputError, ParleyError, ParleyWarning, own_line, raised_here
 from parley.core.text import printable
 
 app = typer.Typer(
@@ -119,6 +119,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(str(interrupt), 130)
     except (click.Abort, KeyboardInterrupt):
         code = _say("interrupted.", 130)
+    except SystemExit as end:
+        if raised_here(end):
+            raise
+        code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
     except BrokenPipeError:  # whoever reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -13,6 +13,12 @@ _INSTALLED = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")), Pat
 class ParleyError(Exception):
     """Base of all errors Parley raises on purpose; its text is one sentence: what, where, what to do."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of Parley's own frames: the sentence, and the line that asked for it."""
+        frame = _own_frame(self)
+        place = "" if frame is None else f" (line {frame.lineno}{_of_file(frame.filename)})"
+        return [f"{type(self).__name__}{place}: {self}"]
+
 
 class InputError(ParleyError):
     """A configuration, argument, file or data set that cannot be used as it is."""
@@ -53,7 +59,22 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def own_line(error: BaseException) -> str:
     """The last line of the user's own code that an error came by, for a sentence: " (mine.py, line 12)"; else empty."""
+    frame = _own_frame(error)
+    return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
+
+
+def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith("<frozen") and not any(map(Path(frame.filename).is_relative_to, _INSTALLED)):
-            return f" ({Path(frame.filename).name}, line {frame.lineno})"
-    return ""
+            return frame
+    return None
+
+
+def _of_file(name: str) -> str:
+    """The file of a line, for a sentence; a notebook's cell has none."""
+    return "" if "ipykernel" in name or name.startswith("<") else f" of {Path(name).name}"
+
+
+def raised_here(error: BaseException) -> bool:
+    """Whether a line of Parley's raised it, not code that Parley called."""
+    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_INSTALLED[0])

@@ -9,6 +9,7 @@ from typing import Self
 from torch import Tensor
 
 from parley.core.errors import InputError, nearest
+from parley.core.show import short
 from parley.core.tree import Tree
 
 Scalar = bool | int | float | str
@@ -16,7 +17,7 @@ Part = Tree | Tensor | Scalar
 """What may be put into a payload under a name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Payload:
     """Tensors by name and scalars by name. A name `group/rest` belongs to the tree `payload["group"]`."""
 
@@ -75,6 +76,13 @@ class Payload:
         if isinstance(value, str) or value is None:
             raise InputError(f"a {self._kind} has no number '{name}'; it has {sorted(self.scalars)}.")
         return float(value)
+
+    def __repr__(self) -> str:
+        trees = [(group, self.get(group).values()) for group in self.groups()]
+        parts = [f"{name}: {len(tree)} tensors, {sum(map(Tensor.numel, tree)):,} numbers" for name, tree in trees]
+        parts += [f"{name}: {short(value)}" for name, value in self.tensors.items() if "/" not in name]
+        parts += [f"{name}={short(value)}" for name, value in self.scalars.items()]
+        return f"{type(self).__name__}({'; '.join(parts)})"
 
     @property
     def _kind(self) -> str:

@@ -64,6 +64,11 @@ def load(place: Path | str, base: Path | None = None) -> ModuleType:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except InputError:
         raise
+    except SystemExit as error:
+        raise InputError(
+            f"the file {path} cannot be run: it ends the program (sys.exit({error.code!r})); do that only "
+            'under if __name__ == "__main__".'
+        ) from error
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
         raise InputError(f"the file {path} cannot be run: {reason}.") from error

@@ -94,7 +94,7 @@ class Registry(Generic[T]):
                 continue
             try:
                 self(point.name)(point.load())
-            except Exception as error:  # another package's mistake must not take everything else down
+            except (Exception, SystemExit) as error:  # another package's mistake must not take everything else down
                 reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
                 self.broken[point.name] = f"its entry point {point.value} raises {reason}."
                 warnings.warn(

@@ -8,13 +8,14 @@ from typing import Literal
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.show import Brief
 from parley.data.scaling import Scaling
 
 Kind = Literal["classification", "regression", "text"]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientData:
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientData(Brief):
     """Samples of one client (or a test set): row i of `x` belongs to row i of `y`."""
 
     x: Tensor
@@ -34,8 +35,8 @@ class ClientData:
         return self.x.shape[0]
 
 
-@dataclass(frozen=True)
-class DataInfo:
+@dataclass(frozen=True, repr=False)
+class DataInfo(Brief):
     """What a model builder and a reader have to know of a data set."""
 
     name: str
@@ -60,6 +61,13 @@ class DataInfo:
     """NaN among the inputs stands for a value that is missing; only methods that take it accept such data."""
     scaling: Scaling | None = None
     """What was done to the inputs by `Federation.standardised`; new samples need the same."""
+
+    @property
+    def targets(self) -> str:
+        """What is predicted, in words."""
+        if self.kind != "regression":
+            return f"{self.outputs:,} classes"
+        return "a number to predict" if self.outputs == 1 else f"{self.outputs:,} numbers to predict"
 
     def __post_init__(self) -> None:
         if self.outputs < 1:

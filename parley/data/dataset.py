@@ -13,6 +13,8 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import as_html
+from parley.core.text import printable
 from parley.data.checks import SampleForm, check_form, check_info, check_values
 from parley.data.client import ClientData, DataInfo
 from parley.data.federation import Federation, NumberedIds, check_fraction
@@ -20,7 +22,7 @@ from parley.data.partition.base import Partition, Partitioner, partitioners
 from parley.data.sources import Pooled
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Samples with their labels and, where known, a test set, natural clients and coarse labels."""
 
@@ -54,6 +56,20 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def __repr__(self) -> str:
+        return f"Dataset('{printable(self.info.name)}', {', '.join(self._facts().values())})"
+
+    def _repr_html_(self) -> str:
+        return as_html(f"Data set {self.info.name}", self._facts().items())
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"samples": f"{len(self):,} samples of shape {list(self.info.shape)}", "targets": self.info.targets}
+        if self.test is not None:
+            facts["test"] = f"{len(self.test):,} test samples"
+        if self.groups is not None:
+            facts["groups"] = f"{len(np.unique(self.groups)):,} natural clients"
+        return facts
 
     def split(
         self,

@@ -173,7 +173,7 @@ class Federation:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Federation('{self.info.name}', {len(self)} client{'s' * (len(self) != 1)})"
+        return f"Federation('{shown(self.info.name)}', {len(self)} client{'s' * (len(self) != 1)})"
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_numbers": None, "_digests": {}}

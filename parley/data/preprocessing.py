@@ -10,13 +10,14 @@ import torch
 
 from parley.core.errors import InputError, nearest
 from parley.core.inputs import shown
+from parley.core.show import Brief
 from parley.data.client import ClientData
 from parley.data.federation import Federation
 from parley.data.scaling import Scaling
 
 
-@dataclass(frozen=True)
-class Preprocessing:
+@dataclass(frozen=True, repr=False)
+class Preprocessing(Brief):
     """What every client does to its samples, the same numbers everywhere; `parley stats --freeze` writes it."""
 
     center: tuple[float, ...] = ()

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.show import Brief
 
 
-@dataclass(frozen=True)
-class Scaling:
+@dataclass(frozen=True, repr=False)
+class Scaling(Brief):
     """Inputs become (x - mean) / deviation, per column of a table or channel of an image."""
 
     mean: tuple[float, ...]

@@ -58,7 +58,7 @@ def _permuted(run: Run, data: ClientData | None, metric: str | None, repeats: in
             return float(run.task.loss(outputs, data.y).double().mean())
         if name in ALWAYS:
             return float((outputs.argmax(1) == data.y).double().mean())
-        return known[name](data.y, outputs)
+        return known[name](outputs, data.y)
 
     rows = data.x.flatten(1)
     whole, found = score(data.x), []

@@ -185,7 +185,7 @@ class Loop:
         run = self.run
         self._settled = False
         headline = self.evaluator.headline
-        if headline is not None and headline.better(value := headline.of(record), run.best_value):
+        if headline is not None and headline.better(value := headline.counted(record), run.best_value):
             run.best_state, run.best_round, run.best_value = state, record.number, value
         run.state = state
         self.memories.accept(record.number, remembered)

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from parley.algorithms.base.protocol import Algorithm, Party
 from parley.core.errors import InputError, nearest
 from parley.core.message import Memory, Message, State
+from parley.core.show import as_html
 from parley.core.tree import Tree
 from parley.data import Federation
-from parley.engine.roll_call import named, silent
+from parley.engine.roll_call import coverages, is_result, named, over_clients, silent, unevaluated
 from parley.engine.stopping import Headline
+from parley.learn.last_layer import representation
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
 from parley.runtimes.protocol import version_held
@@ -56,6 +58,8 @@ class Run:
     """Why it ended before its last round: too few answered, its privacy budget is spent, or something was raised."""
     headline: Headline | None = None
     """What the best round is judged by."""
+    trial: str = ""
+    """The search whose trial it is, where `parley tune` trained it."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
     """What is measured besides loss and accuracy."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
@@ -66,7 +70,11 @@ class Run:
         judged = (self.headline.name,) if self.headline is not None else ()
         headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
         shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
+        shown += over_clients(coverages(self.records).get(headline or "", ""))
         return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self).strip("<>"), self.summary().items())
 
     def series(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Rounds and values of a metric; `accuracy` means `central/accuracy`, else `clients/accuracy`."""
@@ -82,8 +90,13 @@ class Run:
         return float(self.series(metric)[1][-1])
 
     def best(self, metric: str = "accuracy") -> float:
-        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss."""
-        values = self.series(metric)[1]
+        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss.
+
+        Rounds in which clients could not be evaluated do not count; NaN where there is no other.
+        """
+        name = full_name(metric, self.metrics())
+        counted = [r for r in self.records if name in r.metrics and not unevaluated(r, name)]
+        values = np.array([record.metrics[name].value for record in counted])
         if np.isnan(values).all():
             return float("nan")
         return float(np.nanmin(values) if self._smaller(metric) else np.nanmax(values))
@@ -105,15 +118,24 @@ class Run:
         return float(self.series(metric)[1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers, what it is judged by first, and who never contributed to it and why."""
+        """The run in a few numbers, what it is judged by first, and who never contributed to it and why.
+
+        `clients/auc/clients` is `3 of 5` where two clients have no such value. Incomplete evaluations are those of the
+        headline in which clients could not be evaluated; they count neither for best, target nor patience.
+        """
         known = self.metrics()
         result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
-        places = [n for n in known if n.startswith(("central/", "clients/")) and n.count("/") == 1]
         judged = self.headline.name if self.headline is not None else ""
-        for name in sorted(places, key=lambda name: (name != judged, name.rpartition("/")[2] not in ALWAYS)):
-            if name in known:
-                result[name] = self.last(name)
+        result |= ({"headline": judged} if judged else {}) | ({"trial of": self.trial} if self.trial else {})
+        covered = coverages(self.records)
+        for name in sorted(filter(is_result, known), key=lambda n: (n != judged, n.rpartition("/")[2] not in ALWAYS)):
+            result[name] = self.last(name)
+            if any(name in record.metrics and not unevaluated(record, name) for record in self.records):
                 result[f"best {name}"] = self.best(name)
+            if name in covered:
+                result[f"{name}/clients"] = covered[name]
+        if missed := sum(bool(unevaluated(record, judged)) for record in self.records):
+            result["incomplete evaluations"] = f"{missed} of {len(self.series(judged)[0])}"
         for name in ("up/bytes", "down/bytes", "seconds"):
             if name in known:
                 result[name] = self.total(name)
@@ -153,6 +175,10 @@ class Run:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
         return predict(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
+    def representation(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
+        """What enters the model's last layer for inputs [n, ...], [n, features]; the model is that of `predict`."""
+        return representation(self.task, lambda x: self.predict(x, best=best, client=client), torch.as_tensor(x))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -212,11 +238,16 @@ class Run:
         module.load_state_dict(weights, strict=False)
         return module.eval()
 
+    @property
+    def _judged(self) -> bool:
+        return self.headline is not None and any(self.headline.name in record.metrics for record in self.records)
+
     def _state(self, best: bool) -> State:
         if not best:
             return self.state
         if self.best_state is None:
-            raise InputError("this run evaluated nothing, so it has no best model; take the last one.")
+            why = "no evaluation of this run reached all its clients" if self._judged else "this run evaluated nothing"
+            raise InputError(f"{why}, so it has no best model; take the last one.")
         return self.best_state
 
 

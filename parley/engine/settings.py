@@ -99,7 +99,7 @@ class Evaluation:
     regression."""
     metrics: tuple[str | Callable[..., Any], ...] = ()
     """Further metrics to measure, centrally and per client, by name or as file.py:function; in Python also functions of
-    targets and outputs."""
+    outputs and targets."""
     headline: str | None = None
     """In place of metric: the full name of what `best`, `target` and `patience` refer to, such as clients/accuracy or
     train/loss; -server/name where it is a number of the method's own and smaller is better."""

@@ -10,7 +10,7 @@ control variate) and with Theta, the weights with which gradients are summed (pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import Brief
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.batches import Work
@@ -39,8 +40,8 @@ CHUNK = 512
 """Samples of a full gradient taken at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+@dataclass(frozen=True, slots=True, repr=False)
+class Trained(Brief):
     """The outcome of local training."""
 
     parameters: Tree
@@ -92,7 +93,7 @@ def train(
         plan = work.plan(len(data), key.fold("batches"))
         own = {name: value.clone() for name, value in (buffers or task.initial_buffers()).items()}
         x = [_laid_out(parameters[name].detach()).clone() for name in names]
-        carried = [[[tree[name] for name in names] for tree in stage.trees] for stage in stages]
+        carried = [[_ordered(tree, names) for tree in stage.trees] for stage in stages]
         gradient = SoloGradient(task, names, own, data, plan, {n: _laid_out(value) for n, value in still.items()})
         # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
         with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
@@ -119,7 +120,8 @@ def _train_stack(
     with outside() as stack:
         start = [rows(parameters[name], count).detach() for name in names]
         fixed = [rows(value, count) for value in still.values()]
-        carried = [[[rows(tree[name], count).detach() for name in names] for tree in stage.trees] for stage in stages]
+        trees = [[_ordered(tree, names) for tree in stage.trees] for stage in stages]
+        carried = [[[rows(value, count).detach() for value in tree] for tree in own] for own in trees]
         if run.kept is not None:
             slots = {name: rows(value, count).detach() for name, value in run.kept.slots.items()}
             run = replace(run, kept=Kept(slots, run.kept.counts))
@@ -194,7 +196,7 @@ class _Steps:
             assert isinstance(gradient, SoloGradient)
             named = [dict(zip(self.names, values, strict=True)) for values in (g, x, *trees)]
             changed: Tree = stage.function(*named[:2], Batch(*gradient.batches[k], k), *named[2:])  # type: ignore[assignment]
-            return [changed[name].detach() for name in self.names]
+            return [value.detach() for value in _ordered(changed, self.names, "what the function of per_batch returns")]
         here = trees if active is None else [[value[:active] for value in values] for values in trees]
         return stage.function(g, x, *here)
 
@@ -210,6 +212,15 @@ class _Steps:
             moved=partial(self.optimizer.step_sum, steps, self.kept is not None, losses.device),
             optimizer=stepper.kept() if self.kept is not None else Kept(),
         )
+
+
+def _ordered(tree: Tree, names: list[str], what: str = "a tree of a gradient transform") -> list[Tensor]:
+    """The tensors of a tree in the order of the parameters, all of which it must have."""
+    if not isinstance(tree, Mapping):
+        raise InputError(f"{what} must be a tree, a tensor by the name of each parameter, not {type(tree).__name__}.")
+    if (missing := next((name for name in names if name not in tree), None)) is not None:
+        raise InputError(f"{what} lacks '{missing}'; it needs a tensor for every parameter that is trained.")
+    return [tree[name] for name in names]
 
 
 def _counted(steps: int | tuple[int, ...], like: Tensor) -> Tensor | int:

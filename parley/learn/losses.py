@@ -1,15 +1,35 @@
 """Losses by name. Each gives one number per sample, [B]; the mean over a batch is taken by the training core."""
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from parley.core.errors import InputError
 from parley.core.registry import Registry
 from parley.data.tokens import IGNORE as IGNORE
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 losses: Registry[Loss] = Registry("loss")
+
+_TARGETS = {"target", "targets", "label", "labels", "true", "truth", "y", "y_true"}
+_OUTPUTS = {"output", "outputs", "logits", "pred", "preds", "predicted", "prediction", "predictions", "scores"}
+_OUTPUTS |= {"probabilities", "y_hat", "y_pred", "y_prob", "y_score"}
+
+
+def check_order(function: Callable[..., Any], what: str) -> None:
+    """Refuse a function that says by its parameters' names that it takes targets first, as scikit-learn's do."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # written in C, for one
+        return
+    if names[:1] and (names[0].lower() in _TARGETS or (len(names) > 1 and names[1].lower() in _OUTPUTS)):
+        raise InputError(
+            f"{what} takes ({', '.join(names)}), targets first; metrics and losses take (outputs, targets): swap the "
+            "two, or name them so."
+        )
 
 
 @losses("cross-entropy")

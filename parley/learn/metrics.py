@@ -1,11 +1,12 @@
 """Metrics by name: numbers that judge all outputs of one owner's samples at once, besides loss and accuracy.
 
-A metric is any function (targets, outputs) -> number. It is given tensors on the CPU: classes [n] and logits [n, C] (of
-sequences [n, T] and [n, C, T], with IGNORE where no target counts), or values of a regression in the same shape. NaN
-says that it is not defined for these samples; means are then taken over the clients where it is.
+A metric is any function (outputs, targets) -> number, in the order of losses. It is given tensors on the CPU: logits
+[n, C] and classes [n] (of sequences [n, C, T] and [n, T], with IGNORE where no target counts), or values of a
+regression in the same shape. NaN says that it is not defined for these samples; means are then taken over the clients
+where it is.
 
     @metric("brier", smaller=True)
-    def brier(targets, outputs): ...
+    def brier(outputs, targets): ...
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 from parley.core.errors import InputError, nearest
 from parley.core.plugins import is_file_name
 from parley.core.registry import Registry
-from parley.learn.losses import IGNORE
+from parley.learn.losses import IGNORE, check_order
 
 Function = Callable[[Tensor, Tensor], Any]
 F = TypeVar("F", bound=Function)
@@ -44,9 +45,9 @@ class Scorer:
     judges: Kind | None = None
     """What it can be computed for; None: anything."""
 
-    def __call__(self, targets: Tensor, outputs: Tensor) -> float:
+    def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         try:
-            return float(self.function(targets, outputs))
+            return float(self.function(outputs, targets))
         except Exception as error:
             text = (str(error).strip().splitlines() or [""])[0].rstrip(".")
             raise InputError(f"the metric '{self.name}' raised {type(error).__name__}: {text}.") from error
@@ -117,12 +118,13 @@ def check_target(name: str, target: float | None, setting: str) -> None:
 def _scorer(wanted: str | Function) -> Scorer:
     function = metrics[wanted] if isinstance(wanted, str) else wanted
     if not callable(function):
-        raise InputError(f"{function!r} is no metric: it must be a name, or a function of targets and outputs.")
+        raise InputError(f"{function!r} is no metric: it must be a name, or a function of outputs and targets.")
     called = str(getattr(function, "__name__", type(function).__name__))
     if isinstance(wanted, str):
         called = wanted.rpartition(":")[2] if is_file_name(wanted) else wanted
     elif metrics.knows(function):
         called = metrics.name_of(function)
+    check_order(function, f"the metric '{called}'")
     return Scorer(called, function, bool(getattr(function, "smaller", False)), getattr(function, "judges", None))
 
 
@@ -139,7 +141,7 @@ class _Judged:
     """[m, C] in float64"""
 
     @classmethod
-    def of(cls, targets: Tensor, outputs: Tensor) -> _Judged:
+    def of(cls, outputs: Tensor, targets: Tensor) -> _Judged:
         if outputs.ndim < 2 or outputs.shape[1] < 2:
             raise InputError(f"it needs logits of two classes or more, not outputs {list(outputs.shape)}")
         logits = outputs.movedim(1, -1).reshape(-1, outputs.shape[1]).double()
@@ -176,34 +178,34 @@ class _Judged:
         return torch.softmax(self.logits, 1)[:, each].numpy()
 
 
-def _one_against_rest(targets: Tensor, outputs: Tensor, score: Callable[..., Any]) -> float:
-    judged = _Judged.of(targets, outputs)
+def _one_against_rest(outputs: Tensor, targets: Tensor, score: Callable[..., Any]) -> float:
+    judged = _Judged.of(outputs, targets)
     if len(judged.classes) < 2 or not judged.sound:
         return math.nan
     return float(np.mean([score(judged.y == each, judged.score(each)) for each in judged.positive]))
 
 
 @metric("auc", judges="classes")
-def auc(targets: Tensor, outputs: Tensor) -> float:
+def auc(outputs: Tensor, targets: Tensor) -> float:
     """Area under the ROC curve; of more than two classes the mean, each that occurs against the rest."""
     from sklearn.metrics import roc_auc_score
 
-    return _one_against_rest(targets, outputs, roc_auc_score)
+    return _one_against_rest(outputs, targets, roc_auc_score)
 
 
 @metric("average-precision", judges="classes")
-def average_precision(targets: Tensor, outputs: Tensor) -> float:
+def average_precision(outputs: Tensor, targets: Tensor) -> float:
     """Area under the precision-recall curve, as a sum of steps; of more than two classes as auc."""
     from sklearn.metrics import average_precision_score
 
-    return _one_against_rest(targets, outputs, average_precision_score)
+    return _one_against_rest(outputs, targets, average_precision_score)
 
 
-def _per_class(targets: Tensor, outputs: Tensor, which: int, every: bool = False) -> float:
+def _per_class(outputs: Tensor, targets: Tensor, which: int, every: bool = False) -> float:
     """The mean of precision (0), recall (1) or F1 (2) over classes that occur."""
     from sklearn.metrics import precision_recall_fscore_support
 
-    judged = _Judged.of(targets, outputs)
+    judged = _Judged.of(outputs, targets)
     labels = judged.classes if every else judged.positive
     if not labels:
         return math.nan
@@ -212,42 +214,42 @@ def _per_class(targets: Tensor, outputs: Tensor, which: int, every: bool = False
 
 
 @metric("f1", judges="classes")
-def f1(targets: Tensor, outputs: Tensor) -> float:
+def f1(outputs: Tensor, targets: Tensor) -> float:
     """Harmonic mean of precision and recall, averaged over the classes that occur (macro), of two over both."""
-    return _per_class(targets, outputs, 2, every=True)
+    return _per_class(outputs, targets, 2, every=True)
 
 
 @metric("recall", judges="classes")
-def recall(targets: Tensor, outputs: Tensor) -> float:
+def recall(outputs: Tensor, targets: Tensor) -> float:
     """Share of class 1 that is found; of more than two classes the mean over those that occur."""
-    return _per_class(targets, outputs, 1)
+    return _per_class(outputs, targets, 1)
 
 
 @metric("precision", judges="classes")
-def precision(targets: Tensor, outputs: Tensor) -> float:
+def precision(outputs: Tensor, targets: Tensor) -> float:
     """Share of what is taken for class 1 that is it, 0 where nothing is; of more classes the mean as in recall."""
-    return _per_class(targets, outputs, 0)
+    return _per_class(outputs, targets, 0)
 
 
 @metric("balanced-accuracy", judges="classes")
-def balanced_accuracy(targets: Tensor, outputs: Tensor) -> float:
+def balanced_accuracy(outputs: Tensor, targets: Tensor) -> float:
     """Mean over the classes that occur of the share that is found, however rare they are."""
-    return _per_class(targets, outputs, 1, every=True)
+    return _per_class(outputs, targets, 1, every=True)
 
 
 @metric("log-loss", smaller=True, judges="classes")
-def log_loss(targets: Tensor, outputs: Tensor) -> float:
+def log_loss(outputs: Tensor, targets: Tensor) -> float:
     """Mean of -log of the probability given to the true class."""
-    judged = _Judged.of(targets, outputs)
+    judged = _Judged.of(outputs, targets)
     if not judged.sound:
         return math.nan
     return float(torch.nn.functional.cross_entropy(judged.logits, torch.from_numpy(judged.y)))
 
 
 @metric("calibration-error", smaller=True, judges="classes")
-def calibration_error(targets: Tensor, outputs: Tensor) -> float:
+def calibration_error(outputs: Tensor, targets: Tensor) -> float:
     """Expected calibration error: |confidence - accuracy| in 15 equal bins of the largest probability, weighted."""
-    judged = _Judged.of(targets, outputs)
+    judged = _Judged.of(outputs, targets)
     if not judged.sound:
         return math.nan
     confidence, predicted = (part.numpy() for part in torch.softmax(judged.logits, 1).max(1))
@@ -259,30 +261,30 @@ def calibration_error(targets: Tensor, outputs: Tensor) -> float:
 # --- numbers ---
 
 
-def _values(targets: Tensor, outputs: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _values(outputs: Tensor, targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """[n, outputs] each, in float64."""
     flat = outputs.double().reshape(len(outputs), -1)
     return targets.double().reshape(flat.shape).numpy(), flat.numpy()
 
 
 @metric("r2", judges="numbers")
-def r2(targets: Tensor, outputs: Tensor) -> float:
+def r2(outputs: Tensor, targets: Tensor) -> float:
     """Share of the targets' variance that is explained, the mean over outputs; not defined for constant targets."""
-    y, predicted = _values(targets, outputs)
+    y, predicted = _values(outputs, targets)
     if len(y) < 2 or not (total := np.square(y - y.mean(0)).sum(0)).all():
         return math.nan
     return float(np.mean(1 - np.square(y - predicted).sum(0) / total))
 
 
 @metric("mae", smaller=True, judges="numbers")
-def mae(targets: Tensor, outputs: Tensor) -> float:
+def mae(outputs: Tensor, targets: Tensor) -> float:
     """Mean absolute error."""
-    y, predicted = _values(targets, outputs)
+    y, predicted = _values(outputs, targets)
     return float(np.abs(y - predicted).mean()) if y.size else math.nan
 
 
 @metric("rmse", smaller=True, judges="numbers")
-def rmse(targets: Tensor, outputs: Tensor) -> float:
+def rmse(outputs: Tensor, targets: Tensor) -> float:
     """Root of the mean squared error."""
-    y, predicted = _values(targets, outputs)
+    y, predicted = _values(outputs, targets)
     return float(np.sqrt(np.square(y - predicted).mean())) if y.size else math.nan

@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from parley.core.errors import InputError
 from parley.core.form import Form
+from parley.core.show import Brief
 from parley.core.tree import Tree
 from parley.data import DataInfo
 from parley.learn.devices import CPU
@@ -24,8 +25,8 @@ Predictor = Callable[[Tensor], Tensor]
 """Inputs [n, ...] -> outputs: logits of classes [n, classes] (or [n, classes, positions]), or values [n, ...]."""
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, repr=False)
+class Task(Brief):
     """A module, a per-sample loss and the data's shape. The module's own weights and buffers are never changed."""
 
     module: nn.Module | None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from parley.core.show import Brief
 from parley.core.tree import Tree
 
 Tensors = list[Tensor]
@@ -29,8 +30,8 @@ class Batch:
     """From 0."""
 
 
-@dataclass(frozen=True)
-class Stage:
+@dataclass(frozen=True, repr=False)
+class Stage(Brief):
     """One function of a transform and the trees that it carries."""
 
     function: Callable[..., Tensors]
@@ -40,8 +41,8 @@ class Stage:
     """The function is (gradients, parameters, batch, *trees) -> gradients over trees, and works client by client."""
 
 
-@dataclass(frozen=True)
-class GradientTransform:
+@dataclass(frozen=True, repr=False)
+class GradientTransform(Brief):
     """Stages, each of which is given what the one before made of the gradients."""
 
     stages: tuple[Stage, ...] = ()
@@ -71,6 +72,7 @@ def add(tree: Tree, scale: float = 1.0) -> GradientTransform:
 def per_batch(function: Callable[..., Tree], *trees: Tree) -> GradientTransform:
     """`function(gradients, parameters, batch, *trees)` -> gradients, all but the batch being trees.
 
-    It sees one client, so a method with it trains client by client.
+    Each tree has a tensor for every parameter; what has other names the function may close over. It sees one client, so
+    a method with it trains client by client.
     """
     return GradientTransform((Stage(function, trees, sees_batch=True),))  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parley.core.show import Brief
 from parley.engine.stopping import headline_of
 from parley.report.contender import Contender, Reached, Role
 from parley.report.seed_means import SeedMean
@@ -67,8 +68,8 @@ class Unfinished:
         return cls(info.id, seed if isinstance(seed, int) else None, info.status, progress, missing, ending)
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
+@dataclass(frozen=True, eq=False, repr=False)
+class Group(Brief):
     """Runs of one study that differ in their seeds alone; one run is a group too."""
 
     label: str
@@ -95,6 +96,11 @@ class Group:
         return self.runs[0].role
 
     @property
+    def trial(self) -> bool:
+        """Whether its runs are trials of a search."""
+        return any(run.trial for run in self.runs)
+
+    @property
     def judged_by(self) -> str:
         """What its clients are judged by one by one; empty where they were not."""
         return next((run.judged.metric for run in self.runs if run.judged is not None), "")
@@ -107,6 +113,10 @@ class Group:
             for run in self.runs if run.judged is not None and run.judged.metric == self.judged_by
             for client, value in run.judged.values.items() if not np.isnan(value)
         ]  # fmt: skip
+
+    def coverage(self, metric: str) -> str:
+        """`3 of 5`: over how many clients the last values are, `3 of 5, 2 of 5` where seeds differ; else empty."""
+        return ", ".join(dict.fromkeys(words for run in self.runs if (words := run.coverage.get(metric))))
 
     @property
     def absences(self) -> tuple[Absence, ...]:

@@ -214,7 +214,7 @@ def score(job: Job, call: EvaluationCall) -> Score:
     kept = torch.cat(outputs) if outputs else None
     values: dict[str, float] = {}
     if everything and kept is not None:
-        values = {name: scorer(data.y, kept) for name, scorer in job.scorers.items()}
+        values = {name: scorer(kept, data.y) for name, scorer in job.scorers.items()}
     regression = task.info.kind == "regression"
     return Score(
         math.fsum(loss), math.nan if regression else math.fsum(correct), stop - call.start,

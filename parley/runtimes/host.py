@@ -89,7 +89,7 @@ def _learn(reading: Connection) -> None:
     """Import what the node had to import, so that the next one need not."""
     with suppress(EOFError, OSError):
         for name in reading.recv_bytes().decode().split():
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 import_module(name)
 
 

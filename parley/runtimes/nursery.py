@@ -175,7 +175,7 @@ def serve() -> None:
 def _forked(line: socket.socket, order: Mapping[str, Any], files: list[int]) -> int:
     for name in order["known"]:
         if name not in sys.modules:
-            with suppress(Exception):  # whoever needs it will say so
+            with suppress(Exception, SystemExit):  # whoever needs it will say so
                 import_module(name)
     pid = os.fork()
     if pid == 0:

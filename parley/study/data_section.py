@@ -10,11 +10,13 @@ from pydantic import Field
 
 from parley.core.errors import InputError
 from parley.core.fields import Setting, options_of, settings_of
+from parley.core.inputs import shown
 from parley.data import IID, Federation, Partitioner, datasets, partitioners
 from parley.data.local.images import holds_images
 from parley.study.sections import check, checked, choose, located, plain
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Pixels = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class DataSection:
     tables are float32."""
     missing: bool = False
     """With folder or file: empty cells and NaN are missing values, which boosted trees take."""
+    grey: bool = False
+    """With a folder of images: one channel in place of three."""
+    size: Pixels | tuple[Pixels, Pixels] | None = None
+    """With a folder of images: resize them to this height and width; by default all must have the same."""
     clients: Annotated[int, Field(ge=1)] | None = None
     """Clients to deal the samples to; natural partitions take all they have if it is not given."""
     test_fraction: Share = 0.0
@@ -86,9 +92,17 @@ class DataSection:
                 **how, **held_out,
             )  # fmt: skip
         folder = Path(self.folder or "")
-        if holds_images(folder):
-            return Federation.from_image_folders(folder, **held_out)
-        return Federation.from_folder(folder, target=self.target, dtype=self.dtype, **how, **held_out)
+        of_tables: dict[str, Any] = {"target": self.target, "dtype": self.dtype, **how}
+        of_images: dict[str, Any] = {"grey": self.grey, "size": self.size}
+        images = holds_images(folder)
+        if (
+            odd := next((name for name, value in (of_tables if images else of_images).items() if value), None)
+        ) is not None:
+            what = "tables and arrays, but '{}' holds images" if images else "images, but '{}' holds none"
+            raise InputError(f"{odd} is a setting of {what.format(shown(folder.name))}.")
+        if images:
+            return Federation.from_image_folders(folder, **of_images, **held_out)
+        return Federation.from_folder(folder, **of_tables, **held_out)
 
     def plain(self, study_seed: int) -> dict[str, Any]:
         """As plain JSON, with the seed and all options spelled out."""
@@ -96,8 +110,8 @@ class DataSection:
         if self.name is None:
             place = ("folder",) if self.file is None else ("file", "client")
             own = (*place, "target", "kind", "dtype", "test_fraction", "standardise")
-            gaps = {"missing": True} if self.missing else {}
-            return {name: getattr(self, name) for name in own} | gaps | {"seed": seed}
+            rare = {name: plain(value) for name in ("missing", "grey", "size") if (value := getattr(self, name))}
+            return {name: getattr(self, name) for name in own} | rare | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
         return {
@@ -123,10 +137,11 @@ _OPTION_DOCS = {
 
 Origin = Literal["name", "folder", "file"]
 _OF_NAMES = {"name", "clients", "public_fraction", "public", "partition"}
+_OF_IMAGES = {"grey", "size"}
 _LEFT_OUT: dict[Origin, set[str]] = {
-    "name": {"folder", "file", "client", "target", "kind", "dtype", "missing"},
+    "name": {"folder", "file", "client", "target", "kind", "dtype", "missing", *_OF_IMAGES},
     "folder": {"file", "client", *_OF_NAMES},
-    "file": {"folder", *_OF_NAMES},
+    "file": {"folder", *_OF_IMAGES, *_OF_NAMES},
 }
 
 

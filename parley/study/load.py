@@ -17,6 +17,8 @@ from parley.data import DataInfo, Federation
 from parley.data.federation import NumberedIds
 from parley.data.sources import Elsewhere
 from parley.engine.run import Run
+from parley.engine.settings import Evaluation
+from parley.engine.stopping import Headline
 from parley.learn.metrics import scorers
 from parley.learn.task import Task
 from parley.models.export import FORMATS, Format, export_module
@@ -67,10 +69,13 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
         and any(value.dtype == torch.float64 for value in states["last"].get("model").values())
     ):
         task.network.double()  # as it was built for the data
+    evaluation = described.evaluation or Evaluation()
+    measured = scorers(evaluation.metrics, task.info.kind == "regression")
     return Run(
         method, task, federation, states["last"], store.records(info.id), states.get("best"),
         manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
-        scorers=scorers(described.evaluation.metrics if described.evaluation else (), task.info.kind == "regression"),
+        ending=str(info.summary.get("ended", "")), trial=info.trial, scorers=measured,
+        headline=Headline.judged(info.headline, evaluation.headline, measured) if info.headline else None,
         memories=Memories.stored(folder / MEMORY, number, expected_memories(manifest)),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from parley.channels import Channel
 from parley.channels import channels as channel_names
 from parley.channels.secure import SecureSum
 from parley.core.errors import InputError, ParleyError
+from parley.core.show import Brief
 from parley.core.text import plain_cell
 from parley.data import Federation
 from parley.data.local.images import holds_images
@@ -48,8 +49,8 @@ FILLS = ("mean", "median")
 _NOTHING = Evaluation(central=False, clients="none")
 
 
-@dataclass(frozen=True)
-class Feature:
+@dataclass(frozen=True, repr=False)
+class Feature(Brief):
     """A column of a table, a channel of an image or a target, over all clients that told of it."""
 
     name: str
@@ -79,8 +80,8 @@ class Feature:
         return self.count - sum(self.counts)
 
 
-@dataclass(frozen=True)
-class Statistics:
+@dataclass(frozen=True, repr=False)
+class Statistics(Brief):
     """What all clients told together."""
 
     title: str

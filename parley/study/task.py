@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields, is_dataclass
+from itertools import islice
+from math import floor, log10
 from typing import Any
 
 import psutil
 import torch
 from torch import Tensor, nn
 
+from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.protocol import Algorithm
-from parley.core.errors import InputError
+from parley.core.errors import InputError, ParleyWarning
+from parley.core.inputs import shown
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import MEASUREMENTS
 from parley.data.sources import InMemory
-from parley.learn.losses import Loss, losses
+from parley.learn.losses import Loss, check_order, half_squares, losses, mse
 from parley.learn.task import Predictor, Task
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
@@ -24,6 +29,10 @@ from parley.study.description import Model
 _LARGE = 4096
 """A specification with a number of this size is measured before it is built."""
 _TOO_LARGE = 10**8
+_FAR = 10.0
+"""Targets of a mean or deviation beyond this, or of a deviation below its inverse, are worth a hint."""
+_LOOKED_AT = 10
+"""Clients whose targets are looked at for it."""
 
 
 def make_task(
@@ -39,6 +48,7 @@ def make_task(
     info = federation.info
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
+    check_order(chosen, f"the loss {getattr(chosen, '__name__', type(chosen).__name__)}")
     if model is None:
         return Task(None, chosen, info, len(federation), buffers, public=federation.public)
     _check_size(model, info)
@@ -69,6 +79,33 @@ def pool(federation: Federation) -> Federation:
 def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
     """The federation as the method trains on it."""
     return algorithm.prepare(federation, Key(seed).fold("prepare"))
+
+
+def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, private: bool) -> None:
+    """Hint at regression targets far from mean 0 and deviation 1, which networks begin near; a few clients tell.
+
+    Of a private run nothing is told without noise.
+    """
+    if private or not isinstance(algorithm, LocalSGD) or not federation.here:
+        return
+    if task.info.kind != "regression" or task.loss not in (mse, half_squares):
+        return
+    y = torch.cat([federation.client(id).y for id in islice(federation.ids, _LOOKED_AT)])
+    y = y.double().reshape(len(y), -1)
+    mean, deviation = y.mean(0), y.std(0, correction=0)
+    far = torch.maximum(mean.abs(), deviation) > _FAR
+    far |= (deviation > 0) & (deviation < 1 / _FAR)
+    if far.any():
+        k = int(far.int().argmax())
+        scale = float(f"{float(deviation[k]):.2g}")
+        shift = f"{round(float(mean[k]), 1 - floor(log10(scale or 1.0))):.10g}"  # to a tenth of the deviation
+        warnings.warn(
+            f"the targets of '{shown(federation.info.name)}' have mean {shift} and deviation {scale:g}, far from the "
+            f"scale at which networks learn by gradient steps; train on (target - {shift}) / {scale or 1.0:g} and undo "
+            "it in predictions.",
+            ParleyWarning,
+            stacklevel=2,
+        )
 
 
 @torch.no_grad()

@@ -43,7 +43,7 @@ from parley.study.channel_names import stages
 from parley.study.description import InitFrom, Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
-from parley.study.task import make_task, pool, prepared
+from parley.study.task import make_task, pool, prepared, warn_of_scale
 from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
 
 __all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
@@ -105,6 +105,7 @@ def train(
     secret: bytes | None = None,
     progress: bool = False,
     execute: Callable[[Job], Runtime] | None = None,
+    trial: str = "",
     **settings: Any,
 ) -> Run:
     """Train a study, or what a study would be made of, and return the run.
@@ -112,7 +113,7 @@ def train(
     `store` keeps metrics, checkpoints and the final model under a run id. `resume` names a stored run to go on with, or
     is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
-    `execute` opens what executes the clients, in place of the runtime that the study names.
+    `execute` opens what executes the clients in place of the study's runtime; `trial`: the search it is a trial of.
     """
     study = as_study(what, federation, settings)
     if study.runtime != "ray":
@@ -135,11 +136,11 @@ def train(
             )
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()
-        run.note = why or f"runtime {opened.name}"
+        run.note, run.trial = why or f"runtime {opened.name}", trial
         keeper = None
         if kept is not None:
             before = kept.info(found).status if found else None
-            run.id = found or kept.create(study.title, config, study.fingerprint())
+            run.id = found or kept.create(study.title, config, study.fingerprint(), run.summary())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
             stack.enter_context(starting).push(_NotStarted(kept, run.id, before))
@@ -280,6 +281,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         )
     federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     key = Key(study.seed).fold("init")
     initial = origin.initial(task)

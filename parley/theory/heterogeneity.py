@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
 
 from parley.core.errors import InputError
+from parley.core.show import Brief
 from parley.theory.theta import Array
 
 Metric = Literal["tv", "w1"]
@@ -173,8 +174,8 @@ def _on_a_line(a: Sample, b: Sample, direction: Array) -> float:
     return float(wasserstein_distance(_inputs(a) @ direction, _inputs(b) @ direction, a.shares, b.shares))
 
 
-@dataclass(frozen=True, eq=False)
-class Heterogeneity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Heterogeneity(Brief):
     """Distances of all clients."""
 
     between: Array

@@ -14,6 +14,7 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.data import ClientData, Federation
+from parley.learn import last_layer
 from parley.study.train import make_task, train
 
 PLAIN = MOON(lr=0.1, steps=2, batch=4, mu=2.0)
@@ -122,8 +123,8 @@ def dot_products(patch) -> None:
 
 
 def another_layer(patch) -> None:
-    own = module.layers
-    patch.setattr(module, "layers", lambda network: own(network)[:-1])
+    own = last_layer.layers
+    patch.setattr(last_layer, "layers", lambda network: own(network)[:-1])
 
 
 @pytest.mark.parametrize("mistake", [flipped, no_negative, dot_products, another_layer], ids=lambda m: m.__name__)

@@ -175,6 +175,36 @@ def test_hard_settings_are_one_sentence(parley, place: Path, override: str):
     assert not (place / "parley-runs" / "runs.db").exists() or parley("runs")[1].count("fedavg") == 0
 
 
+LEAVES = """
+import sys
+import parley as pl
+
+def net():
+    sys.exit(0)
+
+class Watcher(pl.Listener):
+    def round(self, record):
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("override", "line"), [('model.name="leaves.py:net"', 6), ('listeners=["leaves.py:Watcher"]', 10)]
+)
+def test_code_of_ones_own_cannot_end_a_run_as_if_it_had_worked(parley, place: Path, override: str, line: int):
+    (place / "leaves.py").write_text(LEAVES)
+    code, out, err = parley("run", "study.toml", "-q", "--set", override)
+    assert (code, out) == (2, "")
+    assert (
+        err.splitlines()[-1] == f"parley: the program was ended by sys.exit(0) (leaves.py, line {line}), not by parley."
+    )
+
+
+def test_a_plugin_that_ends_the_program_trains_nothing_and_says_so(parley, place: Path):
+    (place / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    assert "it ends the program (sys.exit(0)" in sentence(parley("run", "study.toml", "--set", 'plugins=["leaves.py"]'))
+
+
 def test_help_and_lists_load_nothing_heavy():
     for words in (["--help"], ["list"], ["list", "algorithms"], ["run", "--help"], ["runs", "--help"]):
         code = (

@@ -76,6 +76,15 @@ def test_a_broken_entry_point_breaks_nothing_else(monkeypatch: pytest.MonkeyPatc
         things["bad"]
 
 
+def test_an_entry_point_that_ends_the_program_is_broken_too(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "entry_points", lambda group: [EntryPoint("bad", "leaves_at_once:thing", "g")])
+    things = Registry[object]("algorithm")
+    with pytest.warns(ParleyWarning, match="algorithm 'bad' of another package is left out.* raises SystemExit: 0"):
+        assert list(things) == []
+
+
 def test_a_cell_run_again_replaces_what_it_registered():
     things = Registry[type]("model")
     cell = "@things('net')\nclass Net:\n    pass"

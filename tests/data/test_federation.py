@@ -267,7 +267,6 @@ def test_from_folder_reads_all_three_formats(tmp_path):
     save_file({"x": torch.from_numpy(x), "y": torch.from_numpy(y)}, tmp_path / "b.safetensors")
     lines = [f"{r[0]},{label},{r[1]}" for r, label in zip(x, y, strict=True)]
     (tmp_path / "c.csv").write_text("u,kind,v\n" + "\n".join(lines) + "\n")
-    (tmp_path / "notes.txt").write_text("ignored")
     federation = Federation.from_folder(tmp_path, target="kind", dtype="float32")
     assert tuple(federation.ids) == ("a", "b", "c")
     assert (federation.info.outputs, federation.info.kind) == (4, "classification")

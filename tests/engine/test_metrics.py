@@ -67,7 +67,7 @@ def test_the_same_in_every_runtime(runtime: str):
         assert a.clients == pytest.approx(b.clients, rel=1e-5, nan_ok=True)
 
 
-def positives(targets, outputs):
+def positives(outputs, targets):
     return (outputs.argmax(1) == 1).float().mean()
 
 
@@ -125,7 +125,7 @@ def test_the_headline_chooses_best_and_target():
         ({"headline": "central/f1"}, "evaluate.headline names 'f1', which is not measured"),
         ({"headline": "clients/accuracy"}, "evaluate.headline is 'clients/accuracy', but nothing is evaluated there"),
         ({"headline": "sever/x"}, "evaluate.headline is 'sever/x', but no such metric was recorded"),
-        ({"metrics": (3,)}, "3 is no metric: it must be a name, or a function of targets and outputs."),
+        ({"metrics": (3,)}, "3 is no metric: it must be a name, or a function of outputs and targets."),
     ],
 )
 def test_mistakes_are_one_sentence(settings, sentence: str):
@@ -134,7 +134,7 @@ def test_mistakes_are_one_sentence(settings, sentence: str):
     assert sentence in str(caught.value)
 
 
-def raises_for_one_class(targets, outputs):
+def raises_for_one_class(outputs, targets):
     return roc_auc_score(targets.numpy(), outputs[:, 1].numpy()) if len(set(targets.tolist())) > 1 else 1 / 0
 
 
@@ -147,7 +147,7 @@ def test_a_function_that_raises_is_the_clients_failure():
     assert failure.client == "d"
     assert "the metric 'raises_for_one_class' raised ZeroDivisionError" in failure.reason
 
-    def broken(targets, outputs):
+    def broken(outputs, targets):
         return [1, 2]
 
     with pytest.raises(InputError, match="the metric 'broken' raised TypeError"):
@@ -182,7 +182,7 @@ metrics = ["auc", "own.py:top_two"]
 headline = "central/auc"
 """
 OWN = """
-def top_two(targets, outputs):
+def top_two(outputs, targets):
     return (outputs.topk(2, 1).indices == targets[:, None]).any(1).float().mean()
 """
 

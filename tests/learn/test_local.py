@@ -17,7 +17,7 @@ from parley.learn.local import Trained, train
 from parley.learn.optimizers import LocalOptimizer
 from parley.learn.stack import ClientStack, KeyStack, Unstackable
 from parley.learn.task import Task
-from parley.learn.transforms import add, pull
+from parley.learn.transforms import add, per_batch, pull
 
 SIZES = (23, 17, 17, 9, 3)
 KEY = Key(5)
@@ -341,3 +341,32 @@ def test_a_stack_shows_no_samples(data, touch: str):
     stack = ClientStack(data)
     with pytest.raises(Unstackable):
         len(stack) if touch == "__len__" else getattr(stack, touch)
+
+
+@pytest.mark.parametrize(
+    "transform", [lambda tree: per_batch(lambda g, w, batch, own: g, tree), lambda tree: pull(tree, 0.5), add]
+)
+def test_a_transform_with_other_names_than_the_parameters_is_refused(in_stack, task: Task, data, transform):
+    options = {"work": Work(steps=1), "optimizer": LocalOptimizer(lr=0.1)}
+    first, *others = task.initial().items()
+    for tree in (dict(others), {"z": torch.zeros(2)}, {}):
+        own = transform(tree)
+        with pytest.raises(
+            InputError, match=f"a tree of a gradient transform lacks '{first[0]}'; it needs a tensor for"
+        ):
+            train(task, task.initial(), data[0], Key(0), transform=own, **options)
+        if not own.stages[0].sees_batch:
+            with pytest.raises(InputError, match=f"a tree of a gradient transform lacks '{first[0]}'"):
+                in_stack(
+                    lambda own=own: train(
+                        task, task.initial(), ClientStack(data), keys(len(data)), transform=own, **options
+                    ),
+                    len(data),
+                )
+
+
+@pytest.mark.parametrize("gives", [lambda g: dict(list(g.items())[1:]), lambda g: None, lambda g: list(g.values())])
+def test_what_a_function_of_batches_gives_is_checked(task: Task, data, gives):
+    options = {"work": Work(steps=1), "optimizer": LocalOptimizer(lr=0.1)}
+    with pytest.raises(InputError, match=r"what the function of per_batch returns (lacks|must be a tree)"):
+        train(task, task.initial(), data[0], Key(0), transform=per_batch(lambda g, w, batch: gives(g)), **options)

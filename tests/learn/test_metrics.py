@@ -16,7 +16,7 @@ from parley.learn.metrics import metric, metrics, scorers, smaller_is_better
 
 def value(name: str, y, outputs) -> float:
     regression = name in ("r2", "mae", "rmse")
-    return scorers([name], regression)[name](torch.as_tensor(y), torch.as_tensor(outputs))
+    return scorers([name], regression)[name](torch.as_tensor(outputs), torch.as_tensor(y))
 
 
 @given(st.integers(0, 10**6), st.integers(2, 5))
@@ -107,28 +107,57 @@ def test_auc_does_not_add_up_over_chunks():
     assert value("auc", y, outputs) == 0.75
 
 
-def brier(targets, outputs):
+def brier(outputs, targets):
     return (torch.softmax(outputs, 1) - torch.nn.functional.one_hot(targets, outputs.shape[1])).square().sum(1).mean()
 
 
 def test_any_function_is_a_metric():
     own = scorers([brier, "auc", "loss", "accuracy"], regression=False)
     assert list(own) == ["brier", "auc"]
-    assert own["brier"](torch.tensor([0]), torch.zeros(1, 2)) == pytest.approx(0.5)
+    assert own["brier"](torch.zeros(1, 2), torch.tensor([0])) == pytest.approx(0.5)
     assert not own["brier"].smaller
     brier.smaller = True
     assert scorers([brier], regression=False)["brier"].smaller
     with pytest.raises(InputError, match="two metrics are called 'brier'"):
-        scorers([brier, type("Other", (), {"__name__": "brier", "__call__": lambda self, y, o: 0})()], regression=False)
+        scorers([brier, type("Other", (), {"__name__": "brier", "__call__": lambda self, o, y: 0})()], regression=False)
     with pytest.raises(InputError, match="the metric 'broken' raised ZeroDivisionError"):
-        scorers([metric_that_raises()], regression=False)["broken"](torch.zeros(1), torch.zeros(1, 2))
+        scorers([metric_that_raises()], regression=False)["broken"](torch.zeros(1, 2), torch.zeros(1))
 
 
 def metric_that_raises():
-    def broken(targets, outputs):
+    def broken(outputs, targets):
         return 1 / 0
 
     return broken
+
+
+def old(targets, outputs):
+    return 0.0
+
+
+class Old:
+    def __call__(self, y_true, y_pred):
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    "function", [old, Old(), sk.r2_score, sk.mean_absolute_error, lambda y, p: 0.0, lambda a, outputs: 0.0],
+    ids=["function", "object", "r2_score", "mean_absolute_error", "y", "second"],
+)  # fmt: skip
+def test_a_metric_written_for_targets_first_is_refused(function):
+    """It would give other numbers without a word: r2_score is not symmetric."""
+    with pytest.raises(
+        InputError, match=r"the metric '.*' takes \(.*\), targets first; metrics and losses take \(outputs, t"
+    ):
+        scorers([function], regression=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda outputs, targets: 0.0, lambda a, b: 0.0, lambda *both: 0.0, lambda logits, y, k=2: 0.0, torch.dist, max],
+)
+def test_other_names_are_taken_at_their_word(function):
+    assert scorers([function], regression=True)
 
 
 def test_names_are_checked():

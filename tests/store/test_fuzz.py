@@ -4,6 +4,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def content(path: Path) -> dict[str, object]:
             folder = store.folder(info.id)
             memories = Memories.stored(folder / MEMORY, found[0], expected_memories(found[1]))
             result[info.id] = {
-                "info": info, "records": repr(store.records(info.id)), "failures": store.failures(info.id),
+                "info": info, "records": repr([asdict(record) for record in store.records(info.id)]),
+                "failures": store.failures(info.id),
                 "series": [store.series(info.id, name)[1].tolist() for name in store.metric_names(info.id)],
                 "states": {
                     label: ({name: value.tolist() for name, value in state.tensors.items()}, state.scalars)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from parley.core.errors import InputError
-from parley.data import DataInfo
+from parley.data import DataInfo, Federation
 from parley.store.runs import RunStore
 from parley.study.load import load_run
 from parley.study.predict import predict_file, predictions_text, read_inputs
@@ -109,6 +109,52 @@ def test_a_folder_of_images_by_client_and_class(file, tmp_path):
     assert study.federation().info.classes == ("dark", "light")
     run = train_study(study)
     assert run.records
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    for client, size in (("north", (3, 2)), ("south", (5, 4))):
+        for kind, shade in (("dark", 10), ("light", 240)):
+            (tmp_path / "scans" / client / kind).mkdir(parents=True)
+            for number in range(4):
+                image.new("L", size, shade + number).save(tmp_path / "scans" / client / kind / f"{number}.png")
+    file = tmp_path / "images.toml"
+    file.write_text(STUDY.replace("sites", "scans").replace('target = "ill"\n', ""))
+    return file
+
+
+@pytest.mark.parametrize(("size", "value"), [("[2, 3]", (2, 3)), ("4", 4)])
+def test_images_of_a_folder_take_what_the_function_takes(scans, size, value):
+    study = load_study(scans, ["data.grey=true", f"data.size={size}", "data.standardise=false"])
+    same = Federation.from_image_folders(scans.parent / "scans", grey=True, size=value, test_fraction=0.25)
+    assert study.federation().info.shape == same.info.shape == (1, *(value if isinstance(value, tuple) else (4, 4)))
+    assert study.federation().fingerprint() == same.fingerprint()
+    again = study_from_dict(study.resolved())
+    assert again.federation().fingerprint() == same.fingerprint()
+    assert again.fingerprint() == study.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("size=0", "data.size must be "),
+        ("size=[2]", "data.size must be "),
+        ("size=true", "data.size must be "),
+        ("grey=1", "data.grey must be "),
+        ('target="ill"', "[data] target is a setting of tables and arrays, but 'scans' holds images."),
+        ("missing=true", "[data] missing is a setting of tables and arrays, but 'scans' holds images."),
+    ],
+)
+def test_settings_of_images_are_checked(scans, override, sentence):
+    with pytest.raises(InputError) as caught:
+        load_study(scans, [f"data.{override}"]).federation()
+    assert sentence in str(caught.value)
+
+
+def test_settings_of_images_are_not_for_tables(file):
+    with pytest.raises(InputError, match=r"\[data\] grey is a setting of images, but 'sites' holds none\."):
+        load_study(file, ["data.grey=true"]).federation()
 
 
 def test_new_tables_are_matched_by_name(tmp_path):

@@ -137,6 +137,8 @@ def test_a_file_may_register_names(study: Path, monkeypatch: pytest.MonkeyPatch)
         ("model.widht=3", "has no setting 'widht': did you mean 'width'"),
         ('plugins=["broken.py"]', "broken.py cannot be run: ZeroDivisionError: division by zero"),
         ('plugins=["syntax.py"]', "syntax.py cannot be run: SyntaxError"),
+        ('plugins=["leaves.py"]', "leaves.py cannot be run: it ends the program (sys.exit(0)"),
+        ("algorithm.name=leaves.py:Half", "leaves.py cannot be run: it ends the program (sys.exit(0)"),
         ('plugins=["fifo.py"]', "there is no file"),
         ('listeners=["drfit"]', "unknown listener 'drfit': did you mean 'drift'"),
     ],
@@ -144,6 +146,7 @@ def test_a_file_may_register_names(study: Path, monkeypatch: pytest.MonkeyPatch)
 def test_mistakes_in_plugins(study: Path, override: str, sentence: str):
     (study.parent / "broken.py").write_text("1 / 0\n")
     (study.parent / "syntax.py").write_text("def\n")
+    (study.parent / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     os.mkfifo(study.parent / "fifo.py")
     with pytest.raises(InputError) as caught:
         pl.load_study(study, [override])

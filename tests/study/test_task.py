@@ -1,5 +1,7 @@
 """A model that does not fit the data or the machine is refused before anything starts."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -102,3 +104,49 @@ def test_methods_without_a_model_refuse_integers_too(method, targets):
     with pytest.raises(InputError, match="token ids; give measurements as floats"):
         pl.train(method, pl.Federation.from_arrays(clients), rounds=1, runtime="inline")
     pl.train(method, pl.Federation.from_arrays(clients, dtype="float32"), rounds=1, runtime="inline")
+
+
+def test_a_loss_written_for_targets_first_is_refused():
+    def old(targets, outputs):
+        return (targets.view_as(outputs) - outputs).square().sum(1)  # as good as a loss, with the two swapped
+
+    with pytest.raises(
+        InputError, match=r"the loss old takes \(targets, outputs\), targets first; metrics and losses take"
+    ):
+        make_task(regression(), Linear(), 0, loss=old)
+
+
+def houses(mean: float, deviation: float) -> pl.Federation:
+    random = np.random.default_rng(0)
+    clients = {}
+    for name in "abc":
+        x = random.normal(size=(200, 3)).astype(np.float32)
+        clients[name] = (x, (mean + deviation * (x @ [0.6, 0.0, 0.8])).astype(np.float32))
+    return pl.Federation.from_arrays(clients)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(2e5, 8e4), (0.0, 50.0), (100.0, 1.0), (0.0, 1e-3), (1e5 + 3, 1.0)])
+def test_targets_far_from_unit_scale_are_hinted_at(mean: float, deviation: float):
+    with pytest.warns(pl.ParleyWarning, match=r"train on \(target - (\S+)\) / (\S+) ") as said:
+        pl.train(pl.FedAvg(lr=1e-9), houses(mean, deviation), model=Mlp(), rounds=1)
+    (message,) = [str(one.message) for one in said]
+    assert message.count("\n") == 0
+    shift, scale = (float(part) for part in re.search(r"\(target - (\S+)\) / (\S+) ", message).groups())
+    assert abs(shift - mean) < 0.2 * deviation
+    assert scale == pytest.approx(deviation, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("method", "federation", "options"),
+    [
+        (pl.FedAvg(lr=0.1), houses(0.5, 2.0), {"model": Mlp()}),
+        (pl.FedAvg(lr=0.1), houses(0.0, 0.0), {"model": Mlp()}),
+        (pl.Ridge(), houses(2e5, 8e4), {"model": Mlp()}),  # exact, whatever the scale
+        (pl.HistogramBoosting(), houses(2e5, 8e4), {}),
+        (pl.FedAvg(lr=0.1), pl.data.iris().split("iid", clients=2), {"model": Mlp()}),
+    ],
+    ids=["unit", "zero", "ridge", "trees", "classes"],
+)
+def test_others_are_not_bothered(method, federation, options, recwarn):
+    pl.train(method, federation, rounds=1, **options)
+    assert not [one for one in recwarn if issubclass(one.category, pl.ParleyWarning)]

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from parley.core.show import Brief
+
 Measure = Literal["ssim", "psnr"]
 NONE = "none"
 """The defence of a study as it is."""
@@ -50,8 +52,8 @@ BLIND = "blind"
 """The attack of one who received nothing: the mean picture and the commonest label."""
 
 
-@dataclass(frozen=True)
-class Findings:
+@dataclass(frozen=True, repr=False)
+class Findings(Brief):
     """All rows, what replies hold as it is, and membership."""
 
     study: str

@@ -11,6 +11,8 @@ from parley.advise.plan.choose import Goal, Ranked
 from parley.advise.plan.measure import Measured
 from parley.advise.plan.pilot import Pilot
 from parley.core.errors import InputError
+from parley.core.inputs import shown
+from parley.core.show import as_html
 from parley.study.description import Study
 from parley.study.toml_text import to_toml
 
@@ -26,7 +28,7 @@ class Recommendation:
     """What it was computed from; empty where it rests on no formula."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Advice:
     """Everything that `parley advise` says."""
 
@@ -45,6 +47,14 @@ class Advice:
     pilot: Pilot | None = None
     first: Ranked | None = None
     """What the forecast alone advises; with a pilot it may not be what is advised."""
+
+    def __repr__(self) -> str:
+        advised = ", ".join(f"{one.what} {one.value}" for one in self.recommendations)
+        return f"<Advice for {self.budget()}: {shown(advised, 400)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.what, one.value, one.reason) for one in self.recommendations]
+        return as_html(f"Advice for {self.budget()}", rows, ("decision", "advised", "why"), self.unknown)
 
     def toml(self) -> str:
         """The advised study as a file for `parley run`."""

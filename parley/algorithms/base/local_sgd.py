@@ -24,6 +24,7 @@ from parley.algorithms.base.protocol import Algorithm, Contexts, Replies, Reply
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, Part, State
+from parley.core.show import Brief
 from parley.core.tree import Tree, scale
 from parley.learn.batches import Order, Work
 from parley.learn.local import Theta, Trained, full_gradient, train
@@ -35,8 +36,8 @@ from parley.learn.task import Task
 from parley.learn.transforms import GradientTransform
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+@dataclass(frozen=True, slots=True, repr=False)
+class Local(Brief):
     """What a client's local training led to."""
 
     parameters: Tree

@@ -19,6 +19,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, Payload, State
 from parley.core.registry import Registry
+from parley.core.show import Brief
 from parley.core.tree import Tree, plain_sum, weighted_sum
 from parley.data import Federation
 from parley.learn.stack import ContextStack, Data
@@ -45,8 +46,8 @@ Recipient = str | Party
 """A client's id, or a party."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reply(Brief):
     """What a recipient gives back."""
 
     message: Message
@@ -78,8 +79,8 @@ def ask(function: str, messages: Mapping[Any, Message]) -> Question:
     return Question(function, messages)
 
 
-@dataclass(frozen=True, slots=True)
-class Cohort(Sequence[str]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Cohort(Brief, Sequence[str]):
     """The clients of a round, in folding order, with the weight each reply has in the average."""
 
     ids: tuple[str, ...]

@@ -26,6 +26,7 @@ from parley.data.checks import (
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs, as_targets, as_tensor
 from parley.data.local.array_files import read_arrays
+from parley.data.local.entries import entries, warn_left_out
 from parley.data.local.labels import Labels, Target, Task, decide
 from parley.data.local.tables import TABLES, Table, read_table, to_train_on
 from parley.data.sources import Source
@@ -164,13 +165,11 @@ def open_files(
 
 def client_files(path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The files of a folder in the order of their names, and the clients they belong to."""
-    try:
-        entries = sorted(path.iterdir())
-    except (OSError, ValueError):
-        raise InputError(f"'{shown(path)}' is not a folder; give the folder that has one file per client.") from None
-    files = tuple(file for file in entries if file.suffix.lower() in SUFFIXES and not file.name.startswith("."))
+    found = entries(path, "one file per client")
+    files = tuple(file for file in found if file.suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"'{shown(path)}' has no {', '.join(SUFFIXES)} files; put one file per client there.")
+    warn_left_out(path, [entry for entry in found if entry.suffix.lower() not in SUFFIXES], SUFFIXES)
     ids: dict[str, Path] = {}
     for file in files:
         regular_file(file)

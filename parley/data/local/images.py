@@ -18,6 +18,7 @@ from parley.core.inputs import regular_file, shown
 from parley.data.checks import SampleForm
 from parley.data.client import ClientData, DataInfo
 from parley.data.local.bounds import parsed
+from parley.data.local.entries import entries, warn_left_out
 from parley.data.sources import Source
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -70,7 +71,8 @@ def open_images(
 ) -> tuple[ImageSource, tuple[str, ...], DataInfo]:
     """The same for folders of images by class wherever they are, by client; `path` is named where there are none."""
     pillow()
-    clients = {client: _by_class(folder) for client, folder in folders.items()}
+    left_out: list[Path] = []
+    clients = {client: _by_class(folder, left_out) for client, folder in folders.items()}
     if not clients:
         raise InputError(
             f"'{shown(path)}' has no folders; give one per client, each with a folder of images per class."
@@ -91,6 +93,7 @@ def open_images(
         height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or height * width > MOST_PIXELS:
         raise InputError(f"images of {height} x {width} pixels cannot be had.")
+    warn_left_out(path, left_out, SUFFIXES)
     info = DataInfo(name, (1 if grey else 3, height, width), len(classes), "classification", classes)
     return ImageSource(files, labels, (height, width), size is not None, grey), tuple(clients), info
 
@@ -102,10 +105,7 @@ def holds_images(path: Path) -> bool:
 
 def subfolders(path: Path) -> list[Path]:
     """The folders in a folder, by name, hidden ones left out."""
-    try:
-        return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    except (OSError, ValueError):
-        raise InputError(f"'{shown(path)}' is not a folder; give the folder that has one folder per client.") from None
+    return [entry for entry in entries(path, "one folder per client") if entry.is_dir()]
 
 
 def pillow() -> Any:
@@ -117,11 +117,16 @@ def pillow() -> Any:
     return Image
 
 
-def _by_class(client: Path) -> dict[str, list[Path]]:
+def _by_class(client: Path, left_out: list[Path]) -> dict[str, list[Path]]:
+    """Images by class; what is none of them is added to `left_out`."""
     found = {}
-    for folder in subfolders(client):
-        files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
-        if files:
+    for folder in entries(client, "one folder per class"):
+        if not folder.is_dir():
+            left_out.append(folder)
+            continue
+        inside = entries(folder, "images")
+        left_out += [entry for entry in inside if entry.suffix.lower() not in SUFFIXES]
+        if files := [entry for entry in inside if entry.suffix.lower() in SUFFIXES]:
             found[folder.name] = files
     if not found:
         raise InputError(f"'{shown(client)}' has no images in folders of their classes ({', '.join(SUFFIXES)}).")

@@ -19,6 +19,8 @@ from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
 TABLES = (".csv", ".parquet")
+BOOLEANS = {"True": 1.0, "False": 0.0, "TRUE": 1.0, "FALSE": 0.0, "true": 1.0, "false": 0.0}
+"""Words in a .csv file that are numbers: what pandas, R and spreadsheets, and JSON write for a boolean."""
 Layout = Callable[[Sequence[str], str], tuple[list[int], int | None]]
 """From a table's header and title to the places of its inputs and of its target (None: it has none)."""
 
@@ -120,7 +122,7 @@ def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -
             try:
                 if missing:
                     row = [cell if cell.strip() else "nan" for cell in row]
-                values.extend([float(row[place]) for place in places])
+                values.extend([_number(row[place]) for place in places])
             except ValueError:
                 raise InputError(_bad_cell(row, places, header, f"line {line}", title, _gaps(target))) from None
     names = [header[place] for place in places]
@@ -155,7 +157,7 @@ def read_frame(
     places, target = layout(header, title)
     names = [header[place] for place in places]
     columns = [_numeric(frame[keys[place]], header[place], title, missing, _gaps(target)) for place in places]
-    labels = column_values(frame[keys[target]]) if target is not None else np.empty(0)
+    labels = np.empty(0) if target is None else column_values(frame[keys[target]], header[target], title)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
         raise InputError(f"the columns of {title} differ in length.")
@@ -179,14 +181,18 @@ def columns_of(frame: Any) -> list[Any]:
     return list(keys)
 
 
-def column_values(column: Any) -> NDArray[Any]:
+def column_values(column: Any, name: str, title: str) -> NDArray[Any]:
     """A column as a one-dimensional array."""
+    where = f"column '{shown(name)}' of {title}"
     try:
         values = np.asarray(column)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"a column of type {type(column).__name__} cannot be read ({error}).") from None
+    except (ValueError, TypeError):  # lists of different lengths, for one
+        raise InputError(f"{where} cannot be read; it must have one value per row.") from None
     if values.ndim != 1:
-        raise InputError(f"a column must have one value per row, but one has the shape {values.shape}.")
+        raise InputError(f"{where} has the shape {values.shape}; it must have one value per row.")
+    for row, value in enumerate(values if values.dtype.kind == "O" else ()):
+        if hasattr(value, "__len__") and not isinstance(value, str | bytes):
+            raise InputError(f"{where} holds a {type(value).__name__} in row {row}; it must have one value per row.")
     return values
 
 
@@ -249,7 +255,7 @@ def _placer(title: str, unit: str, column: str, numbers: Sequence[int]) -> Calla
 
 
 def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDArray[np.float64]:
-    values = column_values(column)
+    values = column_values(column, name, title)
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     numbers = values.astype(object)
@@ -266,6 +272,16 @@ def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDAr
         held = f"is empty; {gaps}" if missing else f"holds a {type(value).__name__}, not a number"
         raise InputError(f"{where} {held}.")
     return numbers.astype(np.float64)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        word = cell.strip()
+        if word not in BOOLEANS:
+            raise
+        return BOOLEANS[word]
 
 
 def _header(names: list[str], title: str) -> list[str]:
@@ -286,7 +302,7 @@ def _bad_cell(
 ) -> str:
     for place in places:
         try:
-            float(row[place])
+            _number(row[place])
         except ValueError:
             where = f"{line}, column '{shown(header[place])}' of {title}"
             if not row[place].strip():

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.registry import Registry
+from parley.core.show import Brief
 
 Index = NDArray[np.int64]
 LARGEST = 1e300
 """Of a setting; beyond, random draws overflow."""
 
 
-@dataclass(frozen=True, eq=False)
-class Partition(Sequence[Index]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Partition(Brief, Sequence[Index]):
     """Sample numbers per client, stored flat: client i owns `rows[offsets[i]:offsets[i + 1]]`."""
 
     rows: Index

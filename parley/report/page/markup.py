@@ -8,12 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from parley.core.text import printable
-
-
-def text(value: object) -> str:
-    """Anything as text of a page: control characters shown, markup escaped."""
-    return escape(printable(str(value)))
+from parley.core.show import text as text
 
 
 def table(

@@ -10,7 +10,7 @@ from parley.report.groups import Group, flat_settings
 from parley.report.page.clients import Names
 from parley.report.page.markup import chart, code, folded, section, table, text
 from parley.report.page.numbers import last_value, megabytes, number, show, value
-from parley.report.same_data import data_words, loss_words
+from parley.report.same_data import coverage_words, data_words, loss_words
 from parley.study.toml_text import to_toml, toml_value, without_seed
 
 _MOST_ROWS = 1200
@@ -59,7 +59,8 @@ def _seeds(group: Group) -> str:
 
 def _notes(groups: Sequence[Group], metric: str) -> str:
     """Which groups do not belong together, which seeds do not count, and which studies have no run that finished."""
-    words = [sentence for sentence in (data_words(groups), loss_words(groups, metric)) if sentence]
+    told = (data_words(groups), loss_words(groups, metric), coverage_words(groups, metric))
+    words = [sentence for sentence in told if sentence]
     words += [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
     open_ones = [group.label for group in groups if group.runs[0].status != "finished"]
     if open_ones:

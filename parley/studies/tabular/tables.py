@@ -58,7 +58,7 @@ class Table:
         predicted, targets = np.concatenate(found), np.concatenate(wanted)
         if not self.regression:
             return float((predicted == targets).mean())
-        return r2(torch.from_numpy(targets), torch.from_numpy(predicted).reshape(-1, 1))
+        return r2(torch.from_numpy(predicted).reshape(-1, 1), torch.from_numpy(targets))
 
     def federation(self, data: ClientData, clients: int, by_target: bool) -> Federation:
         """The rows dealt to clients at random, or in the order of their targets: each client has one class, or few."""

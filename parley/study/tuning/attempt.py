@@ -36,13 +36,13 @@ class Attempt:
 
 def attempt(
     study: Study, store: RunStore | None, listeners: Sequence[Listener] = (),
-    execute: Callable[[Job], Runtime] | None = None, *, extend: bool = False,
+    execute: Callable[[Job], Runtime] | None = None, trial: str = "", *, extend: bool = False,
 ) -> Attempt:  # fmt: skip
     """Train the study, go on with a run of it that was interrupted, or look up one that has finished.
 
     It must be exactly this study's: one of more rounds, or one that another target ended, is left as it is. With
     `extend` a run of fewer rounds goes on, and of one of more rounds the first are given. Settings that diverge are an
-    answer, not an error. `execute` is that of `train`.
+    answer, not an error. `execute` and `trial` are those of `train`.
     """
     begun, config = None, study.resolved()
     free = {"rounds": None} if extend else {}
@@ -59,7 +59,7 @@ def attempt(
             return Attempt(_until(store.curves(done), study.rounds), done)
         begun = store.unfinished(study.fingerprint(), study.rounds if extend else 0, ours)
     try:
-        run = train(study, store=store, listeners=listeners, resume=begun, execute=execute)
+        run = train(study, store=store, listeners=listeners, resume=begun, execute=execute, trial=trial)
     except QuorumError:  # most clients sent NaN
         ended = None if store is None else store.unfinished(study.fingerprint(), fits=ours)
         if store is None or ended is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.show import Brief
 from parley.store import locks
 from parley.store.database import open_to_write
 from parley.store.runs import RunStore
@@ -43,8 +44,8 @@ class Tried:
     pruned: bool
 
 
-@dataclass(frozen=True)
-class Found:
+@dataclass(frozen=True, repr=False)
+class Found(Brief):
     """All trials of a method, in their order, and the best of them."""
 
     candidate: Candidate
@@ -119,6 +120,10 @@ class _Book:
         self.asked = len(self._ended())
 
     @property
+    def name(self) -> str:
+        return str(self.study.study_name)
+
+    @property
     def open(self) -> bool:
         return self.asked < self.candidate.trials
 
@@ -185,7 +190,7 @@ class _Book:
 def _alone(books: list[_Book], bench: Bench, heard: Callable[[Tried, Found], None]) -> None:
     while (book := _next(books)) is not None:
         trial, settings = book.ask()
-        outcome = Trial(book.candidate, settings).perform(bench, _judge(trial))
+        outcome = Trial(book.candidate, settings, book.name).perform(bench, _judge(trial))
         heard(book.told(trial, outcome), book.found())
 
 
@@ -195,7 +200,7 @@ def _together(books: list[_Book], store: Path, workers: int, heard: Callable[[Tr
     def asked() -> Iterator[tuple[tuple[_Book, Any], Trial]]:
         while (book := _next(books)) is not None:
             trial, settings = book.ask()
-            yield (book, trial), Trial(book.candidate, settings)
+            yield (book, trial), Trial(book.candidate, settings, book.name)
 
     left = sum(book.candidate.trials - book.asked for book in books)
     like = books[0].candidate.study()

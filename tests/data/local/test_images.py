@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.core.errors import InputError
+from parley.core.errors import InputError, ParleyWarning
 from parley.data import Federation
 
 Image = pytest.importorskip("PIL.Image")
@@ -27,7 +27,6 @@ def root(tmp_path: Path) -> Path:
     save(root / "north/dog/1.PNG", (0, 255, 0))
     save(root / "north/dog/2.bmp", (0, 0, 255))
     save(root / "south/eel/1.png", (51, 51, 51))
-    (root / "south/notes.txt").write_text("left out")
     (root / ".hidden").mkdir()
     return root
 
@@ -42,6 +41,14 @@ def test_clients_and_classes_are_folders(root):
     np.testing.assert_array_equal(north.x[:, :, 0, 0], np.eye(3))
     assert federation.client("south").x.unique().tolist() == pytest.approx([0.2])
     assert federation.sizes().tolist() == [3, 1]
+
+
+def test_what_is_left_out_is_named(root):
+    (root / "south/eel/2.dcm").write_text("a format that is not read")
+    save(root / "south/3.png", (0, 0, 0))
+    with pytest.warns(ParleyWarning, match=r"leaves out 'south/3\.png' and 'south/eel/2\.dcm': only \.png, ") as said:
+        assert Federation.from_image_folders(root).sizes().tolist() == [3, 1]
+    assert len(said) == 1
 
 
 def test_images_of_several_sizes_are_resized_or_refused(root):

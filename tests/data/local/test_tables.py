@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from parley.core.errors import InputError
+from parley.core.errors import InputError, ParleyWarning
 from parley.data import DataInfo, Federation
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
@@ -163,4 +164,63 @@ def test_parquet_files(tmp_path):
         Federation.from_folder(tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(InputError, match=r"not a usable \.parquet file"):
+        Federation.from_folder(tmp_path)
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("wrong", ["u", "y", "who"])
+@pytest.mark.parametrize("values", [[[1.0, 2.0], [3.0]], [[1.0], [2.0]], [None, [3.0]], [{"a": 1}, {"a": 2}]])
+def test_columns_of_lists_are_refused_by_name(tmp_path, wrong, values):
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {"u": [1.0, 2.0], "v": [3.0, 4.0], "who": ["p", "q"], "y": [0, 1]} | {wrong: values}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "all.parquet")
+    match = (
+        f"column '{wrong}' of '.*all.parquet' (holds a|has the shape|cannot be read).*; it must have one value per row"
+    )
+    with pytest.raises(InputError, match=match):
+        Federation.from_frame(tmp_path / "all.parquet", client="who", target="y")
+    with pytest.raises(InputError, match=match.replace("'.*all.parquet'", "the frame")):
+        Federation.from_frame(columns, client="who", target="y")
+
+
+def test_what_is_left_out_of_a_folder_is_named(tmp_path):
+    write(tmp_path, a="u,y\n1,0\n2,1\n")
+    (tmp_path / ".DS_Store").write_bytes(b"")
+    assert Federation.from_folder(tmp_path).ids == ("a",)
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"u,y\n1,0\n"))
+    (tmp_path / "more").mkdir()
+    with pytest.warns(ParleyWarning, match=r"leaves out 'c\.csv\.gz' and the folder 'more'") as said:
+        assert Federation.from_folder(tmp_path).ids == ("a",)
+    assert len(said) == 1
+    for n in range(20):
+        (tmp_path / f"note\n{n}.txt").write_text("")
+    with pytest.warns(ParleyWarning, match="and 18 others") as said:
+        Federation.from_folder(tmp_path)
+    assert str(said[0].message).isprintable()
+
+
+def test_dummies_of_pandas_are_read_back_as_numbers(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.get_dummies(pandas.DataFrame({"u": [1.5, 2.5, 3.5], "town": ["p", "q", "p"]})).assign(y=[0, 1, 1])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert "True" in (tmp_path / "a.csv").read_text()
+    read = Federation.from_folder(tmp_path, target="y").client("a").x
+    assert read.tolist() == [[1.5, 1, 0], [2.5, 0, 1], [3.5, 1, 0]]
+
+
+@pytest.mark.parametrize(("true", "false"), [("True", "False"), ("TRUE", "FALSE"), ("true", " false ")])
+def test_true_and_false_are_one_and_zero_as_inputs_and_names_as_targets(tmp_path, true, false):
+    write(tmp_path, a=f"u,v,y\n{true},2,{true}\n{false},,{false}\n", b=f"u,v,y\n1,2,{true}\n")
+    federation = Federation.from_folder(tmp_path, missing=True)
+    assert federation.client("a").x[:, 0].tolist() == [1, 0]
+    assert federation.info.classes == (false.strip(), true.strip())
+    assert federation.client("a").y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("word", ["yes", "T", "tRue", "wahr", "True."])
+def test_other_words_are_texts(tmp_path, word):
+    write(tmp_path, a=f"u,v,y\nTrue,1,0\nFalse,{word},1\n")
+    with pytest.raises(InputError, match=f"line 3, column 'v' of .* holds '{word}'; inputs must be numbers"):
         Federation.from_folder(tmp_path)
