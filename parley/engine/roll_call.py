@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from parley.core.portable import without_paths
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
-from parley.store.tables import Absence
+from parley.store.tables import Absence, absences
 
 UNEVALUATED = "could not be evaluated: "
 """How the reason of a client begins that was left out of an evaluation."""
@@ -108,3 +110,13 @@ def _failures(record: RoundRecord) -> dict[tuple[str, bool], str]:
 def _took_part(record: RoundRecord, client: str, evaluation: bool) -> bool:
     names = ("clients/loss", "central/loss") if evaluation else ("down/bytes",)
     return any(client in record.metrics[name].clients for name in names if name in record.metrics)
+
+
+def left_out(records: Sequence[RoundRecord]) -> dict[str, dict[str, Any]]:
+    """Client -> the rounds that went on without it, and why it was missing the last time."""
+    missing: dict[str, dict[str, Any]] = {}
+    for absence in absences(records):
+        entry = missing.setdefault(absence.client, {"rounds": []})
+        entry["rounds"].append(absence.round)
+        entry["reason"] = without_paths(absence.reason)
+    return missing

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parley.core.portable import portable
 from parley.core.show import Brief
 from parley.engine.stopping import headline_of
 from parley.report.contender import Contender, Reached, Role
@@ -268,7 +269,7 @@ def _names(alike: Sequence[Group]) -> list[str]:
     """`digits: fedprox, alpha = 0.1`; at most three settings are named."""
     if len(alike) == 1:
         return [alike[0].label]
-    flat = [dict(flat_settings(group.config)) for group in alike]
+    flat = [dict(flat_settings(portable(group.config))) for group in alike]
     keys = sorted({key for own in flat for key in own} - {"seed", "data.seed", "data_fingerprint", "revision"})
     differ = [key for key in keys if len({repr(own[key]) for own in flat if key in own}) > 1]
     differ.sort(key=lambda key: (not key.startswith("algorithm."), not key.endswith(".name")))

@@ -136,7 +136,7 @@ def train(
             )
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()
-        run.note, run.trial = why or f"runtime {opened.name}", trial
+        run.note, run.trial, run.config = why or f"runtime {opened.name}", trial, config
         keeper = None
         if kept is not None:
             before = kept.info(found).status if found else None
