@@ -32,7 +32,7 @@ Every figure and table of the five papers behind Parley, with the paper's number
 | reproduced | the paper's statement holds in the run named, with the numbers shown |
 | in part | some of it holds, or on smaller data or another network than the paper's; "ours" says which |
 | **not** | it was looked for and not found |
-| undecided | the runs end before the authors' own curves show it, so they speak neither for it nor against it |
+| undecided | no run came far enough, or its interval holds both answers: it speaks neither for it nor against it |
 | not run | the study exists, but has not been run to its end at a scale that could show it |
 | no result | a schematic, a list of settings, or a study of ours: there is nothing of the paper's to reproduce |
 

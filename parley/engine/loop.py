@@ -162,6 +162,8 @@ class Loop:
         metrics |= {f"busy/{node}": Metric(share) for node, share in self.runtime.busy().items()}
         if self.evaluator.due(number, last=number == self.rounds or self._exhausted(number + 1) is not None):
             metrics |= self._evaluate(number, state, course.remembered)
+        for listener in self.listeners:
+            metrics |= listener.evaluate(number, state) or {}
         if course.observed and self.privacy is None:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
