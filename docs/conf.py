@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -34,25 +33,10 @@ autodoc_typehints = "none"  # signatures stay readable; fields are explained one
 autodoc_default_options = {"members": True}
 
 
-def _unlisted(app: object, name: str, source: list[str]) -> None:
-    """Pages that the index does not place by hand stand where it says `others`."""
-    if name == "index":
-        placed = set(re.findall(r"^([a-z][\w-]*)$", source[0], re.MULTILINE))
-        others = sorted(page.stem for page in DOCS.glob("*.md") if page.stem not in placed | {"index"})
-        source[0] = re.sub(r"^others$", "\n".join(others), source[0], flags=re.MULTILINE)
-
-
 def _docstring(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     lines[:] = markup(lines)
 
 
-def _index_again(*_: object) -> list[str]:
-    """Other pages may have come, which the index must place."""
-    return ["index"]
-
-
 def setup(app) -> None:  # type: ignore[no-untyped-def]
     write_pages(DOCS / "api")
-    app.connect("env-get-outdated", _index_again)
-    app.connect("source-read", _unlisted)
     app.connect("autodoc-process-docstring", _docstring)

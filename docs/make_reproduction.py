@@ -18,7 +18,7 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
-VERDICTS = ("reproduced", "in part", "not", "not run", "no result")
+VERDICTS = ("reproduced", "in part", "not", "undecided", "not run", "no result")
 
 INTRODUCTION = """\
 # Reproduction status
@@ -32,6 +32,7 @@ Every figure and table of the five papers behind Parley, with the paper's number
 | reproduced | the paper's statement holds in the run named, with the numbers shown |
 | in part | some of it holds, or on smaller data or another network than the paper's; "ours" says which |
 | **not** | it was looked for and not found |
+| undecided | no run came far enough, or its interval holds both answers: it speaks neither for it nor against it |
 | not run | the study exists, but has not been run to its end at a scale that could show it |
 | no result | a schematic, a list of settings, or a study of ours: there is nothing of the paper's to reproduce |
 
@@ -50,11 +51,13 @@ def entries() -> dict[str, list[dict[str, Any]]]:
 
 def page() -> str:
     """The whole page."""
-    titles = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))["papers"]
+    read = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))
+    titles, notes = read["papers"], read["notes"]
     parts = [INTRODUCTION, summary()]
     for paper, own in entries().items():
         parts.append(f"## Paper {paper}\n\n{titles[paper]}.\n")
         parts.append(rows(("item", "verdict", "the paper", "ours", "run"), map(_row, own)))
+        parts += [notes[paper]] if paper in notes else []
     return "\n".join(parts)
 
 
@@ -68,7 +71,10 @@ def _row(entry: dict[str, Any]) -> list[str]:
     verdict = f"**{entry['verdict']}**" if entry["verdict"] == "not" else entry["verdict"]
     run = f"`{entry['study']}`" if "study" in entry else ""
     run += f" {entry['scale']}, {entry['date']}" if "scale" in entry else ""
-    return [entry["item"], verdict, entry.get("paper", ""), entry.get("ours", ""), run]
+    ours = entry.get("ours", "")
+    if "crossing" in entry:
+        ours += f". {entry['steps']:,} steps; the authors' curves cross at about {entry['crossing']:,}"
+    return [entry["item"], verdict, entry.get("paper", ""), ours, run]
 
 
 if __name__ == "__main__":

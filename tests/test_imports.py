@@ -17,7 +17,6 @@ FLOORS = (
 )  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
-LONGEST = 400
 
 
 def room_of(path: Path) -> str:
@@ -94,11 +93,6 @@ def test_every_public_name_exists():
     assert set(parley._HOME) <= set(dir(parley))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = parley.nothing
-
-
-def test_modules_stay_short():
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
-    assert {name: length for name, length in lengths.items() if length >= LONGEST} == {}
 
 
 BANNED = {

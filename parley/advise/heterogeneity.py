@@ -22,6 +22,8 @@ from parley.theory.theta import Array
 Part = Literal["labels", "inputs", "joint"]
 PARTS: tuple[Part, ...] = get_args(Part)
 METRICS: tuple[Metric, ...] = get_args(Metric)
+REPEATED = 2.0
+"""How often a sample must come up, on average, for total variation to say something."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +36,15 @@ class FederationHeterogeneity(Brief):
     found: dict[tuple[Part, Metric], Heterogeneity]
     label_cost: float
     """How far two different labels are apart; numbers are scaled by it."""
+    repeats: dict[Part, float]
+    """Samples that were measured, over how many of them are different."""
+
+    def telling(self, part: Part, metric: Metric) -> bool:
+        """Whether the distance says something of the clients: total variation does only where samples come up again.
+
+        Of samples that are all different it is 1 - 1/N, be the clients alike or not.
+        """
+        return metric != "tv" or self.repeats[part] >= REPEATED
 
     def omega(self, part: Part, metric: Metric) -> Distance:
         """The mean distance from the mixture."""
@@ -77,7 +88,9 @@ def heterogeneity(
     numeric = federation.info.kind == "regression"
     cost = _median_distance(drawn, key) if label_cost is None else label_cost
     found: dict[tuple[Part, Metric], Heterogeneity] = {}
+    repeats: dict[Part, float] = {}
     for part in PARTS:
+        repeats[part] = _repeats(drawn, part)
         own = [
             Sample(None if part == "labels" else x, None if part == "inputs" else y, None, numeric) for x, y in drawn
         ]
@@ -87,7 +100,7 @@ def heterogeneity(
             found[part, metric] = distances.heterogeneity(
                 own, metric, label_cost=scale, limit=limit, pairs=pairs, rng=rng
             )
-    return FederationHeterogeneity(tuple(chosen), len(federation), found, cost)
+    return FederationHeterogeneity(tuple(chosen), len(federation), found, cost, repeats)
 
 
 def _drawn(data: ClientData, most: int, key: Key) -> tuple[Array, Array]:
@@ -97,6 +110,12 @@ def _drawn(data: ClientData, most: int, key: Key) -> tuple[Array, Array]:
         rows = np.sort(key.numpy().choice(len(rows), most, replace=False))
     x, y = (part.cpu().numpy().reshape(len(part), -1)[rows] for part in (data.x, data.y))
     return x.astype(np.float64), y[:, 0]
+
+
+def _repeats(drawn: list[tuple[Array, Array]], part: Part) -> float:
+    x, y = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    points = {"labels": y[:, None], "inputs": x, "joint": np.column_stack([x, y])}[part]
+    return len(points) / len(np.unique(points, axis=0))
 
 
 def _median_distance(drawn: list[tuple[Array, Array]], key: Key) -> float:

@@ -3,7 +3,8 @@
     client   counts, sums and sums of squares of every column, exactly (`learn.exact_sums`), and of every label
     server   mean and variance of each column from all clients' sums, and equal cells about the mean
     client   how many of its values lie in each cell (`cells`)
-    client   means of blocks of neighbouring values, from which quantiles come (`neighbours`)
+    client   means of blocks of neighbouring values, from which quantiles come (`neighbours`); of a column of few
+             different values each that enough samples share is a block
 
 All but the last are sums of whole numbers, so over any partition of the rows they are those of pooled data, bit for
 bit. Nothing leaves a client that fewer than `floor` of its samples stand behind: a client with fewer answers zeros, so
@@ -37,7 +38,9 @@ from parley.learn.stack import Data
 from parley.learn.task import Predictor, Task
 
 SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-"""The quantiles; the first and the last are the smallest and the largest up to a block or cell."""
+"""The quantiles; the first and the last are those of the lowest and the highest block or cell."""
+
+_BLOCKS = ("means", "weights", "equal", "few")
 
 
 @algorithm("statistics")
@@ -112,7 +115,8 @@ class FederatedStatistics(Algorithm):
         if asked == "cells":
             return Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))})
         shape = (features(task), self.blocks)
-        return Form.of(blocks={"means": (torch.float64, shape), "weights": (torch.int64, shape)})
+        flags = {"equal": (torch.bool, shape), "few": (torch.bool, shape[:1])}
+        return Form.of(blocks={"means": (torch.float64, shape), "weights": (torch.int64, shape), **flags})
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
         return Message.of(prior=state["prior"])
@@ -161,11 +165,11 @@ class FederatedStatistics(Algorithm):
         return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(found))}))
 
     def neighbours(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """Means of blocks of neighbouring values, and how many values each is of."""
+        """Means of blocks of neighbouring values, how many values each is of, and whether they are equal."""
         assert isinstance(data, ClientData)
-        found = [floors.block_means(values, self.blocks, self.floor * width) for values, width in _columns(task, data)]
-        means, weights = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True))
-        return Reply(Message.of(blocks={"means": means, "weights": weights}))
+        made = [floors.Blocks.of(values, self.blocks, self.floor * width) for values, width in _columns(task, data)]
+        parts = {name: np.concatenate([getattr(each, name) for each in made]) for name in _BLOCKS}
+        return Reply(Message.of(blocks={name: torch.from_numpy(value) for name, value in parts.items()}))
 
 
 def features(task: Task) -> int:
@@ -230,11 +234,20 @@ def _nothing(task: Task) -> Tree:
 
 
 def _quantiles(blocks: list[Tree], many: int) -> Tree:
-    """Of every feature: quantiles, how many values they are of, and by how many ranks they may be off."""
-    means, weights = (np.stack([own[name].numpy() for own in blocks], axis=1) for name in ("means", "weights"))
-    found = [floors.block_quantiles(means[row], weights[row], SHARES) for row in range(many)]
-    of, off = weights.sum(axis=(1, 2)), weights.max(axis=2).sum(axis=1)
-    return {"values": torch.from_numpy(np.stack(found)), "of": torch.from_numpy(of), "off": torch.from_numpy(off)}
+    """Of every feature: quantiles, how many values they are of, by how many ranks they may be off, and what stands for
+    missing values: the median, of few different values the nearest that enough samples share, where it is `known`."""
+    means, weights, equal, few = (np.stack([own[name].numpy() for own in blocks], axis=1) for name in _BLOCKS)
+    of, off = weights.sum(axis=(1, 2)), (weights * ~equal).max(axis=2).sum(axis=1)
+    discrete = 2 * (weights.sum(axis=2) * few).sum(axis=1) > of
+    values, fill, known = np.zeros((many, len(SHARES))), np.zeros(many), ~discrete
+    for row in range(many):
+        levels = np.unique(means[row][equal[row] & (weights[row] > 0)]) if discrete[row] else np.empty(0)
+        values[row] = floors.block_quantiles(*floors.by_level(means[row], weights[row], levels), SHARES)
+        fill[row] = values[row, SHARES.index(0.5)]
+        if len(levels):
+            fill[row], known[row] = levels[np.abs(levels - fill[row]).argmin()], True
+    made = {"values": values, "of": of, "off": off, "fill": fill, "known": known}
+    return {name: torch.from_numpy(value) for name, value in made.items()}
 
 
 def _prior(task: Task, sums: Tree, means: Floats) -> Tensor:

@@ -18,7 +18,7 @@ def compare(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all of the store.",
+            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
             metavar="[RUN]...",
             autocompletion=study_and_run_names,
         ),

@@ -131,7 +131,7 @@ def _show_heterogeneity(federation: Federation, seed: int) -> None:
     found = heterogeneity(federation, seed=seed)
     rows: list[tuple[object, ...]] = []
     for part in PARTS:
-        for metric in METRICS:
+        for metric in filter(lambda metric: found.telling(part, metric), METRICS):
             omega, between = found.omega(part, metric), found.between(part, metric)
             ends = "exact" if omega.exact else f"{omega.low:.4g} to {omega.high:.4g}"
             pairs = between[~np.eye(len(between), dtype=bool)]
@@ -143,3 +143,5 @@ def _show_heterogeneity(federation: Federation, seed: int) -> None:
         f"{len(found.clients)} of {found.population} clients measured; in joint two labels are {found.label_cost:.4g} "
         "apart."
     )
+    if left := [part for part in PARTS if not found.telling(part, "tv")]:
+        print(f"omega_TV of {' and '.join(left)} is left out: hardly any two samples are equal, so it says nothing.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 
 import typer
@@ -56,8 +58,9 @@ EXAMPLES = {
 
 
 def show_examples(app: typer.Typer, path: str = "") -> None:
-    """Put each command's example below its help."""
+    """Put each command's example below its help, in which brackets are no markup."""
     for command in app.registered_commands:
+        command.help = re.sub(r"(\[[a-z#/@])", r"\\\1", command.help or inspect.getdoc(command.callback) or "")
         example = EXAMPLES.get(f"{path}{command.name}")
         command.epilog = f"Example: {example}" if example else command.epilog
     for group in app.registered_groups:

@@ -5,7 +5,6 @@ Everything heavy is imported inside the commands, so that help and mistakes are 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
@@ -43,6 +42,7 @@ from parley.cli import (
 from parley.cli.examples import show_examples
 from parley.core.checks import shown
 from parley.core.errors import InputError, ParleyError, ParleyWarning, own_line, raised_here
+from parley.core.processes import interruptible
 from parley.core.text import printable
 
 app = typer.Typer(
@@ -99,36 +99,39 @@ show_examples(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; bad input is one sentence and exit code 2, an interrupt is exit code 130."""
-    try:
-        if any("\0" in argument for argument in arguments or ()):
-            raise InputError("an argument contains the character NUL.")
-        with _warnings():
-            code = app(args=arguments, prog_name="parley", standalone_mode=False)
-    except ParleyError as error:
-        code = _say(str(error), 2)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = 2
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "parley"
-        code = _say(f"{_once(error.format_message())} See '{command} --help'.", 2)
-    except click.ClickException as error:
-        code = _say(error.format_message(), error.exit_code)
-    except run.Interrupted as interrupt:
-        code = _say(str(interrupt), 130)
-    except (click.Abort, KeyboardInterrupt):
-        code = _say("interrupted.", 130)
-    except SystemExit as end:
-        if raised_here(end):
-            raise
-        code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
-    except BrokenPipeError:  # whoever reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        place = "" if error.filename is None else f"{shown(str(error.filename))}: "
-        code = _say(f"{place}{error.strerror or error}.", 2)
+    """Run a command; bad input is one sentence and exit code 2, an interrupt is 128 and the signal's number."""
+    with interruptible() as interruption:
+        try:
+            if any("\0" in argument for argument in arguments or ()):
+                raise InputError("an argument contains the character NUL.")
+            with _warnings():
+                code = app(args=arguments, prog_name="parley", standalone_mode=False)
+            if code == 130:  # Typer has swallowed the interrupt
+                raise KeyboardInterrupt
+        except ParleyError as error:
+            code = _say(str(error), 2)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            code = 2
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx is not None else "parley"
+            code = _say(f"{_once(error.format_message())} See '{command} --help'.", 2)
+        except click.ClickException as error:
+            code = _say(error.format_message(), error.exit_code)
+        except run.Interrupted as interrupt:
+            code = _say(str(interrupt), interruption.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            code = _say("interrupted.", interruption.exit_code)
+        except SystemExit as end:
+            if raised_here(end):
+                raise
+            if isinstance(end.__context__, BrokenPipeError):  # Typer or Rich: whoever reads the output has seen enough
+                code = 0
+            else:
+                code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
+        except OSError as error:
+            place = "" if error.filename is None else f"{shown(str(error.filename))}: "
+            code = _say(f"{place}{error.strerror or error}.", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 

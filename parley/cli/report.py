@@ -16,7 +16,7 @@ def report(
     runs: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all.",
+            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
             metavar="[RUN]...",
             autocompletion=study_and_run_names,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ MOST_NAMES = 20
 
 
 class Interrupted(Exception):
-    """Ctrl-C during a run; its text says how to go on."""
+    """Ctrl-C, SIGTERM or SIGHUP during a run; its text says how to go on."""
 
 
 def run(
@@ -169,12 +169,13 @@ def show_group(infos: list[RunInfo]) -> None:
     """Runs that differ in their seeds, and what they have in common."""
     from statistics import fmean
 
+    from parley.engine.roll_call import is_result
     from parley.study.seeds import TWO_SEEDS, half_interval
 
     summaries = [info.summary for info in infos]
-    names = [name for name in summaries[0] if name.startswith(("central/", "clients/"))]
+    names = [name for name in summaries[0] if is_result(name)]
     rows: list[list[object]] = [
-        [info.config.get("seed"), info.id, info.status, info.rounds, *(metric_value(n, own.get(n)) for n in names)]
+        [info.config.get("seed"), info.id, info.status, info.rounds, *(_shown(own, n) for n in names)]
         for info, own in zip(infos, summaries, strict=True)
     ]
     if len(infos) > 1:
@@ -192,12 +193,23 @@ def metric_value(name: str, value: float | None) -> str | None:
     return percent(value) if name.endswith("accuracy") else None if value is None else f"{value:.4g}"
 
 
+def _shown(summary: Mapping[str, Any], name: str) -> str | None:
+    """A result of a run, and over how many clients it is."""
+    from parley.engine.roll_call import over_clients
+    from parley.study.listing import covered
+
+    value = metric_value(name, summary.get(name))
+    return None if value is None else value + over_clients(covered(summary, name.removeprefix("best ")))
+
+
 def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[Absence] = ()) -> None:
     """A run in a few lines, and who was missing in it."""
+    from parley.engine.roll_call import is_result
+
     rows: list[tuple[str, object]] = [("run", run), ("status", status), ("rounds", summary.get("rounds"))]
-    for name, value in summary.items():
-        if name.removeprefix("best ").startswith(("central/", "clients/")):
-            rows.append((name, metric_value(name, value)))
+    for name in summary:
+        if is_result(name.removeprefix("best ")):
+            rows.append((name, _shown(summary, name)))
     rows.append(("MB up", megabytes(summary.get("up/bytes"))))
     rows.append(("MB down", megabytes(summary.get("down/bytes"))))
     rows.append(("seconds", seconds(summary.get("seconds"))))
@@ -205,6 +217,9 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
         rows.append(("epsilon", f"{summary['privacy/epsilon']:.4g}"))
     if "ended" in summary:
         rows.append(("ended", summary["ended"]))
+    if "incomplete evaluations" in summary:
+        words = f"{summary['incomplete evaluations']}, without clients: not counted for best, target and patience"
+        rows.append(("incomplete evaluations", words))
     if summary.get("failures"):
         rows.append(("replies missing", summary["failures"]))
     if "never contributed" in summary:

@@ -60,16 +60,19 @@ def _notes(groups: Sequence[Seeds]) -> list[str]:
     return notes
 
 
-def _result(name: str, value: float | None) -> str:
-    """`accuracy 93.87 %` on the central test set, `clients' accuracy 92.57 %` on clients' own samples."""
+def _result(name: str, value: float | None, over: str, half: float | None = None) -> str:
+    """`accuracy 93.87 %` on the central test set, `clients' auc 0.81 (3 of 5 clients)` on clients' own samples."""
+    from parley.engine.roll_call import over_clients
+
     place, _, what = name.rpartition("/")
     whose = "clients' " if place == "clients" else ""
-    return f"{whose}{what} {metric_value(name, value)}"
+    around = "" if half is None else f" ±{metric_value(name, half)}"
+    return f"{whose}{what} {metric_value(name, value)}{around}{over_clients(over)}"
 
 
 def _row(entry: Entry, before: str) -> list[object]:
     info, numbers, name = entry.info, entry.numbers, entry.headline
-    result = _result(name, numbers[name]) if name else None
+    result = _result(name, numbers[name], entry.coverage) if name else None
     return [
         before + info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
         megabytes(entry.sent), seconds(numbers.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
@@ -79,11 +82,7 @@ def _row(entry: Entry, before: str) -> list[object]:
 def _group_row(group: Seeds) -> list[object]:
     """What runs that differ in their seeds have in common: the mean of their results and half of its 95% interval."""
     name = group.headline
-    result = None
-    if name:
-        half = group.half_interval(name)
-        around = "" if half is None else f" ±{metric_value(name, half)}"
-        result = f"{_result(name, group.mean(name))}{around}"
+    result = _result(name, group.mean(name), group.coverage, group.half_interval(name)) if name else None
     costs = megabytes(group.sent), seconds(group.mean("seconds"))
     return [group.title, group.done, None, result, *costs, None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 OptionalText = Optional[str]  # noqa: UP045
 _BARS = " ▁▂▃▄▅▆▇█"
-_SHOWN = {0.0: "least", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "most"}
+_SHOWN = {0.0: "low {}", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "high {}"}
 
 
 def stats(
@@ -178,17 +179,19 @@ def _deployed(folder: Path, path: Path, table: dict[str, Any], method: Federated
 def show(found: Statistics) -> None:
     """The features, the labels, and who is in it."""
     missing = any(one.missing for one in found.features)
-    columns = ["count", *(["missing"] if missing else []), "mean", "std", *_SHOWN.values()]
+    part = found.quantiles.removesuffix("s")
+    shown = [name.format(part) for name in _SHOWN.values()]
+    columns = ["count", *(["missing"] if missing else []), "mean", "std", *shown]
     rows = [
-        (one.name, one.count, *([one.missing] if missing else []), _number(one.mean), _number(one.std),
-         *[_number(one.quantiles.get(share)) for share in _SHOWN], bars(one))
+        (one.name, one.count, *([one.missing] if missing else []), _number(one.mean, one.std), _number(one.std),
+         *[_number(one.quantiles.get(share), one.std) for share in _SHOWN], bars(one))
         for one in found.features
     ]  # fmt: skip
     print_table(["column", *columns, "histogram"], rows, right=columns)
     if found.labels:
         total, counted = (
             max(found.samples, 1),
-            [*found.labels.items(), *([("left out", found.rare)] if found.rare else [])],
+            [*found.labels.items(), *([("not told", found.rare)] if found.rare else [])],
         )
         print_table(
             ["class", "samples", "share"],
@@ -205,19 +208,33 @@ def notes(found: Statistics) -> list[str]:
     silent = found.clients - found.contributed - len(found.absent)
     said = [f"{found.samples:,} samples; {found.contributed} of {found.clients} clients told of theirs."]
     if silent:
-        said.append(f"{silent} told nothing: they have fewer than {found.floor} samples.")
+        said.append(f"{silent} told nothing: they have fewer than {found.floor} samples (--floor).")
     said += [f"Client '{client}' {reason}" for client, reason in found.absent.items()]
     for one in found.features:
         if one.withheld:
             many = f"{one.withheld} clients have" if one.withheld > 1 else "One client has"
-            said.append(f"{many} fewer than {found.floor} values of '{one.name}' and told nothing of them.")
+            said.append(f"{many} fewer than {found.floor} values of '{one.name}' (--floor) and told nothing of them.")
     if found.rare:
         said.append(
-            f"Left out are {found.rare:,} samples: of classes too rare at their client, and what would tell them."
+            f"The classes of {found.rare:,} samples are not told: their client has fewer than {found.floor} of some "
+            "class (--floor), and other classes would give that away. Everything else counts these samples, too."
         )
     lacking = max((one.left_out / one.count for one in found.features if one.count), default=0.0)
     if lacking:
-        said.append(f"Histograms lack up to {percent(lacking)} of the values, of cells too small at their client.")
+        said.append(
+            f"{'Histograms alone' if found.quantiles == 'blocks' else 'Histograms and quantiles'} lack up to "
+            f"{percent(lacking)} of a column's values: fewer than {found.floor} of a client are in a cell (--floor)."
+        )
+    if found.quantiles == "blocks":
+        said.append(
+            f"Low and high block: the mean of the lowest and the highest {found.floor} or more values of a client "
+            "(--floor), not the smallest and the largest value."
+        )
+    else:
+        said.append(
+            "Low and high cell: where the cells with values begin and end. Quantiles are places in cells: but for "
+            "columns of zeros and ones they need not be values that occur."
+        )
     errors = [one.rank_error for one in found.features if one.rank_error is not None]
     if errors:
         said.append(f"A quantile's rank is off by at most {percent(max(errors))} of the values.")
@@ -237,5 +254,9 @@ def bars(one: Feature) -> str:
     return "".join(_BARS[-(-8 * count // most)] if most else " " for count in one.counts)
 
 
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.4g}"
+def _number(value: float | None, spread: float | None = None) -> str | None:
+    """With as many digits as tell it from others of the column."""
+    if value is None:
+        return None
+    digits = 4 + max(floor(log10(abs(value) / spread)), 0) if value and spread else 4
+    return f"{value:.{min(digits, 17)}g}"

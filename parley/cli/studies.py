@@ -46,6 +46,10 @@ def reproduce(
         ),
     ] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for figures and numbers.", metavar="FOLDER")] = Path("reproduced"),
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Processes that train at a time; default: one per core.", metavar="N", min=1),
+    ] = None,
 ) -> None:
     """Reproduce a paper's figure or table and print its checks; exit 1 if one fails."""
     from rich.console import Console
@@ -58,7 +62,7 @@ def reproduce(
         return
     passed = True
     for name in matching(study):
-        result = run_study(name, scale, out, Console(stderr=True))
+        result = run_study(name, scale, out, Console(stderr=True), workers)
         console().print(checks_table(result))
         passed = passed and result.passed
     if not passed:

@@ -36,7 +36,10 @@ def export(
     client: Client = None,
     store: Store = None,
 ) -> None:
-    """Export a run's model with a card that says where it comes from."""
+    """Export a run's model with a card that says what it takes, what it gives and where it comes from.
+
+    TorchScript and ONNX files take raw samples: what was done to those trained on is inside.
+    """
     from parley.models.export import FORMATS
     from parley.store.runs import RunStore
     from parley.study.load import export_run
@@ -76,6 +79,6 @@ def predict(
 
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)
-        known = runs.info(run).config.get("data", {}).get("target")
+    known = trained.config.get("data", {}).get("target")
     count = predict_file(trained, data, out, target=target or known, best=best, client=client)
     print(f"{count:,} prediction{'' if count == 1 else 's'} in {out}")

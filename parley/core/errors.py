@@ -2,7 +2,8 @@
 
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -78,3 +79,21 @@ def _of_file(name: str) -> str:
 def raised_here(error: BaseException) -> bool:
     """Whether a line of Parley's raised it, not code that Parley called."""
     return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_INSTALLED[0])
+
+
+@contextmanager
+def computable(what: str) -> Iterator[None]:
+    """Say in a sentence about `what` that a number leaves the range of its type, or is divided by nothing.
+
+    Whoever computes that in code of his own wants its traceback.
+    """
+    try:
+        yield
+    except (ArithmeticError, RuntimeError) as error:
+        overflow = isinstance(error, ArithmeticError) or "without overflow" in str(error)  # torch's words
+        if not overflow or own_line(error):
+            raise
+        raise InputError(
+            f"{what}: a number leaves the range that can be computed with ({type(error).__name__}: {error}); take less "
+            "extreme settings."
+        ) from error

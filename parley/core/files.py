@@ -38,7 +38,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         try:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666))
             yield part
-            _sync(part)
+            sync_file(part)
             part.replace(path)
             sync_folder(path.parent)
         finally:
@@ -63,7 +63,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 def sync_folder(path: Path) -> None:
     """Names made, moved or removed in the folder are safe from now on."""
     try:
-        _sync(path)
+        sync_file(path)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # some file systems do not sync folders
             raise
@@ -84,7 +84,8 @@ def read_regular(path: Path) -> bytes:
         return file.read()
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """What was written to the file is safe from now on."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,14 +1,59 @@
-"""Processes of our own on this machine: where they find modules, and that none outlives the one that started it."""
+"""Processes of our own on this machine: where they find modules, what ends them, and that none outlives its parent."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from types import FrameType
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""What service managers, schedulers and closed terminals send."""
+
+
+class Interruption:
+    """Which signal interrupted this process, if one did."""
+
+    number: int = signal.SIGINT
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Let SIGTERM and SIGHUP interrupt what runs as Ctrl-C does, so that it is saved; where they are ignored, as by
+    nohup, they stay ignored.
+
+    Only the first counts: a closed terminal is often reported twice, and the second must not interrupt the saving.
+    """
+    interruption = Interruption()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interruption.number = number
+        for caught in before:
+            signal.signal(caught, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in ENDING}
+        before = {number: handler for number, handler in before.items() if handler is signal.SIG_DFL}
+        for number in before:
+            signal.signal(number, interrupt)
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def search_path() -> str:

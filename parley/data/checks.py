@@ -127,6 +127,23 @@ def check_inputs(x: Tensor, info: DataInfo | None, who: str, missing: bool = Fal
             )
 
 
+def as_samples(x: Tensor, info: DataInfo, dtype: torch.dtype, who: str) -> Tensor:
+    """New samples in the form that those trained on had before they were filled and scaled, or an InputError."""
+    if x.ndim == 0 or tuple(x.shape[1:]) != tuple(info.shape):
+        raise InputError(
+            f"{who} has samples of shape {tuple(x.shape[1:])}, but the model takes samples of shape "
+            f"{tuple(info.shape)}, one in each row."
+        )
+    if not info.tokens:
+        x = x.to(dtype)
+    elif x.is_floating_point():
+        if not torch.equal(x, x.round()):
+            raise InputError(f"{who} must hold whole numbers, the token ids of texts.")
+        x = x.long()
+    check_inputs(x, info, who, info.missing or (info.scaling is not None and bool(info.scaling.fill)))
+    return x
+
+
 def all_finite(x: Tensor) -> bool:
     """Whether no number is infinite or NaN; one pass without a mask where the sum tells."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.core.errors import InputError
@@ -13,6 +14,8 @@ from parley.core.errors import InputError
 Precision = Literal["float32", "float64"]
 
 _FLOATS = {"float32": torch.float32, "float64": torch.float64}
+_LOOKED_AT, _ENOUGH = 100_000, 256
+"""Numbers of a column, and how many must be left of different ones; trees have no more bins."""
 _SMALL = (torch.float16, torch.bfloat16)
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
 
@@ -35,6 +38,22 @@ def as_inputs(values: Any, precision: Precision | None = None) -> Tensor:
     if tensor.dtype in _WHOLE:
         return _int64(tensor)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
+
+
+def check_single(values: NDArray[np.float64], what: str) -> None:
+    """Refuse numbers of which float32 would keep too few apart, unless it was asked for."""
+    some = values[:_LOOKED_AT][np.isfinite(values[:_LOOKED_AT])]
+    with np.errstate(over="ignore", under="ignore"):
+        left = len(np.unique(some.astype(np.float32)))
+    if left >= _ENOUGH:
+        return
+    # Without the last 12 of 52 bits: what only rounding tells apart is one value.
+    apart = len(np.unique((some + 0.0).view(np.int64) + (1 << 11) >> 12))
+    if apart > 2 * left:
+        raise InputError(
+            f"{what} has {apart} different numbers, which float32 rounds to {left}; "
+            'set dtype = "float64" to keep them, or "float32" to have them rounded.'
+        )
 
 
 def as_targets(values: Any, inputs: Tensor | None = None) -> Tensor:

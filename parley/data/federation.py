@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
@@ -88,6 +89,16 @@ class Federation:
             check_info(form, self.info)
             self._form = form
         return self._form
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The precision of the inputs; None where the samples are on other machines and nobody has said."""
+        try:
+            return self.form.dtype
+        except InputError:
+            if self.here:
+                raise
+            return None
 
     def client(self, id: str) -> ClientData:
         """Training samples of one client."""
@@ -249,7 +260,7 @@ class Federation:
         target: str,
         test: Any = None,
         kind: Task | None = None,
-        dtype: Precision = "float32",
+        dtype: Precision | None = None,
         missing: bool = False,
         test_fraction: float = 0.0,
         seed: int = 0,

@@ -33,13 +33,19 @@ class Scaling(Brief):
 
     def apply(self, x: Tensor) -> Tensor:
         """Inputs [n, columns] or [n, channels, ...], standardised, in their own dtype."""
-        shape = (len(self.mean), *[1] * (x.ndim - 2))
-        mean, deviation, fill = (
-            torch.tensor(values, dtype=torch.float64).reshape(shape)
-            for values in (self.mean, self.deviation, self.fill or self.mean)
-        )
-        values = torch.where(x.isnan(), fill, x.double()) if self.fill else x.double()
-        return ((values - mean) / deviation).to(x.dtype)
+        return scaled(x, *self.tensors(x.ndim - 1))
+
+    def tensors(self, dimensions: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean, deviation and fill in float64, for samples of so many dimensions."""
+        shape = (len(self.mean), *[1] * (dimensions - 1))
+        mean, deviation = (torch.tensor(v, dtype=torch.float64).reshape(shape) for v in (self.mean, self.deviation))
+        return mean, deviation, torch.tensor(self.fill, dtype=torch.float64).reshape(shape) if self.fill else None
+
+
+def scaled(x: Tensor, mean: Tensor, deviation: Tensor, fill: Tensor | None = None) -> Tensor:
+    """(x - mean) / deviation in float64, rounded to the dtype of `x`; NaN becomes `fill` before that, if given."""
+    values = x.double() if fill is None else torch.where(x.isnan(), fill, x.double())
+    return ((values - mean) / deviation).to(x.dtype)
 
 
 def pooled_scaling(clients: Callable[[], Iterable[Tensor]], shape: tuple[int, ...]) -> Scaling:

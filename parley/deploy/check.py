@@ -94,10 +94,7 @@ def _port(folder: ServerFolder) -> str:
 
 
 def _nodes(folder: ServerFolder) -> str:
-    found = folder.nodes()
-    if not found:
-        raise InputError("no node is registered: parley deploy register NODE.csr.")
-    return ", ".join(found)
+    return ", ".join(folder.nodes()) or "none yet; register them as they ask: parley deploy register NODE.csr"
 
 
 def _disk(path: Path) -> str:

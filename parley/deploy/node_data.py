@@ -89,7 +89,7 @@ def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[Clien
         frames = [_owned(one, str(number)) for number, one in enumerate(found)]
         frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
         federation = Federation.from_frame(
-            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype or "float32",
+            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype,
             missing=settings.missing,
         )  # fmt: skip
     return [federation.client(str(number)) for number in range(len(found))], federation.info

@@ -30,6 +30,7 @@ from parley.deploy.submissions import (
     submitted_study,
 )
 from parley.engine.listeners import Listener
+from parley.engine.roll_call import coverages, is_result, over_clients
 from parley.engine.run import Run
 from parley.engine.settings import Faults
 from parley.store.records import RoundRecord
@@ -149,7 +150,11 @@ class Clerk(Listener):
         asked = len(metrics["down/bytes"].clients) or int(metrics["cohort"].value) if "cohort" in metrics else 0
         roll = f"asked {asked}, answered {int(metrics['cohort'].value)}" if "cohort" in metrics else "evaluated"
         missing = "".join(f"; missing: {failure.client} {failure.reason.rstrip('.')}" for failure in record.failures)
-        judged = [f"{name} {metrics[name].value:.4g}" for name in sorted(metrics) if name.startswith("clients/")]
+        over = coverages([record])
+        judged = [
+            f"{name} {metrics[name].value:.4g}{over_clients(over.get(name, ''))}"
+            for name in sorted(filter(is_result, metrics)) if name.startswith("clients/")
+        ]  # fmt: skip
         self.note(f"round {record.number}: {roll}{missing}{'; ' if judged else ''}{', '.join(judged)}.")
         if self.submissions.asked_to_stop(self.id):
             raise StopRun("by 'parley deploy stop'")

@@ -67,7 +67,8 @@ class NodeSettings:
     kind: Literal["classification", "regression"] | None = None
     """What targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
-    """The precision of inputs; by default arrays keep theirs and tables are float32."""
+    """The precision of inputs; by default arrays keep theirs and tables are float32, or refused where that
+    cannot tell a column's numbers apart."""
     missing: bool = False
     """Empty cells and NaN are missing values, which statistics and boosted trees take; else they are refused."""
     party: str | None = None

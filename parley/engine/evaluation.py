@@ -23,7 +23,7 @@ from parley.core.wire import wire_size
 from parley.engine.roll_call import UNEVALUATED
 from parley.engine.settings import Evaluation
 from parley.engine.stopping import Headline
-from parley.learn.metrics import Scorer, check_measured, check_target, smaller_is_better
+from parley.learn.metrics import Scorer, check_measured, check_target
 from parley.runtimes.execute import failed
 from parley.runtimes.protocol import EvaluationCall, Job, Runtime, Score
 from parley.store.records import Metric
@@ -67,14 +67,14 @@ class Evaluator:
             if where in ("central", "clients"):
                 _check(last, scorers, regression, "evaluate.headline")
                 check_target(last, settings.target, "evaluate.target")
-            return Headline(name, settings.headline != name or bool(smaller_is_better(name, scorers)))
+            return Headline.judged(name, settings.headline, scorers)
         last = ("loss" if regression else "accuracy") if settings.metric == "auto" else settings.metric
         _check(last, scorers, regression, "evaluate.metric")
         check_target(last, settings.target, "evaluate.target")
         if not self.central and not self.clients:
             return None
         where = "clients" if self.clients and (self.personal or not self.central) else "central"
-        return Headline(f"{where}/{last}", bool(smaller_is_better(last, scorers)))
+        return Headline.judged(f"{where}/{last}", None, scorers)
 
     def _clients(self, which: int | str) -> list[str]:
         federation = self.job.federation
@@ -219,7 +219,10 @@ def _values(score: Score) -> dict[str, float]:
 
 
 def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric]:
-    """The mean over the clients for which a metric is defined; how many they are is recorded where some are not."""
+    """The mean over the clients for which a metric is defined; how many they are is recorded where some are not.
+
+    Where the outputs of a client are no numbers, as its loss shows, the metric is not undefined but lost, and the mean.
+    """
     values = {client: _values(score) for client, score in scores.items()}
     names: Iterable[str] = next(iter(values.values())) if values else ()
     metrics = {}
@@ -228,7 +231,7 @@ def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric
         if name in ("loss", "accuracy"):
             metrics[f"{where}/{name}"] = Metric(math.fsum(own.values()) / len(own), own)
             continue
-        defined = [value for value in own.values() if not math.isnan(value)]
+        defined = [v for client, v in own.items() if not math.isnan(v) or math.isnan(values[client]["loss"])]
         metrics[f"{where}/{name}"] = Metric(math.fsum(defined) / len(defined) if defined else math.nan, own)
         if len(defined) < len(own):
             metrics[f"{where}/{name}/clients"] = Metric(len(defined))

@@ -53,7 +53,7 @@ def _permuted(run: Run, data: ClientData | None, metric: str | None, repeats: in
     sign = -1.0 if smaller_is_better(name, known) else 1.0
 
     def score(x: torch.Tensor) -> float:
-        outputs = run.predict(x)
+        outputs = run.predict(x, scaled=True)
         if name == "loss":
             return float(run.task.loss(outputs, data.y).double().mean())
         if name in ALWAYS:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from parley.core.message import Message
+from parley.core.message import Message, State
 from parley.core.registry import Registry
 from parley.store.records import Metric, RoundRecord
 
@@ -37,6 +37,13 @@ class Listener:
 
     def observe(self, number: int, observed: Mapping[str, Mapping[str, Tensor]]) -> Mapping[str, Metric] | None:
         """What clients of a round let be observed, by client and name (simulation only).
+
+        Metrics made of it are returned and become part of the round's record.
+        """
+        return None
+
+    def evaluate(self, number: int, state: State) -> Mapping[str, Metric] | None:
+        """The server's state after a round, which `run.algorithm.model(run.task, state)` makes a model of.
 
         Metrics made of it are returned and become part of the round's record.
         """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from parley.core.errors import QuorumError, StopRun
+from parley.core.errors import QuorumError, StopRun, computable
 from parley.core.key import Key
 from parley.core.message import Memory, State
 from parley.engine.evaluation import Evaluator
@@ -65,7 +65,7 @@ class Loop:
         finished      the last round is done, the target is reached or patience is over (`evaluate`)
         stopped       a listener raised `StopRun`, the privacy budget is spent, or too few clients answered, which is
                       raised too
-        interrupted   Ctrl-C
+        interrupted   Ctrl-C; on the command line SIGTERM and SIGHUP too
         failed        anything else was raised
 
         Whatever it is, all rounds that are done are part of the run and stored; it can be resumed.
@@ -154,13 +154,16 @@ class Loop:
             self.sampler.absences(cohort, number), stamp, self.listeners, private,
             summing,
         )  # fmt: skip
-        state = course.play(self.run.state)
+        with computable(f"round {number} of {self.job.algorithm.title}"):
+            state = course.play(self.run.state)
         seconds = time.perf_counter() - begin
         metrics = _traffic(course) | {"seconds": Metric(seconds)} | self._charged(number)
         metrics |= {f"server/{name}": Metric(value) for name, value in course.metrics.items()}
         metrics |= {f"busy/{node}": Metric(share) for node, share in self.runtime.busy().items()}
         if self.evaluator.due(number, last=number == self.rounds or self._exhausted(number + 1) is not None):
             metrics |= self._evaluate(number, state, course.remembered)
+        for listener in self.listeners:
+            metrics |= listener.evaluate(number, state) or {}
         if course.observed and self.privacy is None:
             for listener in self.listeners:
                 metrics |= listener.observe(number, course.observed) or {}
@@ -183,7 +186,7 @@ class Loop:
         run = self.run
         self._settled = False
         headline = self.evaluator.headline
-        if headline is not None and headline.better(value := headline.of(record), run.best_value):
+        if headline is not None and headline.better(value := headline.counted(record), run.best_value):
             run.best_state, run.best_round, run.best_value = state, record.number, value
         run.state = state
         self.memories.accept(record.number, remembered)

@@ -21,7 +21,14 @@ from parley.store.records import Metric
 if TYPE_CHECKING:
     from parley.engine.run import Run
 
-__all__ = ["ConsensusDistance", "Drift", "GradientDissimilarity", "WeakLearning", "listeners"]
+__all__ = [
+    "ConsensusDistance",
+    "ConsensusWithStatistics",
+    "Drift",
+    "GradientDissimilarity",
+    "WeakLearning",
+    "listeners",
+]
 
 Seen = Mapping[str, Mapping[str, Tensor]]
 Groups = Mapping[str, tuple[str, ...]]
@@ -31,6 +38,11 @@ Groups = Mapping[str, tuple[str, ...]]
 def layer_groups(module: nn.Module) -> Groups:
     """The parameters of every layer."""
     return {layer.name: layer.parameters for layer in layers(module) if layer.parameters}
+
+
+def layer_groups_with_statistics(module: nn.Module) -> Groups:
+    """The parameters and the running statistics of every layer."""
+    return {layer.name: layer.parameters + layer.buffers for layer in layers(module) if layer.parameters}
 
 
 class _Grouped(Listener):
@@ -50,7 +62,8 @@ class ConsensusDistance(_Grouped):
     Metrics `consensus/<layer>` and `consensus`; K counts the clients of the round.
     """
 
-    wants = ("model",)
+    wants: tuple[str, ...] = ("model",)
+    name = "consensus"
 
     def observe(self, number: int, observed: Seen) -> dict[str, Metric]:
         metrics, total, size = {}, 0.0, 0
@@ -63,9 +76,20 @@ class ConsensusDistance(_Grouped):
                     squares += math.fsum(float((own - mean).square().sum()) for own in models) / len(models)
                     entries += mean.numel()
             if entries:
-                metrics[f"consensus/{label}"] = Metric(squares / entries)
+                metrics[f"{self.name}/{label}"] = Metric(squares / entries)
             total, size = total + squares, size + entries
-        return metrics | ({"consensus": Metric(total / size)} if size else {})
+        return metrics | ({self.name: Metric(total / size)} if size else {})
+
+
+@listeners("consensus-with-statistics")
+class ConsensusWithStatistics(ConsensusDistance):
+    """The same over a layer's parameters and running statistics together: `consensus-with-statistics/<layer>`."""
+
+    wants = ("model", "statistics")
+    name = "consensus-with-statistics"
+
+    def __init__(self, groups: Groups | Callable[[nn.Module], Groups] = layer_groups_with_statistics) -> None:
+        super().__init__(groups)
 
 
 @listeners("drift")

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from parley.core.text import printable
 from parley.engine.listeners import Listener
+from parley.engine.roll_call import coverages, over_clients
 from parley.engine.run import Run
 from parley.engine.stopping import Headline
 from parley.store.records import RoundRecord
@@ -45,6 +46,8 @@ class Figures:
     """What the run is judged by; None: accuracy, or loss where none is measured."""
     judged: float | None = None
     """The headline's last value."""
+    evaluated: RoundRecord | None = None
+    """The record that has it."""
     round: int = 0
     accuracy: float | None = None
     """On the central test set; None until it is measured, as all of these."""
@@ -90,7 +93,9 @@ class Figures:
         if self.headline is not None:
             value = self.headline.of(record)
             self.judged = self.judged if value is None else value
-            self.best = value if self.headline.better(value, self.best) else self.best
+            self.evaluated = self.evaluated if value is None else record
+            counted = self.headline.counted(record)
+            self.best = counted if self.headline.better(counted, self.best) else self.best
             return
         accuracy = self.accuracy if self.accuracy is not None else self.clients
         value, sign = (accuracy, 1) if accuracy is not None else (self.loss, -1)
@@ -108,12 +113,15 @@ class Figures:
         if self.headline is not None:
             headline = _SHOWN.get(self.headline.name, self.headline.name)
             known = {headline: None if self.judged is None else f"{self.judged:.3g}"} | known
+        over = ""
+        if self.headline is not None and self.evaluated is not None:
+            over = over_clients(coverages([self.evaluated]).get(self.headline.name, ""))
         parts = []
         for name, value in known.items():
             if value is not None:
                 shown = self.best is not None and name == headline
                 best = f" (best {self.best:{'.1%' if value.endswith('%') else '.3g'}})" if shown else ""
-                parts.append(f"{name} {value}{best}")
+                parts.append(f"{name} {value}{over if name == headline else ''}{best}")
         if self.cohort:
             parts += [f"cohort {self.cohort}", f"{megabytes(self.up)} up"]
         if self.epsilon is not None:

@@ -1,11 +1,16 @@
-"""Who never contributed to a run, from its records: a run that went on without someone says so at its end."""
+"""Who is missing in a run, from its records: who never contributed, and over how many clients a mean is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from parley.core.portable import without_paths
 from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
+from parley.store.tables import Absence, absences
 
 UNEVALUATED = "could not be evaluated: "
 """How the reason of a client begins that was left out of an evaluation."""
@@ -21,6 +26,52 @@ class Silent:
     rounds: int
     reason: str
     """Of the last time; the end of a sentence that begins with the client."""
+
+
+def unevaluated(record: RoundRecord, metric: str) -> list[str]:
+    """The clients that a mean over clients lacks because they could not be evaluated; none where it is no such mean."""
+    found = record.metrics.get(metric)
+    if found is None or not found.clients or not is_result(metric):
+        return []
+    return [f.client for f in record.failures if f.reason.startswith(UNEVALUATED) and f.client not in found.clients]
+
+
+def coverage(values: Mapping[str, float], missing: Collection[str] = ()) -> str:
+    """`3 of 5`: of how many of the clients that should have one there is a value; empty where it is all of them."""
+    known = sum(not math.isnan(value) for value in values.values())
+    every = len(values) + len(set(missing) - values.keys())
+    return "" if known == every else f"{known} of {every}"
+
+
+def over_clients(words: str) -> str:
+    """What stands behind a mean over clients of whom some have no value: ` (3 of 5 clients)`; empty for empty words."""
+    return f" ({words} clients)" if words else ""
+
+
+def coverages(records: Sequence[RoundRecord]) -> dict[str, str]:
+    """The means over clients that lack some the last time they were measured, with how many they are over."""
+    latest = {name: record for record in records for name in record.metrics if is_result(name)}
+    found = {name: coverage(r.metrics[name].clients, unevaluated(r, name)) for name, r in latest.items()}
+    return {name: words for name, words in found.items() if words}
+
+
+def stored_coverages(store: RunStore, run: str, metrics: Sequence[str], absences: Sequence[Absence]) -> dict[str, str]:
+    """The same of a stored run, whose metrics and absences are these; only what may lack clients is read."""
+    lost: dict[int, list[str]] = {}
+    for one in absences:
+        if one.reason.startswith(UNEVALUATED):
+            lost.setdefault(one.round, []).append(one.client)
+    found = {}
+    for name in filter(is_result, metrics):
+        if (lost or f"{name}/clients" in metrics) and (last := store.last_clients(run, name)) is not None:
+            found[name] = coverage(last[1], lost.get(last[0], ()))
+    return {name: words for name, words in found.items() if words}
+
+
+def is_result(metric: str) -> bool:
+    """Whether it is what a model is judged by on samples: `central/auc`, but not `clients/auc/clients`."""
+    place, _, name = metric.partition("/")
+    return place in ("central", "clients") and bool(name) and "/" not in name
 
 
 def silent(records: Sequence[RoundRecord]) -> list[Silent]:
@@ -59,3 +110,13 @@ def _failures(record: RoundRecord) -> dict[tuple[str, bool], str]:
 def _took_part(record: RoundRecord, client: str, evaluation: bool) -> bool:
     names = ("clients/loss", "central/loss") if evaluation else ("down/bytes",)
     return any(client in record.metrics[name].clients for name in names if name in record.metrics)
+
+
+def left_out(records: Sequence[RoundRecord]) -> dict[str, dict[str, Any]]:
+    """Client -> the rounds that went on without it, and why it was missing the last time."""
+    missing: dict[str, dict[str, Any]] = {}
+    for absence in absences(records):
+        entry = missing.setdefault(absence.client, {"rounds": []})
+        entry["rounds"].append(absence.round)
+        entry["reason"] = without_paths(absence.reason)
+    return missing

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from parley.algorithms.base.protocol import Algorithm, Party
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError, ParleyError, nearest
+from parley.core.inputs import shown
 from parley.core.message import Memory, Message, State
+from parley.core.portable import portable
 from parley.core.show import as_html
-from parley.core.tree import Tree
 from parley.data import Federation
-from parley.engine.roll_call import named, silent
+from parley.data.checks import as_samples
+from parley.data.convert import as_inputs
+from parley.data.sources import Elsewhere
+from parley.engine.roll_call import coverages, is_result, left_out, named, over_clients, silent, unevaluated
 from parley.engine.stopping import Headline
 from parley.learn.last_layer import representation
 from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
 from parley.learn.task import Predictor, Task
+from parley.models.export import FORMATS, Format, export_module
+from parley.models.prepared import Prepared
 from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
@@ -58,16 +65,30 @@ class Run:
     """Why it ended before its last round: too few answered, its privacy budget is spent, or something was raised."""
     headline: Headline | None = None
     """What the best round is judged by."""
+    trial: str = ""
+    """The search whose trial it is, where `parley tune` trained it."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
     """What is measured besides loss and accuracy."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
     """What clients keep to themselves; `memory` reads it."""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The study that a stored run is of, resolved."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of a run, pickled ones too, go without the samples of its federation.
+
+        What is public travels, and what the method has the server keep (DataShare's global set, a kernel's points).
+        """
+        public = None if self.task.public is None else self.task.public.clone()  # a view would take all it is of along
+        kept = self.__dict__ | {"task": replace(self.task, public=public)}
+        return kept | {"federation": _without_samples(self.federation, public)}
 
     def __repr__(self) -> str:
         rounds = self.records[-1].number if self.records else 0
         judged = (self.headline.name,) if self.headline is not None else ()
         headline = next((name for name in (*judged, *_HEADLINES) if name in self.metrics()), None)
         shown = "" if headline is None else f", {headline} {self.last(headline):.4g}"
+        shown += over_clients(coverages(self.records).get(headline or "", ""))
         return f"<Run {self.id or self.name or type(self.algorithm).__name__}: {self.status}, {rounds} rounds{shown}>"
 
     def _repr_html_(self) -> str:
@@ -87,8 +108,13 @@ class Run:
         return float(self.series(metric)[1][-1])
 
     def best(self, metric: str = "accuracy") -> float:
-        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss."""
-        values = self.series(metric)[1]
+        """The best value of any evaluated round: the largest, or the smallest where that is better, as of a loss.
+
+        Rounds in which clients could not be evaluated do not count; NaN where there is no other.
+        """
+        name = full_name(metric, self.metrics())
+        counted = [r for r in self.records if name in r.metrics and not unevaluated(r, name)]
+        values = np.array([record.metrics[name].value for record in counted])
         if np.isnan(values).all():
             return float("nan")
         return float(np.nanmin(values) if self._smaller(metric) else np.nanmax(values))
@@ -110,15 +136,24 @@ class Run:
         return float(self.series(metric)[1].sum())
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few numbers, what it is judged by first, and who never contributed to it and why."""
+        """The run in a few numbers, what it is judged by first, and who never contributed to it and why.
+
+        `clients/auc/clients` is `3 of 5` where two clients have no such value. Incomplete evaluations are those of the
+        headline in which clients could not be evaluated; they count neither for best, target nor patience.
+        """
         known = self.metrics()
         result: dict[str, Any] = {"rounds": self.records[-1].number if self.records else 0}
-        places = [n for n in known if n.startswith(("central/", "clients/")) and n.count("/") == 1]
         judged = self.headline.name if self.headline is not None else ""
-        for name in sorted(places, key=lambda name: (name != judged, name.rpartition("/")[2] not in ALWAYS)):
-            if name in known:
-                result[name] = self.last(name)
+        result |= ({"headline": judged} if judged else {}) | ({"trial of": self.trial} if self.trial else {})
+        covered = coverages(self.records)
+        for name in sorted(filter(is_result, known), key=lambda n: (n != judged, n.rpartition("/")[2] not in ALWAYS)):
+            result[name] = self.last(name)
+            if any(name in record.metrics and not unevaluated(record, name) for record in self.records):
                 result[f"best {name}"] = self.best(name)
+            if name in covered:
+                result[f"{name}/clients"] = covered[name]
+        if missed := sum(bool(unevaluated(record, judged)) for record in self.records):
+            result["incomplete evaluations"] = f"{missed} of {len(self.series(judged)[0])}"
         for name in ("up/bytes", "down/bytes", "seconds"):
             if name in known:
                 result[name] = self.total(name)
@@ -146,54 +181,148 @@ class Run:
         """What a client would receive to predict with the last model, or the best one."""
         return self.algorithm.model(self.task, self._state(best))
 
-    def predictor(self, *, best: bool = False, memory: Memory | None = None) -> Predictor:
-        """Inputs -> outputs of the last model, or of the best one; with a client's memory, of the client's own."""
+    def predictor(self, *, best: bool = False, client: str | None = None) -> Predictor:
+        """Scaled inputs -> outputs of the last model, of the best one, or of a client's own."""
+        memory = self._memory_for(best, client)
         return self.algorithm.predictor(self.task, self.model(best=best), memory)
 
     @torch.no_grad()
-    def predict(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
-        """Outputs for new inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`)."""
-        inputs = torch.as_tensor(x)
-        if client is not None and best:
-            raise InputError("clients keep their models of the last round only; leave out best, or the client.")
-        predict = self.predictor(best=best, memory=None if client is None else self.memory(client))
-        return predict(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+    def predict(
+        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False
+    ) -> Tensor:
+        """Outputs for new raw inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`).
 
-    def representation(self, x: Tensor | np.ndarray, *, best: bool = False, client: str | None = None) -> Tensor:
-        """What enters the model's last layer for inputs [n, ...], [n, features]; the model is that of `predict`."""
-        return representation(self.task, lambda x: self.predict(x, best=best, client=client), torch.as_tensor(x))
+        They are filled and scaled like the training samples; with `scaled`, they have been, like those in `federation`.
+        """
+        predictor, info = self.predictor(best=best, client=client), self.task.info
+        if hasattr(x, "columns"):
+            order = f" in the order {', '.join(map(shown, info.columns))}" if info.columns else ""
+            raise InputError(f"x is a data frame; give its columns{order} as an array, frame[[...]].to_numpy().")
+        inputs = as_samples(as_inputs(x), info, self.dtype, "x")
+        if info.scaling is not None and not scaled:
+            test = self.federation.test
+            if test is not None and inputs.untyped_storage().data_ptr() == test.x.untyped_storage().data_ptr():
+                raise InputError("the federation's own test inputs are scaled already; say scaled=True.")
+            inputs = info.scaling.apply(inputs)
+        return predictor(inputs)
+
+    def representation(
+        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False
+    ) -> Tensor:
+        """What enters the model's last layer for inputs [n, ...], [n, features]; model and inputs as of `predict`."""
+        return representation(
+            self.task, lambda x: self.predict(x, best=best, client=client, scaled=scaled), as_inputs(x)
+        )  # fmt: skip
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the model's weights, and so of its inputs."""
         if self.task.module is None:
-            try:
-                return self.federation.form.dtype
-            except InputError:  # the data are not here
-                return torch.float32
+            return self.federation.dtype or torch.float32
         first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 
-    def module(self, *, best: bool = False) -> nn.Module:
-        """The trained network as an ordinary module."""
-        if self.task.module is None and (own := self.algorithm.module(self.task, self.model(best=best))) is not None:
+    def module(self, *, best: bool = False, client: str | None = None) -> nn.Module:
+        """The trained network, or a client's own, as an ordinary module in evaluation mode that takes raw inputs.
+
+        Where samples were filled or scaled for training, it does that first; its `network` is what follows.
+        """
+        network, info = self.network(best=best, client=client), self.task.info
+        return network if info.scaling is None else Prepared(network, info.scaling, info.shape).eval()
+
+    def network(self, *, best: bool = False, client: str | None = None) -> nn.Module:
+        """The trained network itself: it takes inputs as the run trained on them, filled and scaled."""
+        memory, model = self._memory_for(best, client), self.model(best=best)
+        if self.task.module is None and (own := self.algorithm.module(self.task, model)) is not None:
             return own.eval()
-        weights = None if self.algorithm.personal else self.algorithm.weights(self.task, self.model(best=best))
+        weights = self.algorithm.weights(self.task, model, memory)
         if weights is None:
-            raise InputError(f"{self.algorithm.title} has no single model of the server's to take out; name a client.")
-        return self._filled(weights)
+            raise InputError(f"{self.algorithm.title} has no models of clients or of the server's to take out.")
+        network = deepcopy(self.task.network)
+        network.load_state_dict(weights, strict=False)
+        return network.eval()
 
     def personal(self, client: str) -> nn.Module:
-        """The model as this client has it after the last round, in evaluation mode.
+        """The model as this client has it after the last round: `module(client=client)`.
 
         Its own where the method leaves it one (local-only), or the server's with the parts and statistics the client
         keeps to itself (parts of FedALS that are never averaged, BatchNorm with `buffers = "local"`): the model that
         evaluation on clients judges.
         """
-        weights = self.algorithm.weights(self.task, self.model(), self.memory(client))
-        if weights is None:
-            raise InputError(f"{self.algorithm.title} has no models of clients to take out.")
-        return self._filled(weights)
+        return self.module(client=client)
+
+    def export(
+        self,
+        folder: Path | str,
+        *,
+        best: bool = False,
+        client: str | None = None,
+        formats: Sequence[Format] = FORMATS,
+    ) -> list[Path]:
+        """Write the model (the last, the best, or a client's own) to a new folder, with a card; return the files.
+
+        The card says what goes in, what comes out and where the model is from. See `export_module` for `formats`.
+        """
+        info = self.task.info
+        rounds = self.records[-1].number if self.records else 0
+        card = {
+            "run": self.id, "name": self.name, "status": self.status, "rounds": self.best_round if best else rounds,
+            "model": "best" if best else "last" if client is None else f"that of client {client}",
+            "algorithm": self.algorithm.title, "data": info.name, "results": self.summary(),
+            "left_out": left_out(self.records), "study": portable(self.config),
+        }  # fmt: skip
+        module = self.module(best=best, client=client)
+        return export_module(module, self._example(), folder, formats, card, info)
+
+    def _example(self) -> Tensor:
+        """Some raw inputs to try an exported model on."""
+        info = self.task.info
+        if self.federation.here:
+            x = (self.federation.test or self.federation.client(self.federation.ids[0])).x[:8]
+        else:
+            x = torch.zeros((8, *info.shape), dtype=torch.int64 if info.tokens else self.dtype)
+        if info.scaling is None:
+            return x
+        mean, deviation, fill = info.scaling.tensors(len(info.shape))
+        raw = (x * deviation + mean).to(x.dtype)
+        if fill is not None:
+            raw[0] = torch.nan
+        return raw
+
+    def _memory_for(self, best: bool, client: str | None) -> Memory | None:
+        """What the model that is asked for needs of a client; refuses a model that nobody trained.
+
+        Whatever leaves a run (predictions, modules, exports) comes by here.
+        """
+        task = self.task
+        local = task.module is not None and task.buffers == "local" and bool(task.buffer_form)
+        split = self.algorithm.personal or local
+        if client is None:
+            if split:
+                first = next(self.clients_with_memory(), self.federation.ids[0])
+                how = ' with buffers = "local"' if local else ""
+                raise InputError(
+                    f"{self.algorithm.title}{how} leaves each client a model of its own, the server no whole one; "
+                    f'name a client: client="{shown(first)}" in Python, --client "{shown(first)}" on the command line.'
+                )
+            return None
+        if best:
+            raise InputError("clients keep their models of the last round only; leave out best, or the client.")
+        memory = self.memory(client)
+        if split and not memory.tensors and not memory.scalars and not self._trained_without(memory):
+            raise InputError(f"client '{shown(client)}' has no model of its own: it keeps nothing of any round yet.")
+        return memory
+
+    def _trained_without(self, memory: Memory) -> bool:
+        """Whether a client that keeps nothing has a model all the same (Ditto's global one), no part of it initial."""
+        if self.task.module is None:
+            return False
+        try:
+            weights = self.algorithm.weights(self.task, self.model(), memory) or {}
+        except ParleyError:
+            return False
+        whole = {*self.task.form, *self.task.buffer_form} <= weights.keys()
+        return whole and not any(torch.equal(weights[name], value) for name, value in self.task.initial().items())
 
     def memory(self, recipient: str | Party) -> Memory:
         """What a client, or a party, keeps to itself after the last round; empty if it has kept nothing yet."""
@@ -216,17 +345,25 @@ class Run:
         """A figure of the metric over rounds, which a notebook shows; saved to `path` if given."""
         return plot([self], metric, path)
 
-    def _filled(self, weights: Tree) -> nn.Module:
-        module = deepcopy(self.task.network)
-        module.load_state_dict(weights, strict=False)
-        return module.eval()
+    @property
+    def _judged(self) -> bool:
+        return self.headline is not None and any(self.headline.name in record.metrics for record in self.records)
 
     def _state(self, best: bool) -> State:
         if not best:
             return self.state
         if self.best_state is None:
-            raise InputError("this run evaluated nothing, so it has no best model; take the last one.")
+            why = "no evaluation of this run reached all its clients" if self._judged else "this run evaluated nothing"
+            raise InputError(f"{why}, so it has no best model; take the last one.")
         return self.best_state
+
+
+def _without_samples(federation: Federation, public: Tensor | None) -> Federation:
+    """Its clients by name and size; without a form, the first of them is not there to tell it."""
+    counts = tuple(federation.sizes().tolist()) if federation.here else ()
+    reason = "this run is a copy, which goes without the samples of its federation."
+    source = Elsewhere(counts, federation.form, reason=reason) if federation.here else federation.source
+    return Federation(federation.info, federation.ids, source, public=public)
 
 
 def full_name(metric: str, known: Sequence[str]) -> str:

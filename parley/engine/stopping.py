@@ -8,24 +8,42 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from parley.engine.roll_call import unevaluated
 from parley.engine.settings import Evaluation
 from parley.store.records import RoundRecord
+
+if TYPE_CHECKING:
+    from parley.learn.metrics import Scorer
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The metric that `best`, `target` and `patience` refer to."""
+    """The metric that `best`, `target` and `patience` refer to.
+
+    They go by evaluations of everybody who should have answered: without its worst client a model looks better.
+    """
 
     name: str
     smaller: bool = False
     """Smaller is better."""
 
+    @classmethod
+    def judged(cls, name: str, setting: str | None, scorers: Mapping[str, Scorer] | None = None) -> Headline:
+        """`setting`: `evaluate.headline`, which says with a minus sign that smaller is better."""
+        from parley.learn.metrics import smaller_is_better  # listing runs must not wait for torch
+
+        return cls(name, (setting or "").startswith("-") or bool(smaller_is_better(name, scorers)))
+
     def of(self, record: RoundRecord) -> float | None:
         """Its value after a round, NaN included; None if it was not measured."""
         metric = record.metrics.get(self.name)
         return None if metric is None else metric.value
+
+    def counted(self, record: RoundRecord) -> float | None:
+        """The same; None too where clients are missing in it that should have been evaluated."""
+        return None if unevaluated(record, self.name) else self.of(record)
 
     def better(self, value: float | None, than: float | None, by: float = 0.0) -> bool:
         """Whether a value is a new best, by more than `by`; NaN never is."""
@@ -63,7 +81,7 @@ class Stopping:
             self.see(record)
 
     def see(self, record: RoundRecord) -> None:
-        value = None if self.headline is None else self.headline.of(record)
+        value = None if self.headline is None else self.headline.counted(record)
         self.reason = None
         if self.headline is None or value is None:
             return

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +13,6 @@ from rich.text import Text
 from parley.core.errors import InputError
 from parley.engine.progress import UPDATES, Progress
 from parley.engine.stopping import Headline, headline_of
-from parley.learn.metrics import smaller_is_better
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunInfo, RunStore
 
@@ -68,7 +65,7 @@ class Watched:
     """What the run may be judged by, if its study says so: which of them it is, the records tell."""
 
     def __post_init__(self) -> None:
-        self.judged = _headlines(self.info.config)
+        self.judged = _headlines(self.info)
 
     def look(self, store: RunStore) -> bool:
         """Take in the rounds since; True if something is new."""
@@ -97,13 +94,12 @@ class Watched:
         self.seen = max(found, default=self.seen)
 
 
-def _headlines(config: Mapping[str, Any]) -> list[Headline]:
-    wanted = headline_of([config])
+def _headlines(info: RunInfo) -> list[Headline]:
+    wanted = info.headline or headline_of([info.config])
     if not wanted:
         return []
     names = [wanted] if "/" in wanted else [f"central/{wanted}", f"clients/{wanted}"]
-    down = str(config["evaluate"].get("headline") or "").startswith("-")
-    return [Headline(name, down or bool(smaller_is_better(name))) for name in names]
+    return [Headline.judged(name, (info.config.get("evaluate") or {}).get("headline")) for name in names]
 
 
 @dataclass

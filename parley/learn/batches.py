@@ -13,6 +13,8 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 
 Order = Literal["shuffle", "independent"]
+MOST = 2**27
+"""Samples that a client may draw in a round: all are drawn beforehand, and so many take a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Work:
             if value is not None and (not isinstance(value, int) or value < 1):
                 every = ", or 0 for all of a client's samples" if name == "batch" else ""
                 raise InputError(f"{name} must be a whole number of at least 1{every}, not {value}.")
+            if value is not None and value > MOST and name != "batch":
+                raise InputError(f"{name} must be at most {MOST}, not {value}.")
 
     def count(self, samples: int) -> int:
         """The number of steps for a client with that many samples."""
@@ -59,6 +63,11 @@ class Work:
     def plan(self, samples: int, key: Key) -> Plan:
         steps = self.count(samples)
         batch = min(self.batch or samples, samples)
+        if (drawn := steps * (1 if batch == samples else batch)) > MOST:
+            raise InputError(
+                f"a client with {samples} samples would draw {drawn} in a round, and at most {MOST} fit; lower steps, "
+                "epochs or batch."
+            )
         if batch == samples:
             return Plan(None, (samples,) * steps)
         random = key.numpy()

@@ -1,16 +1,20 @@
 """Bins of numeric columns from counts alone: what clients tell of their values is how many lie in each cell.
 
-    cells     the whole number line by eighths of octaves between 2^-40 and 2^40, or a public range in equal parts
-    refined   every occupied cell again in parts, as many as its share of all values deserves
-    edges     quantiles of the refined counts; where there are few occupied cells, one bin for each
+    cells     the number line by quarters of octaves between 2^-40 and 2^40 and by eight octaves beyond, or a public
+              range in equal parts
+    refined   occupied cells in parts, counted again, and so on until no cell has more than a bin's share of the values,
+              or it has a single number: however narrow a column is beside its offset, its bins are filled
+    edges     quantiles of the last counts; where there are few occupied cells, one bin for each
 
 Counts of all clients are added before anybody looks at them, so the bins do not depend on who has which rows. A value
 falls into the first bin whose edge is not below it; what is missing (NaN) has a bin of its own behind the others.
+
+Cells are cut in equal parts of the numbers that float64 has: between two powers of two those are equally far apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,20 +24,27 @@ from parley.core.errors import InputError
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 MOST_BINS = 255
 """With the bin of missing values, codes are bytes."""
 LARGEST = float(np.finfo(np.float64).max)
 """The edge of a column's last bin: nothing lies above it."""
-_OCTAVES, _PARTS, _REFINED = 40, 8, 2048
+_OCTAVES, _QUARTERS, _BEYOND, _REFINED = 40, 4, 8, 2048
+_LEAST_PARTS = 16
+"""Of a cell that is cut again, however many there are."""
+_UNIT_BITS = 16
+"""A target is at most 2^16 units: with leaf values of 2^-36 units and more, sums have 53 bits (`histograms.FINE`)."""
+_LARGEST_TARGET = 1e140
+Rule = Callable[[Floats, Floats, Counts], Mask]
+"""Which cells of a column to cut, from their lower and upper ends and counts."""
 
 
 def number_line() -> Floats:
     """Upper edges of the first cells of any column, [cells - 1]; the last cell has none."""
-    steps = np.arange(-_OCTAVES * _PARTS, _OCTAVES * _PARTS + 1)
-    powers = np.exp2(steps / _PARTS)
-    # Powers of two are exact, so that whole numbers lie at the edges of cells on every machine.
-    powers[::_PARTS] = np.ldexp(1.0, steps[::_PARTS] // _PARTS)
-    return np.concatenate([-powers[::-1], [0.0], powers])
+    middle = np.ldexp(1 + np.arange(_QUARTERS) / _QUARTERS, np.arange(-_OCTAVES, _OCTAVES)[:, None]).ravel()
+    beyond = [np.ldexp(1.0, np.arange(*ends, _BEYOND)) for ends in ((-1072, -_OCTAVES), (_OCTAVES, 1024))]
+    positive = np.concatenate([beyond[0], middle, beyond[1]])
+    return np.concatenate([-positive[::-1], [0.0], positive])
 
 
 def range_cells(ranges: Sequence[tuple[float, float]]) -> Floats:
@@ -73,43 +84,78 @@ def counts(x: Floats, cells: Floats) -> Counts:
     return found
 
 
-def refined(occupied: Counts) -> Floats:
-    """The occupied cells of the number line in parts, from all clients' counts: edges [columns, cells - 1], padded."""
-    line = number_line()
-    ends = np.concatenate([[2 * line[0]], line, [2 * line[-1]]])
-    columns = []
-    for own in occupied[:, :-1]:
-        parts = np.ceil(_REFINED * own / max(own.sum(), 1)).astype(np.int64)
-        cut = [np.linspace(ends[j], ends[j + 1], parts[j] + 1) for j in np.flatnonzero(parts)]
-        columns.append(np.unique(np.concatenate(cut)) if cut else np.zeros(1))
-    return _padded(columns)
+class Refinement:
+    """Cells of some columns that are cut, exchange by exchange, until a rule finds none to cut."""
+
+    def __init__(self, cells: Floats, columns: int, rule: Rule, coarse: bool) -> None:
+        """`cells`: upper edges, for all columns or each; if they are `coarse`, all that are occupied are cut once."""
+        self.limits = list(np.broadcast_to(cells, (columns, cells.shape[-1])))
+        self.counted = [np.zeros(cells.shape[-1] + 1, np.int64) for _ in range(columns)]
+        self.open = np.arange(columns)
+        """The columns to be counted next."""
+        self._rule, self._coarse = rule, coarse
+
+    def cells(self) -> Floats:
+        """Upper edges of the cells to be counted, [open columns, cells - 1], padded."""
+        return _padded([self.limits[column] for column in self.open])
+
+    def take(self, counted: Counts) -> None:
+        """All clients' `counts` in these cells."""
+        rest = []
+        for column, row in zip(self.open, counted, strict=True):
+            limits = self.limits[column]
+            own = self.counted[column] = np.maximum(row[: len(limits) + 1], 0)
+            low, high = _ends(limits)
+            cut = (own > 0) if self._coarse else self._rule(low, high, own)
+            cut &= _numbers(low, high) > 1
+            if cut.any():
+                self.limits[column] = _cut(low, high, own, cut, self._coarse)
+                rest.append(column)
+        self.open, self._coarse = np.array(rest, np.int64), False
+
+    def edges(self, bins: int) -> Floats:
+        """Upper edges of each column's bins, [columns, bins], padded with the largest number."""
+        return _padded([_edges(*each, bins) for each in zip(self.limits, self.counted, strict=True)], bins)
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Numbers that no value of each column is below or above; 0 where there are no values."""
+        found = np.zeros((2, len(self.limits)))
+        for column, (limits, own) in enumerate(zip(self.limits, self.counted, strict=True)):
+            if len(used := np.flatnonzero(own)):
+                low, high = _ends(limits)
+                found[:, column] = max(low[used[0]], -LARGEST), high[used[-1]]
+        return found[0], found[1]
 
 
-def edges_of(cells: Floats, counted: Counts, bins: int) -> Floats:
-    """Upper edges of each column's bins from all clients' counts, [columns, bins], padded with the largest number."""
-    found = []
-    for limits, own in zip(cells, counted[:, :-1], strict=True):
-        occupied = np.flatnonzero(own)
-        through = np.cumsum(own[occupied])
-        if len(occupied) <= bins:
-            cuts = np.arange(len(occupied) - 1)
-        else:
-            wanted = through[-1] * np.arange(1, bins) / bins
-            cuts = np.unique(np.searchsorted(through, wanted))
-            cuts = cuts[cuts < len(occupied) - 1]
-        # In the middle of the gap between two occupied cells; their common edge where there is none.
-        below = limits[np.minimum(occupied[cuts], len(limits) - 1)]
-        above = limits[np.maximum(occupied[cuts + 1] - 1, 0)] if len(cuts) else below
-        found.append(np.unique(below + (above - below) / 2))
-    return _padded(found, bins)
+def filling(bins: int) -> Rule:
+    """For bins: cells with more than a bin's share; with any two values as long as there are fewer cells than bins."""
+
+    def rule(low: Floats, high: Floats, counted: Counts) -> Mask:
+        few = np.count_nonzero(counted) < bins
+        return counted > (1 if few else max(counted.sum() // bins, 1))
+
+    return rule
 
 
-def unit_of(counted: Counts, line: Floats) -> float:
-    """A power of two not below any target."""
-    used = np.flatnonzero(counted[:, :-1].sum(axis=0) > 0)
-    ends = np.concatenate([[2 * line[0]], line, [2 * line[-1]]])
-    bound = max(abs(ends[used[0]]), abs(ends[used[-1] + 1])) if len(used) else 1.0
-    return float(2.0 ** np.ceil(np.log2(max(bound, 2.0**-40))))
+def bounding(low: Floats, high: Floats, counted: Counts) -> Mask:
+    """For bounds: the first and the last occupied cell while they are wide beside what lies between them."""
+    cut = np.zeros(len(counted), np.bool_)
+    if len(used := np.flatnonzero(counted)):
+        first, last, low = used[0], used[-1], np.maximum(low, -LARGEST)
+        width, between = high[last] / 2 - low[first] / 2, max(low[last] / 2 - high[first] / 2, 0.0)
+        largest = max(abs(low[first]), abs(high[last])) / 2
+        cut[[first, last]] = width > max(2 * between, largest * 2.0**-_UNIT_BITS)
+    return cut
+
+
+def unit_of(low: Floats, high: Floats) -> tuple[Floats, float]:
+    """The middle of each target's bounds, and a power of two that none is further from its middle than."""
+    largest = np.maximum(abs(low), abs(high)).max()
+    if largest > _LARGEST_TARGET:
+        raise InputError(f"the targets reach {largest:.3g}, and their squares exceed float64; divide them.")
+    middle, half = (low + high) / 2, (high - low) / 2
+    bound = max(half.max(), largest * 2.0**-_UNIT_BITS, 1 / _LARGEST_TARGET)
+    return middle, float(2.0 ** np.ceil(np.log2(bound)))
 
 
 def codes(x: Floats, edges: Floats) -> NDArray[np.uint8]:
@@ -120,6 +166,60 @@ def codes(x: Floats, edges: Floats) -> NDArray[np.uint8]:
         found[:, column] = np.searchsorted(edges[column, :-1], x[:, column])
     found[np.isnan(x)] = bins
     return found
+
+
+def _edges(limits: Floats, counted: Counts, bins: int) -> Floats:
+    """Between bins, from a column's counts."""
+    occupied = np.flatnonzero(counted)
+    through = np.cumsum(counted[occupied])
+    if len(occupied) <= bins:
+        cuts = np.arange(len(occupied) - 1)
+    else:
+        wanted = through[-1] * np.arange(1, bins) / bins
+        cuts = np.unique(np.searchsorted(through, wanted))
+        cuts = cuts[cuts < len(occupied) - 1]
+    # In the middle of the gap between two occupied cells; their common edge where there is none.
+    below = limits[np.minimum(occupied[cuts], len(limits) - 1)]
+    above = limits[np.maximum(occupied[cuts + 1] - 1, 0)] if len(cuts) else below
+    return np.unique(below + (above / 2 - below / 2))
+
+
+def _cut(low: Floats, high: Floats, counted: Counts, cut: Mask, by_share: bool) -> Floats:
+    """Upper edges after some cells were cut; empty ones are joined.
+
+    Parts end at numbers of few digits, which are cells by themselves: whole numbers need no search.
+    """
+    share = counted[cut] / counted[cut].sum() if by_share else 1 / cut.sum()
+    parts = np.maximum(_REFINED / 2 * share, 2 if by_share else _LEAST_PARTS)
+    step = np.int64(1) << np.ceil(np.log2(np.maximum(_numbers(low[cut], high[cut]) / parts, 1))).astype(np.int64)
+    before, last = _keys(low[cut]) // step, (_keys(high[cut]) - 1) // step
+    of = np.repeat(np.arange(len(step)), last - before)
+    ends = step[of] * (np.arange(1, len(of) + 1) - (np.cumsum(last - before) - (last - before) - before)[of])
+    kept = (counted > 0) & ~cut
+    ends = np.concatenate([ends, _keys(high[cut])])
+    keys = np.unique(np.concatenate([ends, ends - 1, _keys(low[cut]), _keys(low[kept]), _keys(high[kept])]))
+    return _values(keys[keys > _keys(np.array(-np.inf))])
+
+
+def _ends(limits: Floats) -> tuple[Floats, Floats]:
+    """The lower and the upper end of each cell; values are above the one and not above the other."""
+    return np.concatenate([[-np.inf], limits]), np.concatenate([limits, [LARGEST]])
+
+
+def _numbers(low: Floats, high: Floats) -> NDArray[np.uint64]:
+    """How many numbers float64 has in each cell."""
+    return _keys(high).view(np.uint64) - _keys(low).view(np.uint64)
+
+
+def _keys(values: Floats) -> Counts:
+    """Whole numbers in the order of the values, neighbours for neighbours."""
+    bits = np.abs(values).view(np.int64)
+    return np.where(values < 0, -bits, bits)
+
+
+def _values(keys: Counts) -> Floats:
+    """The values of `_keys`."""
+    return np.where(keys < 0, -1.0, 1.0) * np.abs(keys).view(np.float64)
 
 
 def _padded(columns: Sequence[Floats], width: int | None = None) -> Floats:

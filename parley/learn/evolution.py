@@ -32,6 +32,8 @@ from parley.theory.theta import Array
 Dynamics = Literal["flow", "steps", "printed"]
 Product = Callable[[Tensor], Tensor]
 """R [n, outputs] -> H R."""
+_STAGES = 2**16
+"""Products with H that a step may take at most."""
 _STEPS = 8
 """After so many steps the spectral radius is estimated again: it falls as the outputs become certain."""
 
@@ -124,7 +126,8 @@ class Evolution:
             f = self.outputs(ahead)
             there = self.residual(f)
             wrong = _size(0.8 * (y - ahead) + 0.4 * h * (slope + there))
-            error = wrong / (self.tolerance * max(_size(ahead), unit))
+            allowed = self.tolerance * max(_size(ahead), unit)
+            error = wrong / allowed if allowed > 0 else float("inf")
             if not error <= 1:
                 if not h > 1e-10 * end:
                     raise InputError("the network's outputs cannot be evolved to this tolerance; raise it.")
@@ -192,6 +195,10 @@ def _coefficients(dynamics: Dynamics, grid: Sequence[int], rate: float, bound: f
 
 def _rkc(slope: Product, y: Tensor, first: Tensor, h: float, radius: float) -> Tensor:
     """One step of the second-order Runge-Kutta-Chebyshev method."""
+    if not 1.54 * h * radius < _STAGES**2:
+        raise InputError(
+            f"the network's outputs are too stiff to evolve (a rate of {radius:.3g} over {h:.3g}): lower lr."
+        )
     stages = max(2, 1 + int(sqrt(1.54 * h * radius + 1)))
     w0 = 1 + 2 / (13 * stages**2)
     t, dt, ddt = _chebyshev(stages, w0)

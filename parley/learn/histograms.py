@@ -39,13 +39,13 @@ _AT_ONCE = 2**22
 """Entries of rows that are added up in one product, which bounds what it needs of memory."""
 
 
-def first_values(objective: Objective, totals: Whole, rows: int, unit: float) -> Floats:
+def first_values(objective: Objective, totals: Whole, rows: int, unit: float, middle: Floats | float = 0.0) -> Floats:
     """What is predicted before the first tree, [outputs]: the mean, the log-odds or the logarithms of the shares.
 
-    `totals`: sums of the (fixed-point) targets, or how many rows each class has.
+    `totals`: sums of the (fixed-point) targets minus their `middle`, or how many rows each class has.
     """
     if objective == "squares":
-        return np.rint(totals * unit / SCALE / max(rows, 1) / unit * FINE) / FINE * unit
+        return np.asarray(np.rint((middle / unit + totals / SCALE / max(rows, 1)) * FINE) / FINE * unit)
     share = np.clip(totals / max(rows, 1), 1e-6, 1 - 1e-6)
     logits = np.log(share[1:] / share[:1]) if objective == "logistic" else np.log(share)
     return np.rint(logits * FINE) / FINE

@@ -1,6 +1,7 @@
 """What clients let listeners see in a simulation: nothing but the training loss, unless `task.observe` asks for more.
 
 - `model`: the parameters after local training (consensus distance);
+- `statistics`: the floating-point buffers that it has updated, under `model/` too;
 - `drift`: ||y - x||^2 of every parameter, y after and x before local training;
 - `gradient`: the gradient of the client's loss over all its samples at x (gradient dissimilarity); one pass more.
 """
@@ -24,6 +25,8 @@ def observations(
     seen = {"loss": local.loss}
     if "model" in task.observe:
         seen |= _named("model", local.parameters)
+    if "statistics" in task.observe:
+        seen |= _named("model", {name: value for name, value in local.buffers.items() if value.is_floating_point()})
     if "drift" in task.observe:
         moved = subtract(x, local.parameters)
         seen |= _named("drift", {name: value.to(wide(value.device)).square().sum() for name, value in moved.items()})

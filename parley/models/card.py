@@ -10,8 +10,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from parley.core.errors import InputError
+from parley.core.inputs import shown
+from parley.data.client import DataInfo
 from parley.models.buffers import float_buffers, int_buffers
+from parley.models.prepared import Prepared, network_of
 
+_RAW, _AFTER = "raw inputs", "preprocessed inputs"
+"""What a file takes."""
 _LOADING = {
     "safetensors": "`module.load_state_dict(safetensors.torch.load_file('model.safetensors'))` on a fresh module",
     "torchscript": "`torch.jit.load('model.torchscript.pt')`, or LibTorch in C++",
@@ -63,18 +68,26 @@ def describe(
     written: Sequence[Exported],
     left_out: Mapping[str, str],
     provenance: Mapping[str, Any],
+    info: DataInfo | None = None,
 ) -> Card:
-    """The card of `module`, whose files are already in `folder`."""
+    """The card of `module`, whose files are already in `folder`; `info` says what it was trained on."""
+    network = network_of(module)
+    bare = _AFTER if isinstance(module, Prepared) else _RAW
     return Card(
         model={
-            "class": type(module).__name__,
-            "trainable_parameters": sum(p.numel() for p in module.parameters() if p.requires_grad),
-            "frozen_parameters": sum(p.numel() for p in module.parameters() if not p.requires_grad),
-            "buffers": len(float_buffers(module)) + len(int_buffers(module)),
+            "class": type(network).__name__,
+            "trainable_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
+            "frozen_parameters": sum(p.numel() for p in network.parameters() if not p.requires_grad),
+            "buffers": len(float_buffers(network)) + len(int_buffers(network)),
         },
-        input=_signature(example),
-        output=_signature(output),
-        files=[asdict(exported) | _fingerprint(folder / exported.file) for exported in written],
+        input=_signature(example) | ({} if info is None else _inputs(info)) | _preprocessing(module, info),
+        output=_signature(output) | ({} if info is None else _outputs(info)),
+        files=[
+            asdict(exported)
+            | {"takes": bare if exported.format in ("safetensors", "transformers") else _RAW}
+            | _fingerprint(folder / exported.file)
+            for exported in written
+        ],
         left_out=dict(left_out),
         provenance=dict(provenance),
     )
@@ -88,18 +101,87 @@ def page(card: Card) -> str:
         "",
         f"A {model['class']} with {model['trainable_parameters']:,} trainable parameters, trained with Parley.",
         "",
-        f"- input: {card.input['dtype']} {_shape(card.input)}",
-        f"- output: {card.output['dtype']} {_shape(card.output)}",
+        f"- input: {card.input['dtype']} {_shape(card.input)}{_about_inputs(card.input)}",
+        f"- output: {card.output['dtype']} {_shape(card.output)}{_about_outputs(card.output)}",
         "",
+        *_about_preprocessing(card),
         "## Files",
         "",
     ]
     for file in card.files:
         checked = f"; outputs agree to {file['largest_difference']:.1e}" if file["format"] != "safetensors" else ""
-        lines.append(f"- `{file['file']}` ({file['bytes']:,} bytes{checked}): {_LOADING[file['format']]}")
+        lines.append(
+            f"- `{file['file']}` ({file['bytes']:,} bytes{checked}; takes {file['takes']}): {_LOADING[file['format']]}"
+        )
     lines += [f"- {name} is left out: {reason}" for name, reason in card.left_out.items()]
     lines += ["", "## Provenance", "", "```json", json.dumps(card.provenance, indent=2, ensure_ascii=False), "```", ""]
     return "\n".join(lines)
+
+
+def _inputs(info: DataInfo) -> dict[str, Any]:
+    what = {"columns": list(info.columns)} if info.columns else {}
+    return what | {"missing_values": info.missing or (info.scaling is not None and bool(info.scaling.fill))}
+
+
+def _outputs(info: DataInfo) -> dict[str, Any]:
+    if info.kind == "regression":
+        return {"meaning": "values"}
+    return {"meaning": "logits", "classes": list(info.classes)} if info.classes else {"meaning": "logits"}
+
+
+def _preprocessing(module: nn.Module, info: DataInfo | None) -> dict[str, Any]:
+    """The numbers by which raw inputs become those that the network takes, where that is known."""
+    if not isinstance(module, Prepared):
+        return {} if info is None else {"preprocessing": None}
+    scaling = module.scaling
+    fill = {"fill": list(scaling.fill)} if scaling.fill else {}
+    return {"preprocessing": {"center": list(scaling.mean), "scale": list(scaling.deviation)} | fill}
+
+
+def _about_inputs(described: Mapping[str, Any]) -> str:
+    columns = described.get("columns")
+    missing = "; NaN stands for a missing value" if described.get("missing_values") else ""
+    return (f", the columns in this order: {_listed(columns)}" if columns else "") + missing
+
+
+def _about_outputs(described: Mapping[str, Any]) -> str:
+    if described.get("meaning") == "values":
+        return ", values of the target"
+    if described.get("meaning") == "logits":
+        classes = described.get("classes")
+        names = f", in this order: {_listed(classes)}" if classes else ", numbered from 0"
+        return f", logits of the classes{names} (softmax makes them probabilities)"
+    return ""
+
+
+def _about_preprocessing(card: Card) -> list[str]:
+    """What is done to raw inputs, by whom, and with which numbers."""
+    if "preprocessing" not in card.input:
+        return []
+    lines = ["## Preprocessing", ""]
+    steps = card.input["preprocessing"]
+    if steps is None:
+        return [*lines, "Inputs are taken as they are: none were filled or scaled for training.", ""]
+    by = {
+        takes: [f"`{file['file']}`" for file in card.files if file["takes"] == takes] for takes in (_RAW, _AFTER)
+    }  # fmt: skip
+    done = "(input - center) / scale in double precision, rounded to the input's type"
+    lines += [f"{'A missing value (NaN) becomes fill, then ' if 'fill' in steps else ''}{done}.", ""]
+    if by[_RAW]:
+        lines += [f"This is done inside {' and '.join(by[_RAW])}: give raw inputs.", ""]
+    if by[_AFTER]:
+        lines += [f"It is not done inside {' and '.join(by[_AFTER])}, the network that follows: do it first.", ""]
+    names = card.input.get("columns") or [str(i) for i in range(len(steps["center"]))]
+    kinds = [kind for kind in ("fill", "center", "scale") if kind in steps]
+    what = "column" if len(card.input["shape"]) == 2 else "channel"
+    lines += [f"| {what} | {' | '.join(kinds)} |", f"|---{'|---' * len(kinds)}|"]
+    for name, *numbers in zip(names, *(steps[kind] for kind in kinds), strict=True):
+        lines.append(f"| {shown(name).replace('|', chr(92) + '|')} | {' | '.join(map(repr, numbers))} |")
+    return [*lines, ""]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names))
 
 
 def _signature(tensor: Tensor) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Take a trained module out of Parley: safetensors, TorchScript and ONNX files with a model card, in one folder."""
 
 import logging
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -13,13 +15,16 @@ from typing import Any, Literal, Protocol, Self, cast, get_args, runtime_checkab
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
 from parley.core.errors import InputError, nearest
+from parley.data.client import DataInfo
 from parley.models.card import Exported, describe, jsonable, page
 from parley.models.folder import new_folder
+from parley.models.prepared import network_of
 
 Format = Literal["safetensors", "torchscript", "onnx", "transformers"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -61,14 +66,15 @@ def export_module(
     folder: str | Path,
     formats: Sequence[Format] = FORMATS,
     card: Mapping[str, object] | None = None,
+    info: DataInfo | None = None,
 ) -> list[Path]:
     """Write `module` in evaluation mode to `folder` in each format, with `card.json` and `README.md`; return the files.
 
     `example` is a batch of inputs, [B, ...]; the exported models take any batch size. `card` is where the model comes
-    from (data, algorithm, rounds, scores), kept as given. Each file is loaded again and compared with the module. A
-    format that the module does not allow is left out; the card and the log say which and why (all formats means
-    `transformers` only for models of that package). The folder appears complete or not at all, and replaces only an
-    earlier export.
+    from (data, algorithm, rounds, scores), kept as given; `info` lets it say what the columns, classes and outputs are.
+    Each file is loaded again and compared with the module. A format that the module does not allow is left out; the
+    card and the log say which and why (all formats means `transformers` only for models of that package). The folder
+    appears complete or not at all, and replaces only an earlier export. `Run.export` does all this for a trained run.
     """
     for name in formats:
         if name not in FORMATS:
@@ -90,11 +96,11 @@ def export_module(
                 for rest in set(draft.iterdir()) - before:
                     rmtree(rest) if rest.is_dir() else rest.unlink()
                 left_out[name] = str(reason)
-                log.warning("export of %s leaves out %s: %s", type(module).__name__, name, reason)
+                log.warning("export of %s leaves out %s: %s", _called(module), name, reason)
         if not written:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no format was asked for"
-            raise InputError(f"the {type(module).__name__} could not be exported ({reasons}).")
-        summary = describe(module, batches[0], expected[0], draft, written, left_out, provenance)
+            raise InputError(f"the {_called(module)} could not be exported ({reasons}).")
+        summary = describe(module, batches[0], expected[0], draft, written, left_out, provenance, info)
         (draft / "card.json").write_text(summary.text, encoding="utf-8")
         (draft / "README.md").write_text(page(summary), encoding="utf-8")
     return [Path(folder) / name for name in (*(exported.file for exported in written), "card.json", "README.md")]
@@ -116,7 +122,7 @@ def _expected(module: nn.Module, batches: Sequence[Tensor]) -> list[Tensor]:
                 output = module(batch)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise InputError(
-                f"the {type(module).__name__} does not run on the example of shape {tuple(batch.shape)}: {_line(error)}"
+                f"the {_called(module)} does not run on the example of shape {tuple(batch.shape)}: {_line(error)}"
             ) from error
         if not isinstance(output, Tensor):
             raise InputError(f"only modules that return one tensor can be exported, not a {type(output).__name__}.")
@@ -130,9 +136,10 @@ def _write_safetensors(
     path = draft / "model.safetensors"
     with _explained(), torch.no_grad():
         # Clones: the format refuses tensors that share memory, such as tied weights.
-        state = {name: tensor.clone().contiguous() for name, tensor in module.state_dict().items()}
+        network = network_of(module)
+        state = {name: tensor.clone().contiguous() for name, tensor in network.state_dict().items()}
         path.write_bytes(save(state, metadata={"format": "pt"}))
-        module.load_state_dict(load_file(path))
+        network.load_state_dict(load_file(path))
         return Exported("safetensors", path.name, _compare(module, batches, expected))
 
 
@@ -147,8 +154,9 @@ def _write_torchscript(
         warnings.filterwarnings("always", category=TracerWarning)
         # RNN layers branch on the number of dimensions, which does not change.
         warnings.filterwarnings("ignore", category=TracerWarning, module=r"torch\.nn\.modules\.rnn")
-        # The example may be private: its values must not travel with the file.
-        torch.jit.trace(module, batches[0], _store_inputs=False).save(str(path))
+        # The example may be private: its values must not travel with the file. Written by way of memory: where a disk
+        # is full, TorchScript's own writer ends the process.
+        path.write_bytes(torch.jit.trace(module, batches[0], _store_inputs=False).save_to_buffer())
         loaded = torch.jit.load(str(path))
         if caught:
             raise _CannotExport(f"its forward pass cannot be traced: {str(caught[0].message).partition('. ')[0]}")
@@ -169,7 +177,7 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
         own = module.onnx_model(batches[0].dtype) if isinstance(module, OwnOnnx) else None
         model = _traced(module, batches[0]) if own is None else own
         onnx.checker.check_model(model, full_check=True)
-        onnx.save(model, path)
+        path.write_bytes(model.SerializeToString())
         evaluator = ReferenceEvaluator(str(path))
 
         def loaded(batch: Tensor) -> Tensor:
@@ -197,7 +205,12 @@ def _write_transformers(
     if not isinstance(module, Pretrained):
         raise _CannotExport("the model is none of the package transformers")
     with _explained(), torch.no_grad():
-        module.save_pretrained(draft / "transformers")
+        try:
+            module.save_pretrained(draft / "transformers")
+        except SafetensorError as error:  # how safetensors says that a file cannot be written
+            if refused := re.search(r"\(os error (\d+)\)", str(error)):
+                raise OSError(int(refused[1]), os.strerror(int(refused[1]))) from error
+            raise
         loaded = cast(nn.Module, module.reloaded(draft / "transformers"))
         return Exported("transformers", "transformers/model.safetensors", _compare(loaded.eval(), batches, expected))
 
@@ -226,13 +239,22 @@ def _compare(loaded: Callable[[Tensor], Tensor], batches: Sequence[Tensor], expe
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """A user's module can make an exporter fail in any way; each becomes the reason why the format is left out."""
+    """A user's module can make an exporter fail in any way; each becomes the reason why the format is left out.
+
+    What the operating system refuses (a full disk) says nothing about the format and goes on.
+    """
     try:
         yield
     except _CannotExport:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise _CannotExport(_line(error)) from error
+
+
+def _called(module: nn.Module) -> str:
+    return type(network_of(module)).__name__
 
 
 def _line(error: Exception) -> str:

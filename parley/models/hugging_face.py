@@ -6,7 +6,8 @@ run and pickled weights are refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class LanguageModel(nn.Module):
         self.network = network
         self.every = every
         self.draws = any(float(p or 0) > 0 for name, p in network.config.to_dict().items() if _is_dropout(name))
+        self.draws |= any(layer.p > 0 for layer in network.modules() if isinstance(layer, nn.Dropout))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, T] ids to [B, classes], or to [B, vocabulary, T] for the token after every position."""
@@ -51,14 +53,14 @@ class LanguageModel(nn.Module):
         return block_layers(self, torch.full((1, 2), other, dtype=torch.int64))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the folder that `transformers` reads again with `from_pretrained`."""
+        """Write the folder that `transformers` reads again with `from_pretrained`; adapters are added to their base."""
         with quiet(import_transformers()):
-            self.network.save_pretrained(folder)
+            _merged(self.network).save_pretrained(folder)
 
     def reloaded(self, folder: str | Path) -> LanguageModel:
         """The same kind of model with the weights of such a folder."""
         with quiet(import_transformers()):
-            network = type(self.network).from_pretrained(folder, **_SAFE)
+            network = type(_merged(self.network)).from_pretrained(folder, **_SAFE)
         return LanguageModel(network, self.every)
 
 
@@ -74,6 +76,9 @@ class HuggingFace:
     config: dict[str, Any] = field(default_factory=dict)
     """[model.config]: settings of the transformers configuration, such as model_type, hidden_size, num_hidden_layers or
     dropout; by default a small OPT. With weights they override the weights' own."""
+    lora: dict[str, Any] = field(default_factory=dict)
+    """[model.lora]: train low-rank adapters (LoRA, by the package peft) and, of a classifier, the head; all else is
+    frozen and does not travel. Settings of peft's LoraConfig, such as r, lora_alpha or target_modules."""
 
     def __post_init__(self) -> None:
         if self.weights is not None and Path(self.weights).expanduser().is_dir():
@@ -120,7 +125,8 @@ class HfCausal(HuggingFace):
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """Outputs [B, vocabulary, T], the order `cross_entropy` wants, for data whose targets are the next tokens."""
         check_tokens("hf-causal", shape)
-        return LanguageModel(self._network("AutoModelForCausalLM", shape[0], outputs), every=True)
+        network = self._network("AutoModelForCausalLM", shape[0], outputs)
+        return LanguageModel(_adapted(network, self.lora, "CAUSAL_LM"), every=True)
 
 
 @models("hf-classifier")
@@ -142,7 +148,7 @@ class HfClassifier(HuggingFace):
         check_tokens("hf-classifier", shape)
         vocabulary = 1 if self.weights is not None else self.config.get("vocab_size", self.vocabulary)
         network = self._network("AutoModelForSequenceClassification", shape[0], vocabulary, num_labels=outputs)
-        return LanguageModel(network, every=False)
+        return LanguageModel(_adapted(network, self.lora, "SEQ_CLS"), every=False)
 
     def _check_loaded(self, network: Any, missing: set[str], misshapen: set[str]) -> None:
         body = f"{network.base_model_prefix}."
@@ -154,6 +160,27 @@ class HfClassifier(HuggingFace):
             )
         inner, bent = ({name for name in names if name.startswith(body)} for names in (missing, misshapen))
         super()._check_loaded(network, inner, bent)
+
+
+def _adapted(network: Any, settings: dict[str, Any], kind: str) -> Any:
+    """The network with adapters, everything else frozen; without settings the network itself."""
+    if not settings:
+        return network
+    try:
+        import peft
+    except ImportError as error:
+        raise InputError("[model.lora] needs the package peft: pip install 'parley-fl[lora]'.") from error
+    known = {own.name for own in fields(peft.LoraConfig)} - {"task_type", "inference_mode"}
+    for name in settings:
+        if name not in known:
+            raise InputError(f"model.lora has no setting '{name}': {nearest(name, known)}")
+    with readable_weights("the adapters of model.lora"):
+        return peft.get_peft_model(network, peft.LoraConfig(task_type=kind, **settings))
+
+
+def _merged(network: Any) -> Any:
+    """The network without adapters: what they do is in its weights."""
+    return deepcopy(network).merge_and_unload() if hasattr(network, "merge_and_unload") else network
 
 
 def _described(transformers: Any, settings: dict[str, Any], vocabulary: int, length: int) -> Any:

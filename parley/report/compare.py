@@ -10,7 +10,7 @@ Runs that differ in their seeds alone are one line: means with 95% intervals, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,8 +23,8 @@ from parley.engine.stopping import headline_of
 from parley.learn.metrics import check_target
 from parley.report.contender import COSTS, Contender, Reached, lower_is_better
 from parley.report.groups import Group, counting, stored_groups, told_apart
-from parley.report.pairs import Pair, paired
-from parley.report.same_data import data_words, loss_words, metric_words
+from parley.report.pairs import SIGNIFICANT, Pair, paired
+from parley.report.same_data import coverage_words, data_words, loss_words, metric_words
 from parley.report.seed_means import SeedMean
 from parley.store.runs import RunStore
 from parley.study.seeds import by_study, selected
@@ -96,6 +96,8 @@ class Comparison:
     """The label of the group that all others are tested against; None tests all pairs."""
     instead: str = ""
     """Why it is not the metric that most of them have measured, as a sentence; empty where it is or was asked for."""
+    trials: int = 0
+    """Trials of `parley tune` in the store that were left out."""
 
     @classmethod
     def of(
@@ -127,8 +129,12 @@ class Comparison:
         target: float | None = None,
         against: str | None = None,
     ) -> Comparison:
-        """The same for runs in a store, by their ids or studies' names (none: all); seeds of one study are a group."""
+        """The same for runs in a store, by their ids or studies' names; seeds of one study are a group.
+
+        None: all but trials of `parley tune`, which are compared only if they are named.
+        """
         infos = selected(store, runs)
+        trials = 0 if runs else sum(bool(info.trial) for info in store.runs())
         against = store.info(against).id if against == "last" else against
         names = {info.id: set(store.metric_names(info.id)) for info in infos}
         empty = next((info for info in infos if not names[info.id]), None)
@@ -137,9 +143,12 @@ class Comparison:
         own = [[names[info.id] for info in counting(store, group)] for group in by_study(infos)]
         measured = [set.intersection(*known) for known in own if known]
         if not measured:
-            raise InputError("there is nothing to compare; name at least one run.")
+            alone = trials and not infos
+            why = "the store has only trials of parley tune" if alone else "there is nothing to compare"
+            raise InputError(f"{why}; name at least one run.")
         chosen = _common_metric(measured, metric, headline_of(info.config for info in infos))
-        return cls._judged(stored_groups(store, infos, (chosen, *COSTS)), measured, metric, target, against)
+        judged = cls._judged(stored_groups(store, infos, (chosen, *COSTS)), measured, metric, target, against)
+        return replace(judged, trials=trials)
 
     @classmethod
     def _judged(
@@ -187,7 +196,8 @@ class Comparison:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What speaks against reading the numbers side by side, as sentences."""
-        told = (data_words(self.groups), loss_words(self.groups, self.metric), self.instead)
+        over = coverage_words(self.groups, self.metric)
+        told = (data_words(self.groups), loss_words(self.groups, self.metric), over, self.instead)
         return tuple(filter(None, told))
 
     @cached_property
@@ -202,6 +212,17 @@ class Comparison:
         if self.against is None and several * (several - 1) / 2 > MOST_PAIRS:
             return []
         return paired(self.groups, self.metric, self.against)
+
+    @cached_property
+    def winner(self) -> Group | None:
+        """The federated group that is significantly better than every other one that did not diverge, by `pairs`."""
+        rivals = [group for group in self.groups if group.role == "federated" and not group.diverged(self.metric)]
+        beaten: dict[str, int] = {}
+        for pair in self.pairs:
+            if pair.corrected < SIGNIFICANT and {pair.first, pair.second} <= {group.label for group in rivals}:
+                better = pair.first if (pair.difference.value < 0) == self.lower_is_better else pair.second
+                beaten[better] = beaten.get(better, 0) + 1
+        return next((group for group in rivals if beaten.get(group.label) == len(rivals) - 1), None)
 
     def show(self, value: float) -> str:
         """A value of the metric as text: accuracies in percent."""
@@ -263,7 +284,8 @@ def _places(kind: str) -> tuple[str, ...]:
 
 
 def _default_target(groups: Sequence[Group], metric: str) -> tuple[float, str]:
-    judged = [group for group in groups if group.role == "federated"]
+    federated = [group for group in groups if group.role == "federated"]
+    judged = [group for group in federated if not group.trial] or federated
     whose = "the federated runs" if judged else "the runs"
     finals = np.array([group.last(metric).value for group in judged or groups])
     what = metric.rpartition("/")[2]

@@ -18,7 +18,7 @@ from parley.core.errors import InputError, nearest
 from parley.core.files import replacing, write_atomically
 from parley.core.text import plain_cell, printable
 from parley.report.compare import Comparison, Line
-from parley.report.comparison_table import COSTS, amount, p_text
+from parley.report.comparison_table import BOLD, COSTS, NOT_BOLD, amount, p_text
 from parley.report.contender import Contender, Reached
 from parley.report.seed_means import SeedMean
 from parley.store.tables import needed
@@ -81,15 +81,17 @@ def to_latex(comparison: Comparison, path: Path | str | None = None) -> str:
     reached = comparison.target_text
     heads = ("", "seeds", "last", "best", "rounds", "MB", "s")
     rows = [" & ".join(_tex(head) for head in heads) + r" \\", r"\midrule"]
-    top = _top(comparison)
     for line in comparison.lines:
         last = _tex_mean(comparison, line.last)
-        cells = [_tex(line.label), str(len(line.group.runs)), rf"\textbf{{{last}}}" if line.last.value == top else last]
+        cells = [_tex(line.label), str(len(line.group.runs)), last]
+        if line.group is comparison.winner:
+            cells[-1] = rf"\textbf{{{last}}}"
         cells += [_tex_mean(comparison, line.best), *(_tex_cost(line, what) for what in COSTS)]
         rows.append(" & ".join(cells) + r" \\")
     words = f"{comparison.metric_words}; rounds, MB and s to reach {reached} ({comparison.reason})"
     body = [f"% {sentence}" for sentence in comparison.warnings]
     body += [f"% {printable(words)}; means over seeds, half of 95% intervals."]
+    body += [f"% {BOLD if comparison.winner is not None else NOT_BOLD}."]
     if any(0 < len(line.there) < len(line.reached) for line in comparison.lines):
         body += ["% (1/3): one of three seeds reached it, and the costs are those of the seeds that did."]
     body += [r"\begin{tabular}{lrrrrrr}", r"\toprule"]
@@ -156,13 +158,9 @@ def _summary(comparison: Comparison, line: Line, run: Contender) -> dict[str, An
         "megabytes": (sent + run.total("down/bytes")) / 1e6, "seconds": run.total("seconds"),
         "up_megabytes": sent / 1e6,
         "up_megabytes_without_channels": run.total("up/raw/bytes") / 1e6 if "up/raw/bytes" in run.series else None,
-        "clients_10": low, "clients_50": median, "clients_90": high, "failures": run.failures,
+        "clients_10": low, "clients_50": median, "clients_90": high,
+        "over_clients": run.coverage.get(metric), "trial_of": run.trial or None, "failures": run.failures,
     }  # fmt: skip
-
-
-def _top(comparison: Comparison) -> float:
-    finals = [line.last.value for line in comparison.lines if line.group.role == "federated"]
-    return (min if comparison.lower_is_better else max)(finals, default=math.nan)
 
 
 _SPECIAL = {

@@ -11,12 +11,14 @@ from rich.text import Text
 
 from parley.core.text import printable
 from parley.report.compare import MOST_PAIRS, Comparison, Line
-from parley.report.pairs import Pair, about
+from parley.report.pairs import SIGNIFICANT, Pair, about
 from parley.report.seed_means import SeedMean
 from parley.study.seeds import TWO_SEEDS
 
 MISSED = "not reached"
 COSTS = ("round", "megabytes", "seconds")
+BOLD = f"Bold: better than every other federated run by the paired tests (Holm, p < {SIGNIFICANT:g})"
+NOT_BOLD = "Nothing is bold: none is better than every other federated run by the paired tests"
 
 
 def table(comparison: Comparison) -> Table:
@@ -92,7 +94,7 @@ def pairs_table(comparison: Comparison) -> Table | Text | None:
     for heading in ("seeds", "difference", "p", "Holm", "flips"):
         drawn.add_column(heading, justify="right", no_wrap=True)
     for pair in sorted(pairs, key=lambda pair: (math.isnan(pair.corrected), pair.corrected)):
-        drawn.add_row(*_pair_cells(comparison, pair), style="bold" if pair.corrected < 0.05 else "")
+        drawn.add_row(*_pair_cells(comparison, pair), style="bold" if pair.corrected < SIGNIFICANT else "")
     return drawn
 
 
@@ -129,6 +131,8 @@ def caption(comparison: Comparison) -> str:
     phrases = [f"{target}: {comparison.reason}"]
     if any(len(line.group.runs) > 1 for line in lines):
         phrases.append("Means over seeds; ±: half of a 95% interval (Student's t)")
+    if comparison.winner is not None:
+        phrases.append(BOLD)
     if any(len(line.group.runs) == 2 for line in lines):
         phrases.append(TWO_SEEDS)
     if any(0 < len(line.there) < len(line.reached) for line in lines):
@@ -145,6 +149,8 @@ def caption(comparison: Comparison) -> str:
         phrases.append("replies missing: those of a run that did not come or could not be used")
     if any(line.group.runs[0].status != "finished" for line in lines):
         phrases.append("Of runs that have not finished: what there is until now")
+    if comparison.trials:
+        phrases.append(f"Without {comparison.trials} of parley tune's trials; name those to be compared")
     phrases += [f"{printable(line.label)} without {line.group.left_out}" for line in lines if line.group.unfinished]
     return ". ".join(phrases) + "."
 
@@ -201,14 +207,11 @@ def _mean(comparison: Comparison, mean: SeedMean, style: str = "") -> Text:
 
 
 def _last(comparison: Comparison, line: Line) -> Text:
-    """The final value, bold where no federated run ended better."""
-    federated = [other.last.value for other in comparison.lines if other.group.role == "federated"]
-    finals = [final for final in federated if not math.isnan(final)]
-    top = (min if comparison.lower_is_better else max)(finals, default=line.last.value)
+    """The final value, bold where it is significantly the best."""
     if lost := line.group.diverged(comparison.metric):
         several = len(line.group.runs) > 1
         return Text(f"{lost} of {len(line.group.runs)}\ndiverged" if several else "diverged", style="yellow")
-    return _mean(comparison, line.last, "bold" if line.last.value == top else "")
+    return _mean(comparison, line.last, "bold" if line.group is comparison.winner else "")
 
 
 def _sent(line: Line) -> Text:

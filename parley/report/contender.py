@@ -10,6 +10,7 @@ import numpy as np
 
 from parley.core.errors import InputError
 from parley.core.show import Brief
+from parley.engine.roll_call import UNEVALUATED, coverages, is_result, stored_coverages, unevaluated
 from parley.engine.run import Run
 from parley.engine.stopping import headline_of
 from parley.learn.metrics import smaller_is_better
@@ -65,6 +66,12 @@ class Contender(Brief):
     """Replies that never came or could not be used, all rounds."""
     ending: str = ""
     """Why it ended before its last round, where that is known."""
+    trial: str = ""
+    """The search whose trial it is, if it is one."""
+    coverage: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> `3 of 5`, of means over clients of whom some have no value in the last evaluation."""
+    incomplete: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Metric -> rounds in which it lacks clients that could not be evaluated, which are never best nor at a target."""
 
     def __post_init__(self) -> None:
         if not self.series:
@@ -109,19 +116,24 @@ class Contender(Brief):
         return float(self.series[metric][1][-1])
 
     def best(self, metric: str) -> float:
-        """The best value of all evaluated rounds; NaN if none is a number."""
+        """The best value of all rounds in which everybody was evaluated; NaN if none is a number."""
         values = self.series[metric][1]
-        known = values[~np.isnan(values)]
+        known = values[self._counted(metric) & ~np.isnan(values)]
         return float((known.min() if lower_is_better(metric) else known.max()) if len(known) else np.nan)
 
     def reached(self, metric: str, target: float) -> Reached | None:
         """Where the metric first met the target; None if it never did."""
         values = self.series[metric][1]
-        hit = np.flatnonzero(values <= target if lower_is_better(metric) else values >= target)
+        met = values <= target if lower_is_better(metric) else values >= target
+        hit = np.flatnonzero(met & self._counted(metric))
         if not len(hit):
             return None
         rounds, _, megabytes, seconds = self.curve(metric)
         return Reached(int(rounds[hit[0]]), float(megabytes[hit[0]]), float(seconds[hit[0]]))
+
+    def _counted(self, metric: str) -> np.ndarray:
+        counted: np.ndarray = ~np.isin(self.series[metric][0], list(self.incomplete.get(metric, ())))
+        return counted
 
     @classmethod
     def of_records(cls, label: str, records: Sequence[RoundRecord], **about: Any) -> Contender:
@@ -135,7 +147,11 @@ class Contender(Brief):
         if (metric := judged_by(names)) is not None:
             last = next((r for r in reversed(records) if metric in r.metrics and r.metrics[metric].clients), None)
             judged = None if last is None else Clients(metric, last.number, dict(last.metrics[metric].clients))
-        return cls(label, series, judged=judged, absences=tuple(absences(records)), **about)
+        incomplete = {name: frozenset(r.number for r in records if unevaluated(r, name)) for name in names}
+        return cls(
+            label, series, judged=judged, absences=tuple(absences(records)), coverage=coverages(records),
+            incomplete=incomplete, **about,
+        )  # fmt: skip
 
     @classmethod
     def of_run(cls, run: Run) -> Contender:
@@ -145,22 +161,36 @@ class Contender(Brief):
         kind = type(run.algorithm)
         name = next((known for known in algorithms if algorithms[known] is kind), kind.__name__)
         return cls.of_records(
-            run.name or name, run.records, algorithm=name, role=role(kind), id=run.id or "", status=run.status
-        )
+            run.name or name, run.records, algorithm=name, role=role(kind), id=run.id or "", status=run.status,
+            trial=run.trial,
+        )  # fmt: skip
 
     @classmethod
     def stored(cls, store: RunStore, info: RunInfo, metrics: Iterable[str] | None = None) -> Contender:
         """From the run store, with these metrics, or all; what it has not measured is left out."""
         settings = info.config.get("algorithm", {})
         name = str(settings.get("name", "")) if isinstance(settings, Mapping) else str(settings)
-        series = store.curves(info.id, metrics)
-        metric = judged_by(series if metrics is None else store.metric_names(info.id), headline_of([info.config]))
+        series, names = store.curves(info.id, metrics), store.metric_names(info.id)
+        metric = judged_by(names, headline_of([info.config]))
         last = store.last_clients(info.id, metric) if metric is not None else None
         judged = Clients(metric, *last) if metric is not None and last is not None else None
+        missing = store.failures(info.id)
         return cls(
             info.name, series, name, role_of(name), info.id, info.status, info.config, judged,
-            tuple(store.failures(info.id)), str(info.summary.get("ended", "")),
+            tuple(missing), str(info.summary.get("ended", "")), info.trial,
+            stored_coverages(store, info.id, names, missing), _incomplete(store, info.id, names, missing),
         )  # fmt: skip
+
+
+def _incomplete(
+    store: RunStore, run: str, metrics: Sequence[str], missing: Sequence[Absence]
+) -> dict[str, frozenset[int]]:
+    """Central results lack clients only where they are means over the clients' own models."""
+    rounds = frozenset(one.round for one in missing if one.reason.startswith(UNEVALUATED))
+    if not rounds:
+        return {}
+    places = ["clients"] + ["central"] * (store.last_clients(run, "central/loss") is not None)
+    return {name: rounds for name in metrics if is_result(name) and name.partition("/")[0] in places}
 
 
 def judged_by(metrics: Iterable[str], said: str = "") -> str | None:

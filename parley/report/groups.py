@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parley.core.portable import portable
 from parley.core.show import Brief
 from parley.engine.stopping import headline_of
 from parley.report.contender import Contender, Reached, Role
@@ -96,6 +97,11 @@ class Group(Brief):
         return self.runs[0].role
 
     @property
+    def trial(self) -> bool:
+        """Whether its runs are trials of a search."""
+        return any(run.trial for run in self.runs)
+
+    @property
     def judged_by(self) -> str:
         """What its clients are judged by one by one; empty where they were not."""
         return next((run.judged.metric for run in self.runs if run.judged is not None), "")
@@ -108,6 +114,10 @@ class Group(Brief):
             for run in self.runs if run.judged is not None and run.judged.metric == self.judged_by
             for client, value in run.judged.values.items() if not np.isnan(value)
         ]  # fmt: skip
+
+    def coverage(self, metric: str) -> str:
+        """`3 of 5`: over how many clients the last values are, `3 of 5, 2 of 5` where seeds differ; else empty."""
+        return ", ".join(dict.fromkeys(words for run in self.runs if (words := run.coverage.get(metric))))
 
     @property
     def absences(self) -> tuple[Absence, ...]:
@@ -259,7 +269,7 @@ def _names(alike: Sequence[Group]) -> list[str]:
     """`digits: fedprox, alpha = 0.1`; at most three settings are named."""
     if len(alike) == 1:
         return [alike[0].label]
-    flat = [dict(flat_settings(group.config)) for group in alike]
+    flat = [dict(flat_settings(portable(group.config))) for group in alike]
     keys = sorted({key for own in flat for key in own} - {"seed", "data.seed", "data_fingerprint", "revision"})
     differ = [key for key in keys if len({repr(own[key]) for own in flat if key in own}) > 1]
     differ.sort(key=lambda key: (not key.startswith("algorithm."), not key.endswith(".name")))

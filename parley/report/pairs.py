@@ -16,6 +16,8 @@ from parley.report.seed_means import SeedMean
 FEWEST = 6
 """With fewer seeds the signs alone cannot be rarer by chance than 1 in 20: of n differences all have one sign with
 probability 2 / 2^n."""
+SIGNIFICANT = 0.05
+"""Corrected p-values below are shown in bold."""
 _FLIPS = 9_999
 """Sign flips tried where there are more; up to 13 seeds all of them are."""
 _MOST_TOLD = 5

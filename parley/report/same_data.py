@@ -1,4 +1,4 @@
-"""Do runs belong side by side? What is said of groups with different data, different losses, or without a metric."""
+"""Do runs belong side by side? What is said of groups with different data, losses, metrics or clients measured."""
 
 from __future__ import annotations
 
@@ -61,6 +61,18 @@ def loss_words(groups: Sequence[Group], metric: str) -> str:
         return ""
     told = [f"{printable(loss)} ({_named(own)})" for loss, own in losses.items()]
     return f"Their losses are different functions, which cannot be compared: {_listed(told, '; ')}."
+
+
+def coverage_words(groups: Sequence[Group], metric: str) -> str:
+    """Over how many of their clients the groups' means are, as a sentence; empty where everybody has a value."""
+    over: dict[str, list[Group]] = {}
+    for group in groups:
+        if words := group.coverage(metric):
+            over.setdefault(words, []).append(group)
+    if not over:
+        return ""
+    told = [f"means over {words} clients ({_named(own)})" for words, own in over.items()]
+    return f"{printable(metric)}: {_listed(told, '; ')}; the other clients have no value."
 
 
 def metric_words(groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str, usual: Iterable[str]) -> str:

@@ -24,14 +24,17 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, NoReturn
 
-from parley.core.processes import search_path
+from parley.core.processes import ENDING, search_path
 
 MODULES = ("parley.runtimes.worker", "parley.runtimes.host")
 """Where a worker's `main(descriptors)` may be; imported before anything is forked."""
-# From its first moment the process that started it decides when it stops, not who types Ctrl-C.
+# From its first moment the process that started it decides when it stops, not who types Ctrl-C or closes the terminal.
 _MAIN = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_DFL:
+        signal.signal(number, lambda number, frame: None)
 from parley.runtimes.nursery import serve
 serve()
 """
@@ -189,6 +192,9 @@ def _forked(line: socket.socket, order: Mapping[str, Any], files: list[int]) -> 
 def _become(order: Mapping[str, Any], files: list[int]) -> NoReturn:
     status = 1
     try:
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         *descriptors, out, err = files
         os.dup2(out, 1)
         os.dup2(err, 2)

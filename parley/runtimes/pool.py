@@ -86,7 +86,8 @@ class Pool:
         with theirs:
             process = start(_WORKER, descriptors)
         worker = Worker(process, Connection(ours.detach()), up)
-        worker.line.send(self._job)
+        with suppress(OSError):  # it died; its line reports so when it is waited for
+            worker.line.send(self._job)
         return worker
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from multiprocessing.connection import Connection
@@ -43,17 +44,26 @@ def main(files: Sequence[int]) -> None:
     line, *descriptors = files
     connection = Connection(line)
     data, down, *up = (Arena(descriptor) for descriptor in descriptors)
-    job, device = loads(data.get(connection.recv()).numpy().tobytes(), data)
+    with _ending_with_the_starter():
+        packed = connection.recv()
+    job, device = loads(data.get(packed).numpy().tobytes(), data)
     job = replace(job, task=job.task.on(device))
-    connection.send("ready")
-    # We are given an item only when the answer to the one before the last has been read, so two arenas take turns.
-    for slot in cycle(range(len(up))):
-        try:
+    with _ending_with_the_starter():
+        connection.send("ready")
+        # We are given an item only when the answer to the one before the last has been read, so two arenas take turns.
+        for slot in cycle(range(len(up))):
             number, item = connection.recv()
             up[slot].rewind()
             connection.send((number, slot, _answer(job, item, down, up[slot])))
-        except (EOFError, OSError):
-            os._exit(0)
+
+
+@contextmanager
+def _ending_with_the_starter() -> Iterator[None]:
+    """A connection that is closed means that nobody waits for an answer any more."""
+    try:
+        yield
+    except (EOFError, OSError):
+        os._exit(0)
 
 
 def _answer(job: Job, item: Any, down: Arena, up: Arena) -> Any:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -22,6 +22,10 @@ from parley.core.text import printable
 from parley.core.wire import decode, encode
 from parley.store.memory_index import Contents
 
+if TYPE_CHECKING:
+    from parley.store.runs import RunStore
+
+Content = TypeVar("Content")
 _FILE = re.compile(r"state-[0-9]{8,20}\.safetensors")
 
 
@@ -107,6 +111,22 @@ class Checkpoints:
         if expected is not None and zlib.crc32(data) != expected:
             raise InputError(f"the checkpoint file {path} is damaged; the run cannot be resumed or exported.")
         return decode(data, Payload)
+
+
+def read_newest(store: RunStore, run: str, read: Callable[[int, dict[str, Any]], Content]) -> Content:
+    """What `read` gives of the newest checkpoint, its round and its manifest.
+
+    Of a run that is going on the next one is read where files of this one were removed in the meantime.
+    """
+    while True:
+        checkpoint = store.checkpoint(run)
+        if checkpoint is None:
+            raise InputError(f"run '{run}' has no checkpoint yet.")
+        try:
+            return read(*checkpoint)
+        except InputError:
+            if store.checkpoint(run) == checkpoint:
+                raise
 
 
 def expected_memories(checkpoint: Mapping[str, Any]) -> Contents | None:

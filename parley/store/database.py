@@ -15,6 +15,8 @@ from parley.core.errors import InputError
 from parley.core.files import file_errors, open_regular, sync_folder
 from parley.core.text import printable
 
+_DAMAGED = "is damaged; restore it from a copy or move it away"
+
 
 def can_write(path: Path) -> bool:
     """Whether the file can be changed; SQLite needs to write beside it too."""
@@ -112,11 +114,13 @@ def explained(path: Path, what: str = "the run store") -> Iterator[None]:
         yield
     except UnicodeEncodeError as error:
         raise InputError(f"{printable(error.object)} cannot be stored: it is not Unicode text.") from None
+    except UnicodeDecodeError as error:  # a text in the file, or SQLite's own sentence that quotes one
+        raise InputError(f"{what} {path} {_DAMAGED}.") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         reason = {
             sqlite3.SQLITE_NOTADB: "is not a run store; name another file",
-            sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a copy or move it away",
+            sqlite3.SQLITE_CORRUPT: _DAMAGED,
             sqlite3.SQLITE_READONLY: "cannot be written; make it writable or name another with --store",
             sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file you may write",
             sqlite3.SQLITE_BUSY: "is held by another process; try again when it is done",

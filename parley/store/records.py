@@ -1,13 +1,15 @@
-"""What a round leaves behind: plain numbers, the only thing the store, listeners and reports see."""
+"""What a round leaves behind, plain numbers, and what the store knows about a run: all that reports see."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from parley.core.failure import Failure
 from parley.core.show import Brief
 
-__all__ = ["Failure", "Metric", "RoundRecord"]
+__all__ = ["Failure", "Metric", "RoundRecord", "RunInfo"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -31,3 +33,29 @@ class RoundRecord(Brief):
     number: int
     metrics: dict[str, Metric]
     failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What the store knows about a run besides its numbers."""
+
+    id: str
+    name: str
+    status: str
+    """running, finished, stopped (by its user or for lack of a quorum), failed, or interrupted (its process died)."""
+    created: datetime
+    rounds: int
+    """The last round committed."""
+    fingerprint: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+    @property
+    def headline(self) -> str:
+        """The full name of what it is judged by; empty where nothing is measured or an earlier Parley made it."""
+        return str(self.summary.get("headline", ""))
+
+    @property
+    def trial(self) -> str:
+        """The search whose trial it is; empty for other runs."""
+        return str(self.summary.get("trial of", ""))

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from parley.core.text import printable
 from parley.store import locks, packed, tables
 from parley.store.artefacts import Artefacts
 from parley.store.database import checksum, explained, snapshot, transaction
+from parley.store.records import RunInfo
 from parley.store.rows import (
     insert_record,
     plain,
@@ -46,26 +46,12 @@ if TYPE_CHECKING:
 
     from parley.store.records import RoundRecord
 
+__all__ = ["RunInfo", "RunStore", "store_path"]
+
 STATUSES = ("running", "finished", "stopped", "failed", "interrupted")
 _UNFINISHED = ("running", "stopped", "failed", "interrupted")
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
 _COLUMNS = "number, id, name, status, created, fingerprint, config, summary, last, count, saved, checksum"
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """What the store knows about a run besides its numbers."""
-
-    id: str
-    name: str
-    status: str
-    """running, finished, stopped (by its user or for lack of a quorum), failed, or interrupted (its process died)."""
-    created: datetime
-    rounds: int
-    """The last round committed."""
-    fingerprint: str
-    config: dict[str, Any]
-    summary: dict[str, Any]
 
 
 def store_path(path: Path | str | None = None) -> Path:
@@ -90,7 +76,9 @@ class RunStore:
         """Runs this process works on -> their status until it says another."""
         self._artefacts = Artefacts(self.path)
 
-    def create(self, name: str, config: Mapping[str, Any], fingerprint: str) -> str:
+    def create(
+        self, name: str, config: Mapping[str, Any], fingerprint: str, summary: Mapping[str, Any] | None = None
+    ) -> str:
         """Enter a new run and return its id: the name and four letters that make it unique."""
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
         with self._writing():
@@ -98,7 +86,7 @@ class RunStore:
                 run = f"{stem}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 if not self._db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                     break
-            texts = (fingerprint, json.dumps(dict(config)), "{}")
+            texts = (fingerprint, json.dumps(dict(config)), json.dumps(dict(summary or {})))
             row = (run, name, "running", stored(time.time()), *texts, None, 0, None)
             self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return run
@@ -164,7 +152,8 @@ class RunStore:
             if records:
                 packed.drop(self._db, number)
             if status not in (None, "running"):
-                packed.keep(self._db, number)
+                with reading(self.path):
+                    packed.keep(self._db, number)
             newest = self._count(number)["last"] or 0
             if checkpoint is not None:
                 row = (newest, json.dumps(dict(checkpoint)))
@@ -363,7 +352,8 @@ class RunStore:
         found = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchone()
         if found is None:
             raise self._unknown(run)
-        return self._checked(found)
+        with reading(self.path):
+            return self._checked(found)
 
     def _number(self, run: str) -> int:
         return int(self._row(run)["number"])

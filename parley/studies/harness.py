@@ -129,6 +129,8 @@ class StudyContext:
     """Where progress may be shown; None keeps quiet."""
     store: Path | None = None
     """The run store that trials are kept in; None keeps none."""
+    workers: int | None = None
+    """Processes that train at a time; by default one per core."""
     begun: float = field(default_factory=time.perf_counter)
 
     def result(
@@ -189,17 +191,22 @@ def matching(pattern: str) -> list[str]:
 
 
 def run_study(
-    name: str, scale: str = "smoke", out: Path | str | None = None, console: Console | None = None
+    name: str,
+    scale: str = "smoke",
+    out: Path | str | None = None,
+    console: Console | None = None,
+    workers: int | None = None,
 ) -> StudyResult:
     """Run a study; `out` is the folder for its JSON, its figures and the store of what it trains, `runs.db`.
 
-    Without `out` nothing is written.
+    Without `out` nothing is written. `workers`: processes that train at a time, by default one per core.
     """
     entry = studies[name]
     if scale not in entry.scales:
         raise InputError(f"study '{name}' has no scale '{scale}': {nearest(scale, entry.scales)}")
     chosen: Scale = next(known for known in entry.scales if known == scale)
-    result = entry.measure(chosen, StudyContext(name, chosen, console, None if out is None else Path(out) / STORE))
+    store = None if out is None else Path(out) / STORE
+    result = entry.measure(chosen, StudyContext(name, chosen, console, store, workers))
     if out is None:
         return result
     return replace(result, files=result.save(out))

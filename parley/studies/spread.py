@@ -22,7 +22,7 @@ def spread(work: Callable[[In], Out], jobs: Sequence[In], context: StudyContext,
     `work` is a function of a module and must give the same whichever process it runs in; the runtimes `inline` and
     `stacked` keep to one thread.
     """
-    workers = 1 if context.scale == "smoke" else min(available_cores(), len(jobs))
+    workers = 1 if context.scale == "smoke" else min(context.workers or available_cores(), len(jobs))
     if workers <= 1:
         return [work(job) for job in context.track(jobs, what)]
     # However this process ends, the others do not go on computing for nobody.

@@ -68,6 +68,8 @@ class Arm:
     """What its weights begin from in place of random ones."""
     target: float | None = None
     """An accuracy at which it has shown what it is trained for and stops."""
+    extend: bool = False
+    """Its trials go on where one of fewer rounds ended, which is then no longer kept by itself."""
 
     def having(self, **settings: Any) -> Arm:
         """The arm with other settings of its algorithm."""
@@ -139,11 +141,13 @@ class _Job:
     def fingerprint(self) -> str:
         """The same for two jobs of the same code exactly if they must give the same numbers with the same seed."""
         decisive = {key: value for key, value in self.config().items() if key not in ("name", "seed")}
+        if self.arm.extend:
+            del decisive["rounds"]
         decisive |= {"code": _code()}
         return blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=12).hexdigest()
 
-    def key(self) -> tuple[str, int]:
-        return self.fingerprint(), self.seed
+    def key(self) -> tuple[str, int, int]:
+        return self.fingerprint(), self.seed, self.arm.rounds
 
 
 def _optional(**settings: Any) -> dict[str, Any]:
@@ -217,7 +221,7 @@ def _perform(job: _Job) -> Trial:
     )  # fmt: skip
     with ExitStack() as stack:
         store = stack.enter_context(RunStore(job.store)) if job.store is not None else None
-        return _trial(job, attempt(study, store, [kind() for kind in arm.listeners]))
+        return _trial(job, attempt(study, store, [kind() for kind in arm.listeners], extend=arm.extend))
 
 
 def _trial(job: _Job, found: Attempt) -> Trial:

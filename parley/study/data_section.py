@@ -38,7 +38,7 @@ class DataSection:
     """With folder or file: what targets are; by default whole numbers and texts are classes, other numbers are not."""
     dtype: Literal["float32", "float64"] | None = None
     """With folder or file: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and
-    tables are float32."""
+    tables are float32, or refused where that cannot tell a column's numbers apart."""
     missing: bool = False
     """With folder or file: empty cells and NaN are missing values, which boosted trees take."""
     grey: bool = False
@@ -88,7 +88,7 @@ class DataSection:
             assert self.client is not None
             assert self.target is not None
             return Federation.from_frame(
-                Path(self.file), client=self.client, target=self.target, dtype=self.dtype or "float32",
+                Path(self.file), client=self.client, target=self.target, dtype=self.dtype,
                 **how, **held_out,
             )  # fmt: skip
         folder = Path(self.folder or "")

@@ -17,6 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -337,7 +338,9 @@ class Study:
             return self.data.plain(self.seed)
         info, ids = self.data.info, self.data.ids
         named = {} if type(ids) is not tuple or len(ids) > _NAMED else {"ids": list(ids)}
-        return {MARK: "Federation", "info": plain(info), "clients": len(ids), **named}
+        precise = {"dtype": "float64"} if self.data.dtype == torch.float64 else {}
+        about = {"info": plain(info) | {"scaling": plain(info.scaling)}, "clients": len(ids)}
+        return {MARK: "Federation", **about, **named, **precise}
 
     def _described_algorithm(self) -> dict[str, Any]:
         kind = type(self.algorithm)

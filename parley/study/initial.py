@@ -22,11 +22,12 @@ from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.engine.run import Run
 from parley.learn.task import Task
-from parley.store.checkpoints import Checkpoints
+from parley.store.checkpoints import Checkpoints, read_newest
 from parley.store.records import Metric
 from parley.store.runs import RunStore
 from parley.study.opaque import is_opaque, opaque
 from parley.study.sections import choose
+from parley.study.warm_start import server_weights
 
 FILE = "initial.safetensors"
 """Among a run's artefacts."""
@@ -104,7 +105,7 @@ def from_run(store: RunStore, run: str, best: bool, task: Task) -> Initial:
             "init_from=load_run(store, run, study)."
         )
     method = choose(algorithms, described, "algorithm")
-    states = Checkpoints(store.folder(info.id)).load(found[1])
+    states = read_newest(store, info.id, lambda _, manifest: Checkpoints(store.folder(info.id)).load(manifest))
     if best and "best" not in states:
         raise InputError(f"run '{info.id}' evaluated nothing, so it has no best model; leave out init_from.best.")
     source = f"run '{info.id}'"
@@ -139,10 +140,7 @@ def from_rounds(run: Run, rounds: int) -> Initial:
         if metrics:
             costs[name] = Metric(sum(metric.value for metric in metrics), clients)
     source = f"{rounds} round{'s' if rounds > 1 else ''} of {run.algorithm.title}"
-    try:
-        return Initial(dict(run.module().state_dict()), source, costs)
-    except InputError as error:
-        raise InputError(f"init_from: {error}") from None
+    return Initial(server_weights(run), source, costs)
 
 
 def started(task: Task, initial: Initial, algorithm: Algorithm, federation: Federation, key: Key) -> Task:

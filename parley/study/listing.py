@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from parley.engine.roll_call import is_result, stored_coverages
 from parley.engine.stopping import headline_of
 from parley.store.runs import RunInfo, RunStore
 from parley.study.seeds import by_study, half_interval, seeds_text
@@ -30,10 +31,17 @@ class Entry:
     @property
     def headline(self) -> str:
         """The metric that a list shows of it: what it is judged by; empty if nothing was measured."""
+        if self.info.headline in self.numbers:
+            return self.info.headline
         wanted = headline_of([self.info.config])
-        judged = [name for name in self.numbers if name.startswith(("central/", "clients/"))]
+        judged = [name for name in self.numbers if is_result(name)]
         usual = [name for name in judged if not name.endswith("/loss")] or judged or [""]
         return next((name for name in judged if wanted in (name, name.rpartition("/")[2])), usual[0])
+
+    @property
+    def coverage(self) -> str:
+        """`3 of 5`: over how many clients the headline's mean is, where some have no value; else empty."""
+        return covered(self.numbers, self.headline)
 
     @property
     def sent(self) -> float | None:
@@ -67,6 +75,11 @@ class Seeds:
         return self.finished[0].headline if self.finished else ""
 
     @property
+    def coverage(self) -> str:
+        """Those of the runs that finished, `3 of 5, 2 of 5` where they differ."""
+        return ", ".join(dict.fromkeys(entry.coverage for entry in self.finished if entry.coverage))
+
+    @property
     def sent(self) -> float | None:
         """The mean of bytes that clients sent; None as for one run."""
         values = [entry.sent for entry in self.finished if entry.sent is not None]
@@ -88,15 +101,24 @@ class Seeds:
 
 def entry(store: RunStore, info: RunInfo, seen: Seen | None = None) -> Entry:
     """The run with its numbers, in a moment however long it is."""
-    if info.summary and info.status not in ("running", "interrupted"):
-        return Entry(info, info.summary)
+    summary = info.summary  # of a run that was cut off, what it said when it began
+    ended = info.status not in ("running", "interrupted") and info.rounds > 0
+    if ended and summary and summary.get("rounds", info.rounds) == info.rounds:
+        return Entry(info, summary)
     known = None if seen is None else seen.get(info.id)
     if known is not None and known[0] == info.rounds > 0:  # before round 1 it may yet be evaluated
         return Entry(info, known[1])
-    numbers = store.latest(info.id)
+    latest = store.latest(info.id)
+    missing = stored_coverages(store, info.id, list(latest), store.failures(info.id))
+    numbers = latest | {f"{name}/clients": words for name, words in missing.items()}
     if seen is not None:
         seen[info.id] = info.rounds, numbers
     return Entry(info, numbers)
+
+
+def covered(numbers: Numbers, metric: str) -> str:
+    """`3 of 5`: over how many clients a mean is, as a summary says it; empty where everybody has a value."""
+    return str(numbers.get(f"{metric}/clients", ""))
 
 
 def listing(store: RunStore, seen: Seen | None = None) -> list[Seeds]:

@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from parley.algorithms.base.protocol import as_algorithm
 from parley.core.errors import InputError
+from parley.core.message import State
 from parley.data import DataInfo, Federation
+from parley.data.checks import SampleForm
 from parley.data.federation import NumberedIds
+from parley.data.scaling import Scaling
 from parley.data.sources import Elsewhere
 from parley.engine.run import Run
+from parley.engine.settings import Evaluation
+from parley.engine.stopping import Headline
 from parley.learn.metrics import scorers
 from parley.learn.task import Task
-from parley.models.export import FORMATS, Format, export_module
+from parley.models.export import FORMATS, Format
 from parley.models.spec import PublicSpec
-from parley.store.checkpoints import Checkpoints, expected_memories
+from parley.store.checkpoints import Checkpoints, expected_memories, read_newest
 from parley.store.memories import MEMORY, Memories
 from parley.store.runs import RunInfo, RunStore
 from parley.study.description import Study
@@ -48,8 +52,7 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     if study is not None:
         check_resumable(info.id, info.config, study.stored())
     described = study or _rebuilt(info)
-    found = store.checkpoint(info.id)
-    if found is None:
+    if store.checkpoint(info.id) is None:
         raise InputError(f"run '{info.id}' has no checkpoint yet.")
     federation, method = described.federation(), as_algorithm(described.algorithm)
     here = federation.here
@@ -57,21 +60,28 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
         federation = pool(federation)
     federation = prepared(method, federation, described.seed) if here else federation
     task = make_task(federation, described.model, described.seed, described.loss, described.buffers, try_out=here)
-    number, manifest = found
     folder = store.folder(info.id)
     task = _with_initial(task, info, folder)
-    states = Checkpoints(folder).load(manifest)
+
+    def read(number: int, manifest: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, State], Memories]:
+        memories = Memories.stored(folder / MEMORY, number, expected_memories(manifest))
+        return number, manifest, Checkpoints(folder).load(manifest), memories
+
+    number, manifest, states, memories = read_newest(store, info.id, read)
     if (
         not here
         and task.module is not None
         and any(value.dtype == torch.float64 for value in states["last"].get("model").values())
     ):
         task.network.double()  # as it was built for the data
+    evaluation = described.evaluation or Evaluation()
+    measured = scorers(evaluation.metrics, task.info.kind == "regression")
     return Run(
-        method, task, federation, states["last"], store.records(info.id), states.get("best"),
-        manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
-        scorers=scorers(described.evaluation.metrics if described.evaluation else (), task.info.kind == "regression"),
-        memories=Memories.stored(folder / MEMORY, number, expected_memories(manifest)),
+        method, task, federation, states["last"], [r for r in store.records(info.id) if r.number <= number],
+        states.get("best"), manifest["best_round"], manifest["best_value"], info.id, info.name, info.status,
+        ending=str(info.summary.get("ended", "")), trial=info.trial, scorers=measured,
+        headline=Headline.judged(info.headline, evaluation.headline, measured) if info.headline else None,
+        memories=memories, config=info.config,
     )  # fmt: skip
 
 
@@ -107,11 +117,22 @@ def _rebuilt(info: RunInfo) -> Study:
 
 def _absent(described: Mapping[str, Any]) -> Federation:
     """The clients of a run whose data were given in Python: their names and the shape of their samples."""
-    about = described["info"]
-    lists = {"shape": tuple(about["shape"]), "classes": tuple(about["classes"])}
-    ids = tuple(described["ids"]) if "ids" in described else NumberedIds(described["clients"])
+
+    def tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+    about = dict(described["info"])
     reason = "the data of this run were given in Python; load it with load_run(store, run, study)."
-    return Federation(DataInfo(**about | lists), ids, Elsewhere(reason=reason))
+    if is_opaque(about.get("scaling")):
+        raise InputError(f"by which numbers the samples were scaled was not stored, and {reason}")
+    about = tuples(about) | {"scaling": about.get("scaling") and Scaling(**tuples(about["scaling"]))}
+    ids = tuple(described["ids"]) if "ids" in described else NumberedIds(described["clients"])
+    info, form = DataInfo(**about), None
+    if described.get("dtype") == "float64":  # a network shows it by its weights, trees do not
+        numbers = info.kind == "regression"
+        shape = torch.Size([info.outputs] if numbers and info.outputs > 1 else [])
+        form = SampleForm(torch.Size(info.shape), torch.float64, shape, torch.float64 if numbers else torch.int64)
+    return Federation(info, ids, Elsewhere(known=form, reason=reason))
 
 
 def _name(described: Any) -> str:
@@ -128,51 +149,5 @@ def export_run(
     formats: Sequence[Format] = FORMATS,
     study: Study | None = None,
 ) -> list[Path]:
-    """Write the run's model (the last, the best, or a client's own) with a card that says where it comes from.
-
-    See `export_module`, and `load_run` for `study`.
-    """
-    if client is not None and best:
-        raise InputError("clients keep their models of the last round only; leave out best, or the client.")
-    loaded = load_run(store, run, study)
-    with ExitStack() as stack:
-        kept = store if isinstance(store, RunStore) else stack.enter_context(RunStore(store, create=False))
-        info = kept.info(run)
-    federation = loaded.federation
-    card = {
-        "run": info.id, "status": info.status, "rounds": loaded.best_round if best else info.rounds,
-        "model": "best" if best else "last" if client is None else f"that of client {client}",
-        "results": loaded.summary(), "left_out": left_out(loaded), "study": portable(info.config),
-        "classes": list(federation.info.classes),
-    }  # fmt: skip
-    module = loaded.module(best=best) if client is None else loaded.personal(client)
-    return export_module(module, _example(federation, loaded.dtype), folder, formats, card)
-
-
-def left_out(run: Run) -> dict[str, dict[str, Any]]:
-    """Client -> the rounds that went on without it, and why it was missing the last time."""
-    found: dict[str, dict[str, Any]] = {}
-    for one in run.failures():
-        entry = found.setdefault(one.client, {"rounds": []})
-        entry["rounds"].append(one.round)
-        entry["reason"] = one.reason
-    return found
-
-
-def portable(config: Any) -> Any:
-    """A description without paths of this machine: of a folder or file only its name is kept."""
-    if isinstance(config, Mapping):
-        return {key: portable(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [portable(value) for value in config]
-    if isinstance(config, str) and Path(config).is_absolute():
-        return Path(config).name
-    return config
-
-
-def _example(federation: Federation, dtype: torch.dtype) -> Tensor:
-    """Some inputs to try an exported model on."""
-    if federation.here:
-        return (federation.test or federation.client(federation.ids[0])).x[:8]
-    kind = torch.int64 if federation.info.kind == "text" else dtype
-    return torch.zeros((8, *federation.info.shape), dtype=kind)
+    """Load the run and write its model; see `Run.export`, and `load_run` for `study`."""
+    return load_run(store, run, study).export(folder, best=best, client=client, formats=formats)

@@ -13,7 +13,7 @@ from torch import Tensor
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
 from parley.core.inputs import regular_file, shown
-from parley.data.checks import check_inputs
+from parley.data.checks import as_samples
 from parley.data.client import DataInfo
 from parley.data.convert import Precision, as_inputs, float_type
 from parley.data.local.array_files import read_arrays
@@ -44,7 +44,7 @@ def predict_file(
 
 
 def read_inputs(path: Path, info: DataInfo, target: str | None = None, precision: Precision = "float32") -> Tensor:
-    """Samples [n, ...] of the shape the model was trained on, standardised like those."""
+    """Raw samples [n, ...] of the shape the model was trained on, for `Run.predict`."""
     kind = path.suffix.lower()
     gaps = info.missing or (info.scaling is not None and bool(info.scaling.fill))
     if kind not in SUFFIXES:
@@ -57,19 +57,7 @@ def read_inputs(path: Path, info: DataInfo, target: str | None = None, precision
         x = as_inputs(read_arrays(path, "x")[0])
     if len(x) == 0:
         raise InputError(f"'{shown(path)}' has no samples to predict.")
-    if tuple(x.shape[1:]) != tuple(info.shape):
-        raise InputError(
-            f"'{shown(path)}' holds {len(x)} samples of shape {tuple(x.shape[1:])}, but the model takes samples of "
-            f"shape {tuple(info.shape)}."
-        )
-    if info.kind == "text" and x.is_floating_point():
-        if not torch.equal(x, x.round()):
-            raise InputError(f"'{shown(path)}' must hold whole numbers, the token ids of texts.")
-        x = x.long()
-    elif info.kind != "text":
-        x = x.to(float_type(precision))
-    check_inputs(x, info, f"'{shown(path)}'", gaps)
-    return x if info.scaling is None else info.scaling.apply(x)
+    return as_samples(x, info, float_type(precision), f"'{shown(path)}'")
 
 
 def predictions_text(outputs: Tensor, info: DataInfo) -> str:

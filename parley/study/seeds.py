@@ -61,10 +61,13 @@ def counted(runs: Sequence[_Run]) -> list[_Run]:
 
 
 def selected(store: RunStore, words: Sequence[str]) -> list[RunInfo]:
-    """The runs meant: ids, beginnings of ids, 'last', or a study's name for all its runs; none for all of the store."""
+    """The runs meant: ids, beginnings of ids, 'last', or a study's name for all its runs.
+
+    None for all of the store but trials of a search, which are no results: the best of many is better by chance.
+    """
     every = store.runs()
     if not words:
-        return every
+        return [info for info in every if not info.trial]
     found = []
     for word in words:
         named = [info for info in every if info.name == word] if word != "last" else []

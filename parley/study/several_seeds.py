@@ -42,11 +42,12 @@ class Seed:
 def there(store: RunStore, study: Study) -> tuple[str | None, bool]:
     """The run of the study that has finished, or had its rounds and more, and else whether there is one to go on with.
 
-    One that ended sooner for a target that the study does not have is gone on with.
+    Trials of a search are no results. One that ended sooner for a target that the study does not have is gone on with.
     """
     fingerprint, config = study.fingerprint(), study.resolved()
     done = store.finished(
-        fingerprint, lambda info: info.rounds >= study.rounds or ending(info.config) == ending(config)
+        fingerprint,
+        lambda info: not info.trial and (info.rounds >= study.rounds or ending(info.config) == ending(config)),
     )
     return done, done is None and store.unfinished(fingerprint, study.rounds) is not None
 

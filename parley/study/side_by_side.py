@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from parley.core.errors import InputError, ParleyError
-from parley.core.processes import end_with_parent
+from parley.core.processes import end_with_parent, interruptible
 from parley.runtimes import Job, Runtime, nursery
 from parley.runtimes.auto import available_cores
 from parley.runtimes.ray import RayRuntime, shared_cluster
@@ -28,6 +28,7 @@ from parley.study.description import Study
 
 PATIENCE = 3.0
 """Seconds in which a worker that is interrupted may save its run."""
+_DIED = "a worker process died; its run is kept up to its last checkpoint."
 Report = Callable[[int, float], bool]
 """(round, value so far) -> whether to stop."""
 Token = TypeVar("Token")
@@ -100,22 +101,29 @@ def side_by_side(
         while True:
             while idle and (next_one := next(coming, None)) is not None:
                 token, task = next_one
-                idle[-1].send(task)
+                _send(idle[-1], task)
                 busy[idle.pop()] = token
             if not busy:
                 return
             for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
                 try:
                     kind, *said = connection.recv()
-                except EOFError:
-                    raise ParleyError("a worker process died; its run is kept up to its last checkpoint.") from None
+                except (EOFError, OSError):
+                    raise ParleyError(_DIED) from None
                 if kind == "report":
-                    connection.send(report(busy[connection], *said))
+                    _send(connection, report(busy[connection], *said))
                 elif kind == "error":
                     raise InputError(said[0])
                 else:
                     idle.append(connection)
                     yield busy.pop(connection), said[0]
+
+
+def _send(connection: Connection, item: Any) -> None:
+    try:
+        connection.send(item)
+    except OSError:
+        raise ParleyError(_DIED) from None
 
 
 @contextmanager
@@ -133,12 +141,12 @@ def _placed(study: Study, store: Path, runs: int) -> Iterator[Place]:
 def _processes(place: Place) -> Iterator[list[Connection]]:
     """Worker processes, by the connections to them; they end with the block, and with this process."""
     started = []
-    for _ in range(place.runs):
-        here, there = Pipe()
-        with there:
-            started.append((nursery.start(__name__, [there.fileno()]), here))
-        here.send(place)
     try:
+        for _ in range(place.runs):
+            here, there = Pipe()
+            with there:
+                started.append((nursery.start(__name__, [there.fileno()]), here))
+            _send(here, place)
         yield [here for _, here in started]
     finally:
         for _, here in started:
@@ -157,7 +165,7 @@ def main(files: Sequence[int]) -> None:
     torch.set_num_threads(1)
     end_with_parent()
     connection = Connection(files[0])
-    with suppress(EOFError, OSError, KeyboardInterrupt):
+    with suppress(EOFError, OSError, KeyboardInterrupt), interruptible():
         place: Place = connection.recv()
         with RunStore(place.store) as store:
             _work(connection, Bench(store, place))

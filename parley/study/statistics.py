@@ -15,8 +15,11 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from parley.algorithms.statistics import SHARES, FederatedStatistics, moments, variance
 from parley.channels import Channel
@@ -31,7 +34,8 @@ from parley.data.preprocessing import Preprocessing
 from parley.data.schema import SchemaDifference, folder_schemas, schema_differences
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults
-from parley.learn.exact_sums import rounded
+from parley.learn.binning import Counts, Floats
+from parley.learn.exact_sums import exact_value, rounded
 from parley.learn.floors import cell_quantiles
 from parley.study.channel_names import stages
 from parley.study.data_section import DataSection
@@ -63,20 +67,24 @@ class Feature(Brief):
     """Of the population: n, not n - 1."""
     variance: float | None
     quantiles: Mapping[float, float]
-    """Share -> value; empty where there are no values."""
+    """Share -> value; empty where there are no values. 0 and 1 are the lowest and the highest block's mean or cell's
+    end: the smallest and the largest value are not told."""
     rank_error: float | None
     """By which share of the values a quantile's rank may be off, at most."""
+    fill: float | None
+    """What stands for missing values: the median; of a column of few different values one of them, None where there are
+    none that enough samples of a client share."""
     edges: tuple[float, ...]
     """Upper edges of the histogram's cells; the last cell has none."""
     counts: tuple[int, ...]
-    """Values in each cell, without those of cells that were too small at a client."""
+    """Values in each cell, without those of cells that were too small at a client to be told."""
     withheld: int
     """Clients that told nothing of it because they have too few values."""
     target: bool = False
 
     @property
     def left_out(self) -> int:
-        """Values that the histogram lacks, because too few were in their cell."""
+        """Values that the histogram lacks, because too few were in their cell to be told."""
         return self.count - sum(self.counts)
 
 
@@ -99,6 +107,8 @@ class Statistics(Brief):
     """Client that did not answer -> why."""
     columns: tuple[str, ...]
     classes: tuple[str, ...]
+    quantiles: Quantiles
+    """Where quantiles come from."""
 
     @classmethod
     def of(cls, run: Run) -> Statistics:
@@ -112,11 +122,12 @@ class Statistics(Brief):
             info.name, run.algorithm.floor, len(run.federation), int(sums["clients"]), int(sums["rows"]),
             tuple(_features(run)), dict(zip(classes, sums["labels"].tolist(), strict=True)),
             {one.client: one.reason for one in run.failures()}, info.columns, classes,
+            run.algorithm.quantiles,
         )  # fmt: skip
 
     @property
     def rare(self) -> int:
-        """Samples that the labels lack, because too few were of their class at a client."""
+        """Samples that the labels lack, because too few were of their class at a client to be told."""
         return self.samples - sum(self.labels.values()) if self.labels else 0
 
     def __getitem__(self, name: str) -> Feature:
@@ -126,11 +137,13 @@ class Statistics(Brief):
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every feature: counts, moments and quantiles."""
+        """A row for every feature: counts, moments and quantiles; `low` and `high` are of blocks or cells."""
+        named = {0.0: "low", 1.0: "high"}
         return [
             {
                 "feature": one.name, "count": one.count, "missing": one.missing, "mean": one.mean, "std": one.std,
-                "variance": one.variance, **{f"{share:.0%}": one.quantiles.get(share) for share in SHARES},
+                "variance": one.variance,
+                **{named.get(share, f"{share:.0%}"): one.quantiles.get(share) for share in SHARES},
                 "rank_error": one.rank_error, "withheld": one.withheld,
             }
             for one in self.features
@@ -162,8 +175,9 @@ class Statistics(Brief):
     def preprocessing(self, method: Method = "standard", fill: str | None = None) -> Preprocessing:
         """What is frozen: a normalisation, what stands for missing values (mean or median), and the label map.
 
-        standard: mean 0 and deviation 1. min-max: the smallest to the largest value, up to a block or cell, become 0 to
-        1. robust: median 0 and distance of the quartiles 1. Columns that do not vary are left alone.
+        standard: mean 0 and deviation 1. min-max: the lowest to the highest block or cell become 0 to 1. robust: median
+        0 and distance of the quartiles 1. Columns that do not vary are left alone. The median of a column of few
+        different values is one of them.
         """
         if method not in METHODS or fill not in (None, *FILLS):
             raise InputError(
@@ -261,12 +275,19 @@ def _features(run: Run) -> list[Feature]:
         # No less than nothing, whatever a client made up.
         count, counts = max(int(sums["count"][row]), 0), cells["counts"][row].clamp_min(0).numpy()
         edges = cells["edges"][row].numpy()
+        fill: float | None = None
         if told:
             of, values = max(int(told["of"][row]), 0), told["values"][row].tolist()
             error = int(told["off"][row]) / max(of, 1)
+            fill = float(told["fill"][row]) if of and told["known"][row] else None
         else:
             of, values = int(counts.sum()), cell_quantiles(edges, counts, SHARES).tolist()
             error = min((int(counts.max()) + count - of) / max(count, 1), 1.0)
+            fill = values[SHARES.index(0.5)] if of else None
+        if (ones := _ones(count, sums["first"][row].numpy(), sums["second"][row].numpy(), edges, counts)) is not None:
+            of, error = count, 0.0
+            values = [float(max(ceil(share * count), 1) > count - ones) for share in SHARES]
+            fill = values[SHARES.index(0.5)]
         spread = (
             None if count == 0 else rounded(variance(count, sums["first"][row].numpy(), sums["second"][row].numpy()))
         )
@@ -274,10 +295,24 @@ def _features(run: Run) -> list[Feature]:
             Feature(
                 name, count, int(sums["missing"][row]), float(means[row]) if count else None,
                 float(deviations[row]) if count else None, spread, dict(zip(SHARES, values, strict=True)) if of else {},
-                error if of else None, tuple(edges.tolist()), tuple(counts.tolist()), int(sums["small"][row]), target,
+                error if of else None, fill, tuple(edges.tolist()), tuple(counts.tolist()), int(sums["small"][row]),
+                target,
             )
         )  # fmt: skip
     return found
+
+
+def _ones(count: int, first: Counts, second: Counts, edges: Floats, counts: Counts) -> int | None:
+    """How many values of a column of zeros and ones are ones, from its sums; None for other columns.
+
+    Whole numbers have x = x^2 for 0 and 1 only, and x < x^2 otherwise, so equal sums say it. (Of other numbers below 1
+    and above it sums could be equal by chance; then some of the cells with values hold neither 0 nor 1.)
+    """
+    total = exact_value(first, 1)
+    if not count or total != exact_value(second, 2) or total.denominator != 1 or not 0 <= total <= count:
+        return None
+    holding = np.searchsorted(edges, [0.0, 1.0])
+    return None if np.delete(counts, holding).any() else int(total)
 
 
 def _names(run: Run) -> list[tuple[str, bool]]:
@@ -304,8 +339,13 @@ def _frozen(one: Feature, method: Method, fill: str | None) -> tuple[float, floa
         "robust": (share[0.5], share[0.75] - share[0.25]),
         "none": (0.0, 1.0),
     }[method]
+    if fill == "median" and one.fill is None:
+        raise InputError(
+            f"column '{one.name}' has few different values, and none that enough samples of one client share to be "
+            "told; fill with the mean, or lower the floor."
+        )
     if scale == float("inf"):
         raise InputError(f"column '{one.name}' holds numbers that are too large to be normalised.")
     if scale == 0 or one.std == 0:
         center, scale = 0.0, 1.0
-    return center, scale, one.mean if fill == "mean" else share[0.5]
+    return center, scale, one.mean if fill == "mean" or one.fill is None else one.fill

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from math import floor, log10
@@ -90,8 +91,12 @@ def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, priv
         return
     if task.info.kind != "regression" or task.loss not in (mse, half_squares):
         return
-    y = torch.cat([federation.client(id).y for id in islice(federation.ids, _LOOKED_AT)])
-    y = y.double().reshape(len(y), -1)
+    targets = []
+    for client in islice(federation.ids, _LOOKED_AT):
+        with suppress(Exception):  # whose data cannot be read fails by itself, in its first round
+            targets.append(federation.client(client).y)
+    y = torch.cat(targets).double()
+    y = y.reshape(len(y), -1)
     mean, deviation = y.mean(0), y.std(0, correction=0)
     far = torch.maximum(mean.abs(), deviation) > _FAR
     far |= (deviation > 0) & (deviation < 1 / _FAR)

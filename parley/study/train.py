@@ -13,7 +13,7 @@ import torch
 from parley.algorithms.base.protocol import Algorithm, as_algorithm
 from parley.channels import Chain, Channel, Channels
 from parley.channels.adaptive_clip import AdaptiveClip
-from parley.core.errors import InputError
+from parley.core.errors import InputError, computable
 from parley.core.key import Key
 from parley.data import Federation
 from parley.data.preprocessing import Preprocessing
@@ -105,6 +105,7 @@ def train(
     secret: bytes | None = None,
     progress: bool = False,
     execute: Callable[[Job], Runtime] | None = None,
+    trial: str = "",
     **settings: Any,
 ) -> Run:
     """Train a study, or what a study would be made of, and return the run.
@@ -112,12 +113,12 @@ def train(
     `store` keeps metrics, checkpoints and the final model under a run id. `resume` names a stored run to go on with, or
     is True for the newest one of the same description that did not reach its end, or ended before the rounds asked for
     now. It must have been started with the same description and data; rounds, runtime, quorum and the like may change.
-    `execute` opens what executes the clients, in place of the runtime that the study names.
+    `execute` opens what executes the clients in place of the study's runtime; `trial`: the search it is a trial of.
     """
     study = as_study(what, federation, settings)
     if study.runtime != "ray":
         _check_workers(study.workers)
-    with ExitStack() as stack:
+    with ExitStack() as stack, computable(study.title):
         heard = [*listeners, *_named(study), *_progress(progress)]
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
@@ -135,11 +136,11 @@ def train(
             )
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()
-        run.note = why or f"runtime {opened.name}"
+        run.note, run.trial, run.config = why or f"runtime {opened.name}", trial, config
         keeper = None
         if kept is not None:
             before = kept.info(found).status if found else None
-            run.id = found or kept.create(study.title, config, study.fingerprint())
+            run.id = found or kept.create(study.title, config, study.fingerprint(), run.summary())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
             stack.enter_context(starting).push(_NotStarted(kept, run.id, before))

@@ -90,6 +90,17 @@ class GivenWeights:
 Source = WarmStart | GivenWeights
 
 
+def server_weights(run: Run) -> dict[str, Tensor]:
+    """All weights of the run's last model, by the network's own names."""
+    try:
+        return dict(run.network().state_dict())
+    except InputError:
+        raise InputError(
+            f"init_from: {run.algorithm.title} has no network of the server's own to start from; give weights, such as "
+            "run.network(client=...).state_dict()."
+        ) from None
+
+
 def as_source(value: Any) -> Source | None:
     """What may be given as `init_from`: a WarmStart, a run's id, a file, a Run, or weights by name."""
     if value is None or isinstance(value, Source):
@@ -98,7 +109,7 @@ def as_source(value: Any) -> Source | None:
         text = str(value)
         return WarmStart(file=text) if isinstance(value, Path) or is_file(text) else WarmStart(run=text)
     if isinstance(value, Run):
-        return GivenWeights(dict(value.module().state_dict()), value.id)
+        return GivenWeights(server_weights(value), value.id)
     if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values()):
         return GivenWeights({str(name): tensor.detach() for name, tensor in value.items()})
     raise InputError(

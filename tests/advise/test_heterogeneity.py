@@ -55,6 +55,23 @@ def test_clients_and_samples_are_limited_and_repeated():
     assert iid.omega("inputs", "w1").value < apart.omega("inputs", "w1").value
 
 
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_total_variation_of_points_that_hardly_ever_repeat_is_not_shown(count: int):
+    """It is 1 - 1/N whatever the clients are: here they are alike."""
+    random = np.random.default_rng(count)
+    parts = {str(k): (random.normal(size=(20, 3)), random.normal(size=20)) for k in range(count)}
+    found = heterogeneity(pl.Federation.from_arrays(parts))
+    for part in PARTS:
+        assert found.omega(part, "tv").value == pytest.approx(1 - 1 / count)
+        assert [found.telling(part, metric) for metric in METRICS] == [False, True]
+    classes = {name: (x, (y > 0).astype(int)) for name, (x, y) in parts.items()}
+    assert [heterogeneity(pl.Federation.from_arrays(classes)).telling(part, "tv") for part in PARTS] == [
+        True, False, False
+    ]  # fmt: skip
+    few = {name: (np.round(x[:, :1]), y) for name, (x, y) in parts.items()}
+    assert heterogeneity(pl.Federation.from_arrays(few)).telling("inputs", "tv")
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="has only one"):
         heterogeneity(pl.Federation.from_arrays({"a": (np.ones((3, 2)), np.ones(3))}))
@@ -74,6 +91,9 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert not ended.value.code
     assert "omega_W1" in out
     assert "3 of 3 clients measured" in out
+    rows = [line.split() for line in out.splitlines() if "omega_TV" in line]
+    assert [row[1] for row in rows if row[1] in PARTS] == ["labels"]
+    assert "omega_TV of inputs and joint is left out" in " ".join(out.split())
     with pytest.raises(SystemExit) as ended:
         main(["data", "show", "iris", "--heterogeneity"])
     assert ended.value.code == 2

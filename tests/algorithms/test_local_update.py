@@ -98,7 +98,8 @@ def test_no_method_touches_the_module_s_own_buffers(normed: Task, name: str, pol
             train(algorithms[name](), federation, **settings)
         return
     run = train(algorithms[name](), federation, **settings)
-    run.predict(client(1).x, client=None if not run.algorithm.personal else "0")
+    split = run.algorithm.personal or policy == "local"
+    run.predict(client(1).x, client=run.federation.ids[0] if split else None)
     for module in (task.module, run.task.module):
         assert all(torch.equal(before[n], b) for n, b in module.named_buffers())
     if policy == "local" and not run.algorithm.pooled and name != "datashare":

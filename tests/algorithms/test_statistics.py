@@ -182,8 +182,8 @@ def leaves_differences(patch: pytest.MonkeyPatch) -> None:
 
 
 def sends_values(patch: pytest.MonkeyPatch) -> None:
-    honest = floors.block_means
-    patch.setattr(floors, "block_means", lambda values, blocks, least: honest(values, blocks, 1))
+    honest = floors.Blocks.of
+    patch.setattr(floors.Blocks, "of", lambda values, blocks, least: honest(values, blocks, 1))
 
 
 def keeps_carries(patch: pytest.MonkeyPatch) -> None:
@@ -277,6 +277,64 @@ def test_empty_clients_constant_and_missing_columns():
     assert found.preprocessing("none").classes == ("0", "1", "2")
 
 
+# --- few different values ---
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.0, 1.0), quantiles=st.sampled_from(["blocks", "cells"]),
+       small=st.booleans())  # fmt: skip
+def test_quantiles_of_zeros_and_ones_are_exact(seed: int, share: float, quantiles: str, small: bool):
+    """From the sums alone, however few samples a client has above the floor."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(5), rng.integers(10, 19 if small else 80, 5))
+    x = (rng.random((len(owner), 1)) < share).astype(np.float32)
+    x[rng.random(len(x)) < 0.1] = np.nan
+    found = ask(federation(x, np.zeros(len(x), np.int64), owner), quantiles=quantiles, floor=5)
+    values = np.sort(x[~np.isnan(x)])
+    for level, value in found["x0"].quantiles.items():
+        assert value == values[max(math.ceil(level * len(values)), 1) - 1]
+    assert found["x0"].rank_error == 0
+    assert found.preprocessing("none", "median").fill == (found["x0"].quantiles[0.5],)
+
+
+def test_sums_that_look_like_zeros_and_ones_by_chance():
+    x = np.repeat([0.5, 2.0], [160, 20])[:, None]  # sum = sum of squares = 120
+    found = ask(federation(x, np.zeros(180, np.int64), np.arange(180) % 2), quantiles="cells")
+    assert found["x0"].quantiles[1.0] > 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 8))
+def test_few_different_values_are_filled_by_one_of_them(seed: int, count: int):
+    rng = np.random.default_rng(seed)
+    levels = np.sort(rng.normal(size=count) * 10)
+    owner = np.repeat(np.arange(4), rng.integers(40, 200, 4))
+    x = np.stack([rng.choice(levels, len(owner), p=rng.dirichlet(np.ones(count))), rng.normal(size=len(owner))], axis=1)
+    found = ask(federation(x, np.zeros(len(x), np.int64), owner))
+    most = max((x[owner == i, 0] == level).sum() for i in range(4) for level in levels)
+    if found["x0"].fill is None:
+        assert most < 30  # of a value, three times the floor; ten on each side may be of blocks with others
+        return
+    fill = found.preprocessing("standard", "median").fill
+    assert fill[0] in levels
+    assert fill[1] == found["x1"].quantiles[0.5]
+    # Within the error that is stated, as every other quantile.
+    below, upto = (x[:, 0] < found["x0"].quantiles[0.5]).mean(), (x[:, 0] <= found["x0"].quantiles[0.5]).mean()
+    assert below - 0.5 <= found["x0"].rank_error + 1e-9
+    assert 0.5 - upto <= found["x0"].rank_error + 1e-9
+
+
+def test_a_value_that_nobody_may_tell_fills_nothing():
+    """Three values, none of which ten samples of a client share."""
+    x = np.tile([1.0, 2.0, 5.0], 20)[:, None]
+    found = ask(federation(x, np.zeros(60, np.int64), np.arange(60) // 15))
+    assert found["x0"].fill is None
+    with pytest.raises(InputError, match="column 'x0' has few different values, and none that enough samples"):
+        found.preprocessing("standard", "median")
+    assert found.preprocessing("standard", "mean").fill == (found["x0"].mean,)
+    assert ask(federation(x, np.zeros(60, np.int64), np.arange(60) // 15), floor=5)["x0"].fill == 2.0
+
+
 def test_nobody_has_enough():
     found = ask(federation(np.ones((12, 1)), np.zeros(12, np.int64), np.arange(12) // 6))
     assert (found.contributed, found.samples, found.features[0].mean) == (0, 0, None)
@@ -315,7 +373,7 @@ def test_numbers_that_a_client_made_up_are_just_wrong(seed: int):
                 made = {
                     name: value if value.is_floating_point() else torch.from_numpy(
                         rng.integers(-(2**size), 2**size, value.shape)
-                    )
+                    ).to(value.dtype)
                     for name, value in reply.message.tensors.items()
                 }  # fmt: skip
                 return pl.Reply(pl.Message(made))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import click
 import pytest
@@ -39,6 +42,36 @@ def test_every_command_has_an_example_that_is_understood(name: str):
     COMMANDS[name].make_context("parley", words[1 + len(name.split()) :], parent=click.Context(WHOLE))
     assert COMMANDS[name].help
     assert EXAMPLES[name] in (COMMANDS[name].epilog or "")
+
+
+def groups(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Group]]:
+    yield path.strip(), group
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from groups(command, f"{path}{name} ")
+
+
+def written(callback: Callable[..., object] | None) -> list[str]:
+    """The help texts as they are in the source: of a command, and of its options and arguments."""
+    hints = [] if callback is None else get_type_hints(callback, include_extras=True).values()
+    about = [note.help for hint in hints for note in getattr(hint, "__metadata__", ()) if getattr(note, "help", None)]
+    return [inspect.getdoc(callback) or "", *about]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *(name for name, _ in groups(WHOLE))])  # type: ignore[arg-type]
+def test_help_shows_all_that_is_written(parley, name: str, monkeypatch: pytest.MonkeyPatch):
+    """What stands in brackets, too, such as [data]."""
+    monkeypatch.setenv("COLUMNS", "250")
+    code, out, _ = parley(*name.split(), "--help")
+    assert code == 0
+    shown = " ".join(out.replace("\u2502", " ").split())
+    if name in COMMANDS:
+        texts = [*written(COMMANDS[name].callback), EXAMPLES[name]]
+    else:
+        group = dict(groups(WHOLE))[name]  # type: ignore[arg-type]
+        texts = [command.help.partition("\n\n")[0] for command in group.commands.values() if command.help]
+    for bracketed in (found for text in texts for found in re.findall(r"\[[^\]\s]+\]", text)):
+        assert bracketed in shown, bracketed
 
 
 def test_there_are_no_examples_of_commands_that_do_not_exist():

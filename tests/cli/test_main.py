@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parley.core.errors import InputError
 from parley.store.runs import RunStore
 
 ROOT = Path(__file__).parents[2]
@@ -190,9 +191,17 @@ def test_compare_export_and_predict(parley, place: Path):
 def test_predict_with_a_clients_own_model(parley, place: Path):
     assert parley("run", "study.toml", "--set", "algorithm.name=local-only", "--set", "rounds=1", "--quiet")[0] == 0
     np.savez(place / "new.npz", x=np.ones((3, 1, 8, 8), np.float32))
-    for client in range(8):
-        assert parley("predict", "last", "new.npz", "--client", client, "--out", f"{client}.csv")[0] == 0
-    assert len({(place / f"{client}.csv").read_text() for client in range(8)}) == 5  # four trained, four did not
+    done = [parley("predict", "last", "new.npz", "--client", client, "--out", f"{client}.csv") for client in range(8)]
+    assert len([one for one in done if one[0] == 0]) == 4
+    assert len({file.read_text() for file in place.glob("?.csv")}) == 4
+    for one in done:
+        if one[0] != 0:
+            assert "has no model of its own: it keeps nothing of any round yet" in refused(one)
+    sentence = refused(parley("predict", "last", "new.npz", "--out", "answers.csv"))
+    assert "name a client: client=" in sentence
+    assert refused(parley("export", "last", "model")) == sentence
+    assert not (place / "answers.csv").exists()
+    assert not (place / "model").exists()
     predict = ("predict", "last", "new.npz", "--out", "answers.csv", "--client")
     assert "there is no client '8'" in refused(parley(*predict, 8))
     assert "last round only" in refused(parley(*predict, 1, "--best"))
@@ -235,11 +244,20 @@ def test_bench_refuses_what_it_does_not_know(parley):
     assert "unknown workload" in refused(parley("bench", "nothing", "--scale", "smoke"))
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
+IGNORING = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+"""Starts a command as a script's background does."""
+
+
+@pytest.mark.parametrize(
+    ("number", "prefix"),
+    [(signal.SIGINT, []), (signal.SIGTERM, IGNORING), (signal.SIGHUP, [])],
+    ids=["SIGINT", "SIGTERM, SIGINT being ignored", "SIGHUP"],
+)
+def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path, number: signal.Signals, prefix: list[str]):
     long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "300", "--store", "runs.db"]
     code = "import sys; from parley.cli.main import main; main(sys.argv[1:])"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *long], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*prefix, sys.executable, "-c", code, *long], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -247,16 +265,21 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
         if status == 0 and "/300" in out and " 0/300" not in out:
             break
         time.sleep(0.02)
+    process.send_signal(signal.SIGSTOP)  # it must not end meanwhile
     assert "running" in out
     assert "no unfinished run" in refused(parley(*long, "--resume"))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + number, err
     assert "Traceback" not in err
     last = err.strip().splitlines()[-1]
     words = shlex.split(last.removeprefix("parley: interrupted; go on with: "))
     assert words == ["parley", *long, "--resume"]
-    assert "interrupted" in parley("runs", "--store", "runs.db")[1]
+    with RunStore("runs.db") as store:
+        (stopped,) = store.runs()
+        assert stopped.status == "interrupted"
+        assert 0 < stopped.rounds < 300
 
     assert parley(*words[1:], "--quiet")[0] == 0
     assert parley(*long, "--quiet")[0] == 0
@@ -265,6 +288,30 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path):
         assert (resumed.status, resumed.rounds, resumed.fingerprint) == ("finished", 300, whole.fingerprint)
         for metric in ("central/accuracy", "central/loss", "train/loss", "up/bytes"):
             np.testing.assert_array_equal(store.series(resumed.id, metric), store.series(whole.id, metric))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_before_anything_was_trained(parley, place: Path, monkeypatch, number: signal.Signals):
+    before = signal.getsignal(number)
+    monkeypatch.setattr("parley.study.study.load_study", lambda *arguments: os.kill(os.getpid(), number))
+    assert parley("run", "study.toml", "--store", "runs.db") == (128 + number, "", "parley: interrupted.\n")
+    assert signal.getsignal(number) is before
+    assert not Path("runs.db").exists()
+
+
+def test_a_signal_that_is_ignored_stays_ignored(parley, place: Path, monkeypatch):
+    """As nohup asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("parley.study.study.load_study", lambda *arguments: _hung_up())
+        assert "still here" in refused(parley("run", "study.toml", "--store", "runs.db"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _hung_up() -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+    raise InputError("still here.")
 
 
 def test_start_is_quick_and_does_not_load_torch():
@@ -336,3 +383,12 @@ def test_two_seeds_are_said_to_be_few(parley, place: Path):
         assert (words in out) is said
         assert (words in " ".join(parley("compare")[1].split())) is said
         assert (words in parley("runs")[1]) is said
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_who_has_seen_enough_is_no_error(unbuffered: str):
+    code = 'from parley.cli.main import main; main(["list", "algorithms"])'
+    command = f"({sys.executable} -c '{code}'; echo $? >&2) | true"
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True, env=environment) as shell:
+        assert shell.communicate(timeout=60)[1] == "0\n"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import parley as pl
+from parley.runtimes import nursery
 from parley.store.runs import RunStore
 
 STUDY = """
@@ -31,6 +32,7 @@ quorum = 0.0
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PARLEY_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # other packages look there, and complain where they cannot
     (tmp_path / "study.toml").write_text(STUDY)
     (tmp_path / "clients").mkdir()
     for i in range(4):
@@ -63,6 +65,20 @@ def test_several_seeds_are_runs_of_one_study(parley):
     assert out.split()[:3] == [info.id for info in runs]
     with RunStore() as store:
         assert len(store.runs()) == 4
+
+
+def test_a_worker_that_dies_before_it_is_given_a_seed_is_reported(parley, monkeypatch):
+    original = nursery.start
+
+    def start(module: str, files: list[int]) -> nursery.Process:
+        process = original(module, [])
+        process.wait()
+        return process
+
+    monkeypatch.setattr("parley.study.side_by_side.nursery.start", start)
+    code, out, err = parley("run", "study.toml", "--seeds", "0-1", "--workers", "2", "--store", "died.db")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("parley: a worker process died")
 
 
 def test_seeds_side_by_side_are_those_one_after_the_other(parley):

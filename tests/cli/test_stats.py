@@ -47,7 +47,7 @@ def test_the_tables_and_files(parley, place: Path):
     code, out, _ = parley("stats", "study.toml", "--csv", "stats.csv", "--json", "stats.json")
     assert code == 0
     words = " ".join(out.split())
-    assert "column count mean std least 25% median 75% most histogram" in words
+    assert "column count mean std low block 25% median 75% high block histogram" in words
     assert "class samples share" in words
     assert "185 samples; 3 of 3 clients told of theirs." in words
     assert "A quantile's rank is off by at most" in words
@@ -75,11 +75,62 @@ def test_small_clients_rare_classes_and_missing_values_are_told(parley, place: P
     words = " ".join(out.split())
     assert "column count missing mean" in words
     assert "185 samples; 3 of 4 clients told of theirs." in words
-    assert "1 told nothing: they have fewer than 10 samples." in words
-    assert "Left out are" in words
+    assert "1 told nothing: they have fewer than 10 samples (--floor)." in words
+    assert "samples are not told: their client has fewer than 10 of some class (--floor)" in words
+    assert "left out" not in words.lower()
     assert "dead 0 0.00 %" in words
     assert "tiny has no sample of the class" in words
     assert "no matter" in words
+
+
+def test_the_ends_are_named_for_what_they_are(parley, place: Path):
+    """The mean of the lowest block is not the smallest value, and is not called so."""
+    _, out, _ = parley("stats", "study.toml", "--csv", "stats.csv")
+    words = " ".join(out.split())
+    assert "Low and high block: the mean of the lowest and the highest 10 or more values of a client (--floor)" in words
+    assert {"least", "most"}.isdisjoint(out.splitlines()[1].split())
+    row = next(csv.DictReader((place / "stats.csv").read_text().splitlines()))
+    assert {"low", "high"} <= row.keys()
+    assert {"0%", "100%", "least", "most"}.isdisjoint(row)
+    smallest = min(int(line.split(",")[0]) for path in place.glob("clinics/*.csv") for line in path.open()
+                   if line[0].isdigit())  # fmt: skip
+    assert float(row["low"]) > smallest
+    _, out, _ = parley("stats", "study.toml", "--quantiles", "cells")
+    words = " ".join(out.split())
+    assert "low cell 25% median 75% high cell" in words
+    assert "they need not be values that occur" in words
+
+
+def test_columns_narrow_beside_their_offset_are_told_apart(parley, place: Path):
+    for path in place.glob("clinics/*.csv"):
+        lines = path.read_text().splitlines()
+        rows = [f"{1_700_000_000 + 10 * i},{line}" for i, line in enumerate(lines[1:])]
+        path.write_text("\n".join([f"when,{lines[0]}", *rows]) + "\n")
+    code, _, err = parley("stats", "study.toml")
+    assert code == 2
+    assert "column 'when' of " in err
+    assert "which float32 rounds to" in err
+    code, out, _ = parley("stats", "study.toml", "--set", "data.dtype=float64")
+    assert code == 0
+    when = next(line for line in out.splitlines() if " when " in line).split()
+    shown = [float(value) for value in when[4:9]]
+    assert sorted(set(shown)) == shown
+    assert shown[0] >= 1_700_000_000
+
+
+def test_a_column_of_zeros_and_ones_is_filled_with_one_of_them(parley, place: Path):
+    rng = np.random.default_rng(0)
+    for path in place.glob("clinics/*.csv"):
+        lines = path.read_text().splitlines()
+        rows = [f"{'' if rng.random() < 0.1 else int(rng.random() < 0.45)},{line}" for line in lines[1:]]
+        path.write_text("\n".join([f"smoker,{lines[0]}", *rows]) + "\n")
+    for more in ([], ["--quantiles", "cells"]):
+        code, _, _ = parley(
+            "stats", "study.toml", "--set", "data.missing=true", "--fill", "median", "--freeze", "frozen.toml", *more
+        )
+        assert code == 0
+        assert tomllib.loads((place / "frozen.toml").read_text())["preprocessing"]["fill"][0] == 0.0
+        (place / "frozen.toml").unlink()
 
 
 def test_freeze_and_train(parley, place: Path):

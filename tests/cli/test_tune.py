@@ -71,3 +71,23 @@ def test_bad_input_is_one_sentence(parley, place, options, words):
     assert words in err
     assert err.count("\n") == 1
     assert not (place / "tuned").exists()
+
+
+@pytest.mark.parametrize("pages", [5, 27])
+def test_a_full_disk_is_told_in_a_sentence(parley, place, monkeypatch, pages):
+    """As SQLite sees it: the file of the trials cannot grow."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+
+    def limit(connection, record) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "connect", limit)
+    try:
+        code, out, err = parley("tune", STUDY, "--set", "rounds=2", "--trials", "4", "--quiet")
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.engine.Engine, "connect", limit)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("parley: the book of trials ")
+    assert "tune.db cannot grow because the disk is full." in err
+    code, _, err = parley("tune", STUDY, "--set", "rounds=2", "--trials", "4", "--quiet")
+    assert code == 0, err

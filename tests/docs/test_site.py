@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import parley
+from parley.runtimes.protocol import runtimes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,6 +52,21 @@ def test_docstrings_become_markup(monkeypatch: pytest.MonkeyPatch):
     ]  # fmt: skip
 
 
-def test_every_page_is_reached():
-    """Pages that the index does not place by hand are added where it says `others`."""
-    assert "\nothers\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+def test_every_page_is_in_the_index_and_in_the_readme():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+    listed = re.findall(
+        r"^([a-z][\w-]*)$", "\n".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.MULTILINE
+    )
+    assert sorted(listed) == pages
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert [page for page in pages if f"](docs/{page}.md)" not in readme] == []
+
+
+def test_every_room_is_in_contributing():
+    """With those of runtimes, which are what a user chooses from."""
+    rooms = dict(re.findall(r"^\| (`.*`) \| (.*) \|$", (DOCS.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    named = {name for cell in rooms for name in re.findall(r"`(\w+)/`", cell)}
+    house = Path(parley.__file__).parent
+    assert named == {room.name for room in house.iterdir() if (room / "__init__.py").is_file()}
+    assert all(name in rooms["`runtimes/`"] for name in runtimes)

@@ -4,15 +4,19 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from parley import train
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import MAML, FedAvg, FedProx
 from parley.algorithms.scaffold import Scaffold
+from parley.data import digits
 from parley.engine.listeners import Listener
-from parley.engine.observers import ConsensusDistance, Drift, GradientDissimilarity
+from parley.engine.observers import ConsensusDistance, ConsensusWithStatistics, Drift, GradientDissimilarity
 from parley.studies.conformance.problem import quadratic_problem
 
 LR, STEPS = 0.1, 3
@@ -97,3 +101,27 @@ def test_equal_clients_do_not_disagree():
     run = given.run(FedAvg(lr=LR, steps=STEPS, batch=None), 2, listeners=(ConsensusDistance(), GradientDissimilarity()))
     assert run.records[-1].metrics["consensus"].value == 0
     assert run.records[-1].metrics["dissimilarity/B"].value == pytest.approx(1)
+
+
+class Seen(Listener):
+    def observe(self, number, observed):
+        self.clients = list(observed.values())
+
+
+def test_statistics_belong_to_their_layer():
+    """Of a layer with weights [2, 64], a bias, a scale, a shift, a running mean and variance: 128 + 5 x 2 numbers."""
+    seen = Seen()
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2), nn.BatchNorm1d(2), nn.Linear(2, 10))
+    federation = digits().split("sorted", 3, seed=0)
+    listening = [ConsensusWithStatistics(), ConsensusDistance(), seen]
+    run = train(FedAvg(steps=2), federation, model=network, rounds=1, listeners=listening, runtime="inline")
+    flat = [
+        torch.cat([value.flatten() for name, value in own.items() if name.startswith(("model/1.", "model/2."))])
+        for own in seen.clients
+    ]
+    apart = torch.stack(flat).double().var(0, correction=0)
+    assert len(apart) == 138
+    metrics = run.records[-1].metrics
+    assert metrics["consensus-with-statistics/1"].value == pytest.approx(float(apart.mean()), rel=1e-6)
+    assert metrics["consensus/1"].value != pytest.approx(metrics["consensus-with-statistics/1"].value, rel=1e-3)
+    assert metrics["consensus/3"].value == metrics["consensus-with-statistics/3"].value

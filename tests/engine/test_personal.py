@@ -53,16 +53,18 @@ def test_models_of_clients_that_train_alone():
     with_memory = list(run.clients_with_memory())
     seen = {client for record in run.records[1:] for client in record.metrics["up/bytes"].clients}
     assert with_memory == [client for client in run.federation.ids if client in seen]
-    for client in run.federation.ids:
+    for client in with_memory:
         module = run.personal(client)
         assert not module.training
-        same(dict(module.named_parameters()), run.memory(client).get("model") or run.task.initial())
+        same(dict(module.named_parameters()), run.memory(client)["model"])
         x = run.federation.test.x
         with torch.no_grad():
             assert torch.equal(run.predict(x, client=client), module(x))
-            assert torch.equal(run.predict(x, client=client), run.predictor(memory=run.memory(client))(x))
+            assert torch.equal(run.predict(x, client=client), run.predictor(client=client)(x))
     absent = next(client for client in run.federation.ids if client not in seen)
     assert run.memory(absent).tensors == {}
+    with pytest.raises(InputError, match=f"client '{absent}' has no model of its own"):
+        run.personal(absent)
 
 
 def test_a_representation_that_is_never_averaged_is_each_client_s_own():
@@ -95,12 +97,12 @@ def test_own_statistics_and_shared_weights():
 
     run = train(FedAvg(batch=5), federation(), model=net, rounds=2, cohort=3, buffers="local")
     x = run.federation.test.x
-    for client in run.federation.ids:
-        model, own = run.personal(client), run.memory(client).get("buffers")
+    for client in run.clients_with_memory():
+        model, own = run.personal(client), run.memory(client)["buffers"]
         assert all(torch.equal(model.state_dict()[name], value) for name, value in own.items())
         same(dict(model.named_parameters()), run.state["model"])
         with torch.no_grad():
-            assert torch.equal(model(x), run.predictor(memory=run.memory(client))(x))
+            assert torch.equal(model(x), run.predictor(client=client)(x))
 
 
 def test_a_method_without_clients_models_gives_the_servers():
@@ -181,6 +183,7 @@ def test_a_loaded_run_has_the_memories_of_its_checkpoint(tmp_path: Path):
     np.savez(tmp_path / "x.npz", x=x.numpy())
     for client in trained.federation.ids:
         same(loaded.memory(client).tensors, trained.memory(client).tensors)
+    for client in everything(trained):
         assert torch.equal(loaded.predict(x, client=client), trained.predict(x, client=client))
         assert predict_file(loaded, tmp_path / "x.npz", tmp_path / f"{client}.csv", client=client) == len(x)
     assert len({(tmp_path / f"{client}.csv").read_text() for client in everything(trained)}) > 1

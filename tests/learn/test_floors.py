@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.learn.floors import above_floor, block_means, block_quantiles, cell_edges, cell_quantiles
+from parley.learn.floors import Blocks, above_floor, block_quantiles, by_level, cell_edges, cell_quantiles
 
 SHARES = (0.0, 0.01, 0.25, 0.5, 0.9, 1.0)
 
@@ -52,13 +52,15 @@ def federations(draw) -> list[np.ndarray]:
 @given(clients=federations(), blocks=st.integers(1, 30), least=st.integers(1, 12))
 def test_quantiles_are_within_the_bound(clients: list[np.ndarray], blocks: int, least: int):
     """q lies between the pooled values whose ranks are `off` away from the one asked for."""
-    told = [block_means(own[None], blocks, least) for own in clients]
-    for own, (_, weights) in zip(clients, told, strict=True):
-        assert ((weights == 0) | (weights >= least)).all()
-        assert weights.sum() == (len(own) if len(own) >= least else 0)
-    means, weights = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    told = [Blocks.of(own[None], blocks, least) for own in clients]
+    for own, made in zip(clients, told, strict=True):
+        assert ((made.weights == 0) | (made.weights >= least)).all()
+        assert made.weights.sum() == (len(own) if len(own) >= least else 0)
+        assert all((own == mean).sum() >= least for mean in made.means[made.equal])
+    means, weights, equal = (np.concatenate([getattr(made, name) for made in told]) for name in
+                             ("means", "weights", "equal"))  # fmt: skip
     pooled = np.sort(np.concatenate([own for own in clients if len(own) >= least] or [np.empty(0)]))
-    n, off = len(pooled), int(weights.max(axis=1).sum())
+    n, off = len(pooled), int((weights * ~equal).max(axis=1).sum())
     found = block_quantiles(means, weights, SHARES)
     for share, value in zip(SHARES, found, strict=True) if n else ():
         assert (pooled <= value).sum() >= share * n - off
@@ -69,15 +71,44 @@ def test_quantiles_are_within_the_bound(clients: list[np.ndarray], blocks: int, 
 
 def test_one_block_a_value_is_the_order_itself():
     values = np.array([[3.0, 1.0, 2.0, 2.0, np.nan]])
-    means, weights = block_means(values, 10, 1)
-    assert means[0, :4].tolist() == [1, 2, 2, 3]
-    assert weights[0].tolist() == [1, 1, 1, 1] + [0] * 6
-    assert block_quantiles(means, weights, (0.0, 0.5, 1.0)).tolist() == [1, 2, 3]
+    made = Blocks.of(values, 10, 1)
+    assert made.means[0, :4].tolist() == [1, 2, 2, 3]
+    assert made.weights[0].tolist() == [1, 1, 1, 1] + [0] * 6
+    assert block_quantiles(made.means, made.weights, (0.0, 0.5, 1.0)).tolist() == [1, 2, 3]
+
+
+def test_of_few_different_values_each_is_a_block_where_it_may_be():
+    values = np.array([[0.0] * 30 + [1.0] * 9 + [2.0] * 25 + [np.nan] * 3, np.arange(67.0)])
+    made = Blocks.of(values, 8, 10)
+    assert made.few.tolist() == [True, False]
+    assert made.weights[0].tolist() == [30, 10, 24] + [0] * 5
+    assert made.equal[0].tolist() == [True, False, True] + [False] * 5
+    assert not made.equal[1].any()
+    made = Blocks.of(values, 8, 9)
+    assert made.means[0, :3].tolist() == [0, 1, 2]
+    assert made.weights[0, :3].tolist() == [30, 9, 25]
+    assert made.equal[0, :3].all()
+    assert (Blocks.of(values, 2, 9).weights > 0).sum(axis=1).tolist() == [2, 2]
+    rare = Blocks.of(np.array([[1.0] * 3 + [2.0] * 60 + [7.0] * 4]), 8, 10)
+    assert rare.weights[0, :3].tolist() == [10, 47, 10]
+    assert (rare.means[0, 1], rare.equal[0, :3].tolist()) == (2.0, [False, True, False])
+
+
+def test_blocks_by_level_keep_weights_and_means():
+    means, weights = np.array([-1.0, 0.0, 0.25, 1.0, 2.5, 9.0]), np.array([3, 10, 8, 4, 6, 5])
+    values, parts = by_level(means, weights, np.array([0.0, 1.0, 4.0]))
+    assert parts.sum(axis=0).tolist() == weights.tolist()
+    assert ((values * parts).sum(axis=0) == means * weights).all()
+    assert set(values[parts > 0].tolist()) == {-1.0, 0.0, 1.0, 4.0, 9.0}
 
 
 def test_means_of_huge_and_of_equal_values_stay_among_them():
-    means, _ = block_means(np.array([[1.7e308] * 6, [0.1] * 6]), 2, 3)
-    assert means.tolist() == [[1.7e308] * 2, [0.1] * 2]
+    steps = 0.1 + np.arange(6) * 1e-17
+    made = Blocks.of(np.array([[1.7e308] * 6, [0.1] * 6, np.r_[1.6e308:1.7e308:6j]]), 2, 3)
+    assert made.means[:2, 0].tolist() == [1.7e308, 0.1]
+    assert made.equal[:2, 0].all()
+    assert np.isfinite(made.means).all()
+    assert Blocks.of(steps[None], 2, 3).means[0, 0] <= steps[-1]
 
 
 def test_cells():

@@ -176,6 +176,42 @@ def test_a_trained_study_tells_who_has_what_and_how_to_rerun(tmp_path):
     assert "parley run study.toml" in text
 
 
+def test_a_page_for_others_has_no_paths_of_this_disk(tmp_path):
+    """Settings, study files, names of runs, reasons: of folders and files only the names."""
+    home = tmp_path / "home of ann"
+    for place in ("one", "two"):
+        (home / place / "clinics").mkdir(parents=True)
+        for i in range(2):
+            rows = "\n".join(f"{row},{row % 2}" for row in range(8 + i))
+            (home / place / "clinics" / f"site{i}.csv").write_text(f"a,label\n{rows}\n")
+        (home / place / "study.toml").write_text(
+            'name = "clinics"\nrounds = 1\n[data]\nfolder = "clinics"\n[model]\nname = "linear"\n'
+            '[algorithm]\nname = "fedavg"\n'
+        )
+    with RunStore(home / "runs.db") as made:
+        for place in ("one", "two"):
+            pl.train(pl.load_study(home / place / "study.toml"), store=made)
+        config = {"seed": 0, "rounds": 9, "algorithm": {"name": "fedavg"}, "plugins": [str(home / "mine.py")],
+                  "init_from": {"file": str(home / "w.safetensors")}}  # fmt: skip
+        run = made.create("bare", config, "x")
+        why = f"raised OSError: [Errno 2] No such file: '{home}/a b.csv' (file://{tmp_path}/c.csv, {tmp_path}/d.csv)."
+        told = [RoundRecord(1, {"central/accuracy": Metric(0.1)}, (Failure("c", why),))]
+        made.commit(run, told, status="stopped", summary={"ended": f"{tmp_path}/e.csv cannot be read."})
+        for names in (False, True):
+            text = html.unescape(page(made, tmp_path / "r.html", names=names))
+            assert str(tmp_path) not in text
+            assert "home of ann" not in text
+            for kept in (
+                'folder = "clinics"',
+                "mine.py",
+                "w.safetensors",
+                "'a b.csv' (c.csv, d.csv)",
+                "e.csv cannot be",
+            ):
+                assert kept in text
+        assert "with the folders and files that it names beside it" in text
+
+
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -23,7 +23,7 @@ from parley.data import ClientData, Federation
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
 from parley.models import mlp
-from parley.runtimes import nursery
+from parley.runtimes import nursery, pool
 from parley.store.runs import RunStore
 from parley.study.train import train
 
@@ -396,6 +396,53 @@ def test_workers_end_with_the_process_that_started_them():
         main.wait()
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
+
+
+ABANDONED = """
+import socket, sys, torch
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from parley.runtimes.arena import Arena, dumps
+from parley.runtimes.worker import main
+
+class Task:
+    def on(self, device):
+        return self
+
+@dataclass
+class Job:
+    task: Task
+
+ours, theirs = socket.socketpair()
+arenas = [Arena() for _ in range(4)]
+if sys.argv[1] == "loading":
+    packed = torch.frombuffer(bytearray(dumps((Job(Task()), "cpu"), arenas[0])), dtype=torch.uint8)
+    Connection(ours.detach()).send(arenas[0].put(packed))
+ours.close()
+main([theirs.fileno(), *[arena.descriptor for arena in arenas]])
+"""
+
+
+@pytest.mark.parametrize("stage", ["waiting", "loading"])
+def test_a_worker_whose_starter_is_gone_before_it_is_up_ends_without_a_word(stage: str):
+    done = subprocess.run([sys.executable, "-c", ABANDONED, stage], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_worker_that_is_gone_before_it_is_given_its_job_is_replaced(monkeypatch, same):
+    """The pipe to it is broken already."""
+    runs = [train(moody({}), federation(3), runtime="inline", **options())]
+    original, started = pool.start, []
+
+    def start(module: str, files: tuple[int, ...]) -> nursery.Process:
+        started.append(original(module, files if started else ()))
+        if len(started) == 1:
+            started[0].wait()
+        return started[-1]
+
+    monkeypatch.setattr(pool, "start", start)
+    runs.append(train(moody({}), federation(3), runtime="pool", **options()))
+    same(*runs)
 
 
 def test_bad_settings():

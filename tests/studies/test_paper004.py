@@ -39,13 +39,16 @@ def test_smoke_needs_no_files_and_says_what_it_does_not_check(
 
 
 @pytest.mark.long
-def test_a_small_language_model_needs_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path):
-    if find_spec("transformers") is None:
-        if "hf" in os.environ.get("PARLEY_REQUIRE", ""):
-            pytest.fail("transformers is not installed")
-        pytest.skip("transformers is not installed: pip install 'parley-fl[hf]'")
+@pytest.mark.parametrize(("name", "package", "extra"), [("fig3", "transformers", "hf"), ("fig3-lora", "peft", "lora")])
+def test_a_small_language_model_needs_no_files(
+    name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+):
+    if find_spec(package) is None:
+        if extra in os.environ.get("PARLEY_REQUIRE", ""):
+            pytest.fail(f"{package} is not installed")
+        pytest.skip(f"{package} is not installed: pip install 'parley-fl[{extra}]'")
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
-    result = run_study("004/fig3", "smoke", tmp_path / "out")
+    result = run_study(f"004/{name}", "smoke", tmp_path / "out")
     assert [check.passed for check in result.checks] == [True, None, None]
 
 

@@ -63,7 +63,7 @@ def test_standardised_studies_predict_from_raw_files(file, tmp_path):
     (tmp_path / "new.csv").write_text("name,dose,age\nann,0.012,70\nbob,0.008,30\n")
     assert predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv") == 2
     raw = torch.tensor([[70, 0.012], [30, 0.008]])
-    outputs = run.predict(scaling.apply(raw))
+    outputs = run.predict(scaling.apply(raw), scaled=True)
     with (tmp_path / "out.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [row["prediction"] for row in rows] == ["yes", "no"]

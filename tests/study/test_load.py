@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from parley.data import DataInfo
 from parley.engine.run import Run
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
+from parley.study.initial import from_run
 from parley.study.load import export_run, load_run
 from parley.study.predict import predict_file, predictions_text, read_inputs
 from parley.study.study import study_from_dict
@@ -204,11 +206,12 @@ def test_a_card_names_who_was_missing_and_no_place_on_this_machine(store: RunSto
         "[faults]\ndropout = 0.4\nquorum = 0.0\n"
     )
     trained = pl.train(pl.load_study(tmp_path / "study.toml"), store=store)
-    export_run(store, "last", tmp_path / "model", client="site1", formats=["safetensors"])
+    client = next(trained.clients_with_memory())
+    export_run(store, "last", tmp_path / "model", client=client, formats=["safetensors"])
     text = (tmp_path / "model" / "card.json").read_text()
     assert str(tmp_path) not in text
     story = json.loads(text)["provenance"]
-    assert story["model"] == "that of client site1"
+    assert story["model"] == f"that of client {client}"
     assert story["study"]["data"]["folder"] == "clients"
     missing = {one.client for one in trained.failures()}
     assert missing
@@ -216,7 +219,40 @@ def test_a_card_names_who_was_missing_and_no_place_on_this_machine(store: RunSto
     assert all(entry["reason"] == "dropped out (simulated)." for entry in story["left_out"].values())
     assert sum(len(entry["rounds"]) for entry in story["left_out"].values()) == len(trained.failures())
     weights = load_file(tmp_path / "model" / "model.safetensors")
-    for name, value in trained.personal("site1").state_dict().items():
+    for name, value in trained.personal(client).state_dict().items():
         torch.testing.assert_close(weights[name], value, rtol=0, atol=0)
     with pytest.raises(InputError, match="last round only"):
-        export_run(store, "last", tmp_path / "other", client="site1", best=True)
+        export_run(store, "last", tmp_path / "other", client=client, best=True)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_a_run_that_goes_on_while_it_is_loaded(store: RunStore, tmp_path: Path, monkeypatch, algorithm: str):
+    """Its checkpoint's files may be gone before they are read: the next one is taken, and nothing of later rounds."""
+    told = replace(study(algorithm), checkpoint=0.0, runtime="inline")
+    run = train_study(replace(told, rounds=1), store=store)
+    look, done = RunStore.checkpoint, [1]
+
+    def checkpoint(self, name):
+        seen = look(self, name)
+        if self is not store and done[0] < 9:  # three rounds later
+            done[0] += 3
+            train_study(replace(told, rounds=done[0]), store=store, resume=run.id)
+        return seen
+
+    monkeypatch.setattr(RunStore, "checkpoint", checkpoint)
+    loaded = load_run(tmp_path / "runs.db", run.id)
+    weights = from_run(RunStore(tmp_path / "runs.db", create=False), run.id, False, loaded.task).weights
+    monkeypatch.undo()
+    newest = load_run(tmp_path / "runs.db", run.id)
+    assert loaded.records == newest.records[: len(loaded.records)]
+    assert loaded.records[-1].number == 10
+    same = loaded.network().state_dict()
+    assert all(torch.equal(same[name], value) for name, value in newest.network().state_dict().items())
+    assert all(torch.equal(same[name], value) for name, value in weights.items())
+
+
+def test_a_damaged_checkpoint_of_a_run_that_rests_is_still_refused(store: RunStore):
+    run = train_study(study(), store=store)
+    next(store.folder(run.id).glob("state-*.safetensors")).unlink()
+    with pytest.raises(InputError, match="is missing; the run cannot be resumed or exported"):
+        load_run(store, run.id)

@@ -175,7 +175,7 @@ def test_what_cannot_be_a_start_is_refused(store: Path, tmp_path: Path):
         ({**weights, "1.bias": torch.full((5,), torch.inf)}, "not finite"),
         ({**weights, "1.bias": torch.ones(5, dtype=torch.int64)}, "is torch.int64 there"),
         (3, "init_from must be a run's id"),
-        (pl.WarmStart(algorithm=pl.LocalOnly(), rounds=1), "init_from: LocalOnly has no single model"),
+        (pl.WarmStart(algorithm=pl.LocalOnly(), rounds=1), "init_from: LocalOnly has no network of the server's own"),
     ]
     for source, message in cases:
         with pytest.raises(InputError, match=message):

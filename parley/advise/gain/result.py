@@ -69,19 +69,28 @@ class Gains:
         return Counter(one.decision for one in self.clients)[decision]
 
     def summary(self) -> str:
-        """Who profits, and what the figures mean, in one paragraph."""
+        """Who seems to gain, who surely does, and what the figures mean, in one paragraph."""
         join, alone, open_, few = (self.count(decision) for decision in get_args(Decision))
         whom = f"{len(self.clients)} clients" if len(self.clients) != 1 else "one client"
         if len(self.clients) < self.population:
             whom += f" (drawn from {self.population})"
-        text = f"Of {whom}, {join} profit{'s' * (join == 1)} by joining, {alone} lose{'s' * (alone == 1)}, {open_} "
-        text += "cannot be decided" + (f", {few} ha{'s' if few == 1 else 've'} too few samples. " if few else ". ")
-        return text + (
-            f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
-            f"new data of that client: {NEW_DATA}. It includes the noise no model can predict, so it is nearer "
-            f"to 1 than the gain in estimating the truth. Intervals hold with {self.level:.0%} for each client by "
-            f"itself, {self._luck}; who joins is decided for all together, so that at most about "
-            f"{(1 - self.level) / 2:.0%} of the decisions are expected to be wrong."
+        above, below = (sum(sign * one.gain > sign for one in self.clients) for sign in (1, -1))
+        low, high = (sum(ends) for ends in zip(*((o.low > 1, o.high < 1) for o in self.clients), strict=True))
+        text = (
+            f"Of {whom}, {above} {_have(above)} an estimated gain above 1 and {below} below; the interval lies above 1 "
+            f"for {low} of them and below 1 for {high}. For all together it can be said that {join} "
+            f"profit{'s' * (join == 1)} by joining and {alone} lose{'s' * (alone == 1)}; {open_} cannot be decided"
+        )
+        return (
+            text
+            + (f", {few} {_have(few)} too few samples. " if few else ". ")
+            + (
+                f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
+                f"new data of that client: {NEW_DATA}. It includes the noise no model can predict, so it is nearer "
+                f"to 1 than the gain in estimating the truth. Intervals hold with {self.level:.0%} for each client by "
+                f"itself, {self._luck}; who joins is decided for all together, so that at most about "
+                f"{(1 - self.level) / 2:.0%} of the decisions are expected to be wrong."
+            )
         )
 
     @property
@@ -124,6 +133,10 @@ def _row(one: ClientGain) -> tuple[object, ...]:
     sure = f"{one.low:.2f} - {one.high:.2f}" if one.high < 1e4 else "-"
     errors = f"{one.local_error:.3g}", f"{one.federated_error:.3g}"
     return one.client, one.samples, *errors, f"{one.gain:.2f}", sure, one.decision
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _plain(one: ClientGain) -> dict[str, object]:

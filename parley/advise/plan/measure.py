@@ -96,7 +96,7 @@ class Measured:
         if self.spread is not None:
             for part in ("labels", "inputs"):
                 for metric, name in (("tv", "omega_TV"), ("w1", "omega_W1")):
-                    if (part, metric) in self.spread.found:
+                    if self.spread.telling(part, metric):  # type: ignore[arg-type]
                         one = self.spread.omega(part, metric)  # type: ignore[arg-type]
                         sure = "exact" if one.exact else f"between {one.low:.3g} and {one.high:.3g}"
                         rows.append(

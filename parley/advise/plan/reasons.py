@@ -134,8 +134,9 @@ def parts_reason(task: Task, found: Measured) -> Recommendation | None:
     shown = ", ".join(f"{part.label} every {T}" for part, T in zip(parts, periods, strict=True))
     return Recommendation(
         "part periods", f"{shown} (method fedals)",
-        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. No "
-        "forecast covers this; it is not in the study below.",
+        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. For "
+        "the first thousands of steps this costs accuracy where clients differ. No forecast covers it; it is not in "
+        "the study below.",
         "minimise sum_q s_q v_q T_q^2 with sum_q s_q / T_q <= half of all: T_q ~ v_q^(-1/3) (paper 004)",
     )  # fmt: skip
 

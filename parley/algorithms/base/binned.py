@@ -1,7 +1,7 @@
 """What boosting from histograms begins with, bins of columns and the mean target, and how histograms travel.
 
-counts     every client counts its values in cells of the number line (or of public ranges); the sums are refined
-           where values are, counted again, and cut into bins (`learn.binning`)
+counts     every client counts its values in cells of the number line (or of public ranges); cells with many values
+           are cut and counted again until there are bins (`learn.binning`)
 sketches   clients send quantile sketches, in which some of their values stand as they are (`learn.sketches`)
 """
 
@@ -74,44 +74,57 @@ class BinnedTrees(BoostedTrees):
         return State()
 
     def binned(self, task: Task, cohort: Cohort, number: int) -> Any:
-        """The state with bins and the mean target, after two exchanges at most: where values lie, then their counts."""
+        """The state with bins and the mean target, after as many exchanges of counts as the columns need."""
         kind, columns = objective(task), prod(task.info.shape)
-        line = torch.from_numpy(binning.number_line())
-        found, unit = {}, 1.0
-        survey: Tree = {} if self.ranges or self.edges == "sketches" else {"x": line}
+        line, parts = binning.number_line(), {}
+        if self.ranges:
+            cells = binning.range_cells(binning.check_ranges(self.ranges, columns))
+            parts["x"] = binning.Refinement(cells, columns, binning.filling(self.bins), coarse=False)
+        elif self.edges == "counts":
+            parts["x"] = binning.Refinement(line, columns, binning.filling(self.bins), coarse=True)
         if kind == "squares":
-            survey["y"] = line
-        if survey:
-            replies = yield ask("counts", dict.fromkeys(cohort.ids, Message.of(cells=survey)))
-            found = {name: value.numpy() for name, value in replies.sum("counts").items()}
-        if "y" in found:
-            unit = binning.unit_of(found["y"], line.numpy())
-        cells = binning.range_cells(binning.check_ranges(self.ranges, columns)) if self.ranges else None
-        if "x" in found:
-            cells = binning.refined(found["x"])
-        parts: Tree = {} if cells is None else {"x": torch.from_numpy(cells)}
-        replies = yield ask("counts", dict.fromkeys(cohort.ids, Message.of(cells=parts, unit=unit)))
-        counted = {name: value.numpy() for name, value in replies.sum("counts").items()}
-        if cells is not None:
-            edges = binning.edges_of(cells, np.rint(counted["x"]), self.bins)
+            parts["y"] = binning.Refinement(line, task.info.outputs, binning.bounding, coarse=False)
+        middle, unit, first = np.zeros(task.info.outputs), 1.0, None
+        while first is None or any(len(part.open) for part in parts.values()):
+            refined = {name: part for name, part in parts.items() if len(part.open)}
+            message = Message.of(
+                cells={name: torch.from_numpy(part.cells()) for name, part in refined.items()},
+                open={name: torch.from_numpy(part.open) for name, part in refined.items()},
+            )
+            totals = first is None and "y" not in refined
+            if totals:
+                if "y" in parts:
+                    middle, unit = binning.unit_of(*parts["y"].bounds())
+                message = message.replace(middle=torch.from_numpy(middle), unit=unit)
+            replies = yield ask("counts", dict.fromkeys(cohort.ids, message))
+            counted = {name: value.numpy() for name, value in replies.sum("counts").items()}
+            for name, part in refined.items():
+                part.take(np.rint(counted[name]).astype(np.int64))
+            if totals:
+                first = first_values(kind, counted["targets"], int(counted["rows"]), unit, middle)
+        if "x" in parts:
+            edges = parts["x"].edges(self.bins)
         else:
             replies = yield ask("sketch", dict.fromkeys(cohort.ids, Message()))
             edges = sketches.edges_of(
                 [reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns
             )
-        first = first_values(kind, counted["targets"], int(counted["rows"]), unit)
         gains = torch.zeros(columns, dtype=torch.float64)
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
         return State.of(bins=bins, unit=unit, begun=number)
 
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """How many values lie in each cell; with a unit, the sum of the targets too."""
+        """How many values of the open columns lie in each cell; with a unit, the sum of the targets too."""
         assert isinstance(data, ClientData)
-        cells, x, y = message.get("cells"), table_of(data), data.y.double().reshape(len(data), -1).numpy()
-        found = {name: binning.counts(x if name == "x" else y, own.numpy()) for name, own in cells.items()}
+        cells, columns = message.get("cells"), message.get("open")
+        x, y = table_of(data), data.y.double().reshape(len(data), -1).numpy()
+        found = {
+            name: binning.counts((x if name == "x" else y)[:, columns[name].numpy()], own.numpy())
+            for name, own in cells.items()
+        }
         if "unit" in message.scalars:
             if objective(task) == "squares":
-                found["targets"] = fixed(y, message.number("unit")).sum(axis=0)
+                found["targets"] = fixed(y - message.tensor("middle").numpy(), message.number("unit")).sum(axis=0)
             else:
                 found["targets"] = np.bincount(data.y.numpy(), minlength=task.info.outputs)
             found["rows"] = np.array(len(data))
@@ -129,9 +142,8 @@ class BinnedTrees(BoostedTrees):
         if asked == "sketch":
             return Form.of(sketch=(torch.uint8, (None,)))
         parts: dict[str, Any] = {}
-        sides = {"x": prod(task.info.shape), "y": task.info.outputs}
         for name, cells in message.get("cells").items():
-            parts[name] = (self.number_type, (sides[name], cells.shape[-1] + 2))
+            parts[name] = (self.number_type, (len(cells), cells.shape[-1] + 2))
         if "unit" in message.scalars:
             parts |= {"targets": (self.number_type, (task.info.outputs,)), "rows": (self.number_type, ())}
         return Form.of(counts=parts)

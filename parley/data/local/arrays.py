@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.inputs import shown
 from parley.data.checks import SampleForm, check_form, check_info, check_values, infer_info, largest
 from parley.data.client import ClientData, DataInfo
-from parley.data.convert import Precision, as_inputs, as_targets
+from parley.data.convert import Precision, as_inputs, as_targets, as_tensor, check_single
 
 
 def arrays_in_memory(
@@ -51,6 +52,8 @@ def as_client(value: Any, info: DataInfo | None, precision: Precision | None, wh
         raise InputError(f"{who} must be a pair (x, y), not {type(value).__name__}.") from None
     try:
         inputs = as_inputs(x, precision)
+        if precision is None and inputs.dtype == torch.float32 and (given := as_tensor(y)).dtype == torch.float64:
+            check_single(given.flatten().numpy(), "the target")
         return ClientData(inputs, as_kind(as_targets(y, inputs), inputs, info))
     except InputError as error:
         raise InputError(f"{who}: {error}") from None

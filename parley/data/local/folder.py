@@ -24,7 +24,7 @@ from parley.data.checks import (
     largest,
 )
 from parley.data.client import ClientData, DataInfo
-from parley.data.convert import Precision, as_inputs, as_targets, as_tensor
+from parley.data.convert import Precision, as_inputs, as_targets, as_tensor, check_single
 from parley.data.local.array_files import read_arrays
 from parley.data.local.entries import entries, warn_left_out
 from parley.data.local.labels import Labels, Target, Task, decide
@@ -59,7 +59,7 @@ class Reader:
         """One client's file."""
         regular_file(file)
         if file.suffix.lower() in TABLES:
-            table = read_table(file, to_train_on(self.target), self.precision or "float32", self.missing)
+            table = read_table(file, to_train_on(self.target), self.precision, self.missing)
             table = table.ordered(self.columns) if self.columns else table
             assert table.labels is not None
             return Found(as_inputs(table.x, self.precision), table.labels, table)
@@ -159,6 +159,9 @@ def open_files(
                 f"{tuple(form.target_shape)}; all clients need the same."
             )
         check_targets(y, info, f"'{shown(file)}'")
+        if precision is None and form.target_dtype == torch.float32:
+            for column in y.double().reshape(len(y), -1).T.numpy():
+                check_single(column, f"the target of '{shown(file)}'")
     counts = torch.tensor([len(y) for y in numbers])
     return FolderSource(files, counts, reader, how, info, form)
 

@@ -12,13 +12,19 @@ from parley.core.errors import InputError
 from parley.core.inputs import regular_file, shown
 from parley.data.checks import SampleForm, check_info, infer_info, largest
 from parley.data.client import ClientData, DataInfo
-from parley.data.convert import Precision, as_targets
+from parley.data.convert import Precision, as_targets, check_single
 from parley.data.local.labels import Task, decide
 from parley.data.local.tables import TABLES, Layout, Table, only, read_frame, read_table, to_train_on
 
 
 def federation_of_frame(
-    frame: Any, client: str, target: str, test: Any, kind: Task | None, precision: Precision, missing: bool = False
+    frame: Any,
+    client: str,
+    target: str,
+    test: Any,
+    kind: Task | None,
+    precision: Precision | None,
+    missing: bool = False,
 ) -> tuple[dict[str, ClientData], ClientData | None, DataInfo]:
     """Every client's samples in the order of first appearance, the test set, and what they tell."""
     if client == target:
@@ -36,6 +42,9 @@ def federation_of_frame(
     how = decide(found, kind)
     pools = [_pool(each.x, how.numbers(labels)) for each, labels in zip(tables, found, strict=True)]
     form = SampleForm.of(pools[0])
+    if precision is None and form.target_dtype == torch.float32:
+        for each, labels in zip(tables, found, strict=True):
+            check_single(how.numbers(labels), f"the target of {each.title}")
     name = shown(Path(frame).stem) if isinstance(frame, str | Path) else "frame"
     info = infer_info(name, form, max(largest(pool.y) for pool in pools))
     info = DataInfo(name, info.shape, info.outputs, info.kind, how.classes, columns=table.names, missing=missing)
@@ -54,7 +63,7 @@ def _pool(x: Any, y: Any) -> ClientData:
     return ClientData(inputs, as_targets(y, inputs))
 
 
-def _read(frame: Any, title: str, layout: Layout, precision: Precision, missing: bool = False) -> Table:
+def _read(frame: Any, title: str, layout: Layout, precision: Precision | None, missing: bool = False) -> Table:
     if not isinstance(frame, str | Path):
         return read_frame(frame, title, layout, precision, missing)
     file = Path(frame)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parley.core.errors import InputError
 from parley.core.inputs import shown
-from parley.data.convert import Precision, float_type
+from parley.data.convert import Precision, check_single, float_type
 from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
@@ -98,12 +98,13 @@ def to_predict(names: Sequence[str], count: int, target: str | None = None) -> L
     return layout
 
 
-def read_table(file: Path, layout: Layout, precision: Precision = "float32", missing: bool = False) -> Table:
-    """A table in a file, by its ending; with `missing`, cells may be empty."""
+def read_table(file: Path, layout: Layout, precision: Precision | None = None, missing: bool = False) -> Table:
+    """A table in a file, by its ending; with `missing`, cells may be empty. Without `precision`, columns become float32
+    unless that cannot tell their numbers apart."""
     return (_read_csv if file.suffix.lower() == ".csv" else _read_parquet)(file, layout, precision, missing)
 
 
-def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -> Table:
+def _read_csv(file: Path, layout: Layout, precision: Precision | None, missing: bool) -> Table:
     title = f"'{shown(file)}'"
     values, cells, lines = array("d"), [], array("q")
     with parsed(title, ".csv"), file.open(newline="", encoding="utf-8-sig") as stream:
@@ -134,7 +135,7 @@ def _read_csv(file: Path, layout: Layout, precision: Precision, missing: bool) -
     return Table(title, tuple(names), numbers, header[-1], header[target], labels)
 
 
-def _read_parquet(file: Path, layout: Layout, precision: Precision, missing: bool) -> Table:
+def _read_parquet(file: Path, layout: Layout, precision: Precision | None, missing: bool) -> Table:
     title = f"'{shown(file)}'"
     try:
         from pyarrow import parquet
@@ -149,7 +150,7 @@ def _read_parquet(file: Path, layout: Layout, precision: Precision, missing: boo
 
 
 def read_frame(
-    frame: Any, title: str, layout: Layout, precision: Precision = "float32", missing: bool = False
+    frame: Any, title: str, layout: Layout, precision: Precision | None = None, missing: bool = False
 ) -> Table:
     """Anything with named columns: a data frame, a table of pyarrow, a dictionary."""
     keys = columns_of(frame)
@@ -217,22 +218,24 @@ def finite(
     names: Sequence[str],
     title: str,
     row: Callable[[int], str],
-    precision: Precision,
+    precision: Precision | None,
     missing: bool = False,
     gaps: str = "fill it in",
 ) -> NDArray[Any]:
     """The numbers in this precision, if all are finite there; NaN may be `missing`, or `gaps` tells what to do."""
-    float_type(precision)  # refuses others
+    float_type(kind := precision or "float32")  # refuses others
     with np.errstate(over="ignore"):
-        numbers = x.astype(precision)
+        numbers = x.astype(kind)
     wrong = np.isinf(numbers) if missing else ~np.isfinite(numbers)
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
         where = f"{row(i)}, column '{shown(names[j])}' of {title} holds '{x[i, j]}', which is"
         if np.isnan(x[i, j]):
             raise InputError(f"{where} no finite number; {gaps}.")
-        what = "no finite number" if np.isinf(x[i, j]) else f"too large for {precision}"
+        what = "no finite number" if np.isinf(x[i, j]) else f"too large for {kind}"
         raise InputError(f"{where} {what}; fill it in or leave it out.")
+    for column, name in enumerate(names if precision is None else ()):
+        check_single(x[:, column], f"column '{shown(name)}' of {title}")
     return numbers
 
 

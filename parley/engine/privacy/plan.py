@@ -33,6 +33,8 @@ from parley.engine.privacy.accounting import Mechanism, least_multiplier
 from parley.engine.privacy.settings import Privacy
 from parley.engine.settings import Sampling
 
+_LARGEST_POWER = 700.0
+"""exp of more is infinite."""
 _GROUP, _BOUND = "privacy", "privacy/bound"
 """Where the server's state keeps the adaptive clipping norm."""
 
@@ -134,7 +136,14 @@ class PrivacyPlan:
         if self.settings.quantile is None:
             return bound
         share = noisy_number(total, self.count_deviation, self._secrets(number), "count") / self.size + 0.5
-        return bound * math.exp(-self.settings.clip_rate * (share - self.settings.quantile))
+        power = -self.settings.clip_rate * (share - self.settings.quantile)
+        after = bound * math.exp(power) if power < _LARGEST_POWER else math.inf
+        if not 0 < after < math.inf:
+            raise InputError(
+                f"the clipping norm goes from {bound:.3g} to {after:.3g} in round {number}: lower privacy.clip_rate"
+                + ("." if self.settings.count_noise is None else " or privacy.count_noise.")
+            )
+        return after
 
     def sentence(self, rounds: int) -> str:
         """What a run is told at its start."""

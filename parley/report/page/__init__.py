@@ -50,7 +50,7 @@ _LARGEST = 200_000
 def write_report(
     store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = ""
 ) -> Path:
-    """Write the page about these runs, by ids or studies' names (none: all of the store), to `path`.
+    """Write the page about these runs, by ids or studies' names (none: all of the store but tuning trials), to `path`.
 
     `names` shows the clients' names.
     """

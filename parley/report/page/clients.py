@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parley.core.portable import without_paths
 from parley.report.contender import lower_is_better
 from parley.report.groups import Group
 from parley.report.page.markup import chart, folded, section, table, text
@@ -39,7 +40,9 @@ class Names:
         return client if self.shown else f"client {self.numbers[client]}"
 
     def hide(self, words: str) -> str:
-        """A sentence without clients' names: in quotes, after the word client, or as words that are no numbers."""
+        """A sentence without paths and clients' names: in quotes, after the word client, or as words that are no
+        numbers."""
+        words = without_paths(words)
         there = [] if self.shown else [client for client in self.numbers if client and client in words]
         if not there:
             return words

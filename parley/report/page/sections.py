@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parley.core.checks import shown
+from parley.core.portable import portable
 from parley.report.groups import Group, flat_settings
 from parley.report.page.clients import Names
 from parley.report.page.markup import chart, code, folded, section, table, text
 from parley.report.page.numbers import last_value, megabytes, number, show, value
-from parley.report.same_data import data_words, loss_words
+from parley.report.same_data import coverage_words, data_words, loss_words
 from parley.study.toml_text import to_toml, toml_value, without_seed
 
 _MOST_ROWS = 1200
@@ -59,7 +60,8 @@ def _seeds(group: Group) -> str:
 
 def _notes(groups: Sequence[Group], metric: str) -> str:
     """Which groups do not belong together, which seeds do not count, and which studies have no run that finished."""
-    words = [sentence for sentence in (data_words(groups), loss_words(groups, metric)) if sentence]
+    told = (data_words(groups), loss_words(groups, metric), coverage_words(groups, metric))
+    words = [sentence for sentence in told if sentence]
     words += [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
     open_ones = [group.label for group in groups if group.runs[0].status != "finished"]
     if open_ones:
@@ -133,7 +135,9 @@ def privacy(groups: Sequence[Group]) -> str:
 
 def settings(groups: Sequence[Group]) -> str:
     """In what the groups differ, and what they share."""
-    flat = [dict(flat_settings({k: v for k, v in group.config.items() if k not in _SKIPPED})) for group in groups]
+    flat = [
+        dict(flat_settings(portable({k: v for k, v in group.config.items() if k not in _SKIPPED}))) for group in groups
+    ]
     names = sorted({name for own in flat for name in own} - {"seed", "name"})
     differ = [name for name in names if len({shown(own.get(name)) for own in flat}) > 1]
     several = len(groups) > 1
@@ -154,13 +158,17 @@ def rerun(groups: Sequence[Group]) -> str:
     parts = []
     for group in groups:
         dealt = len({repr(_data_seed(run.config)) for run in group.runs}) > 1
-        study = to_toml(without_seed(group.config) if dealt else group.config)
+        config = portable(group.config)
+        study = to_toml(without_seed(config) if dealt else config)
         if study is None:
             words = "<p>Parts of this study were made in Python and cannot be written as a file.</p>"
         else:
             seeds = sorted({run.seed for run in group.every if run.seed is not None})
             flag = f" --seeds {','.join(map(str, seeds))}" if len(seeds) > 1 else ""
-            words = code(study) + f"<p>Save it as study.toml, then: <code>parley run study.toml{flag}</code></p>"
+            beside = "" if config == group.config else ", with the folders and files that it names beside it"
+            words = (
+                code(study) + f"<p>Save it as study.toml{beside}, then: <code>parley run study.toml{flag}</code></p>"
+            )
         parts.append(folded(f"{group.label} ({', '.join(run.id for run in group.every[:8])})", words))
     return section("rerun", "How to rerun", *parts)
 

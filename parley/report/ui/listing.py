@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parley.core.text import printable
+from parley.engine.roll_call import over_clients
 from parley.study.listing import Entry, Seeds
 
 
@@ -35,7 +36,7 @@ def _line(entry: Entry) -> dict[str, Any]:
         "round": info.rounds,
         "rounds": rounds if isinstance(rounds, int) else None,
         "metric": printable(name),
-        "result": _number(name, entry.numbers.get(name)),
+        "result": _number(name, entry.numbers.get(name)) + over_clients(entry.coverage),
         "megabytes": _megabytes(entry.sent),
         "begun": f"{info.created:%Y-%m-%d %H:%M}",
     }
@@ -48,7 +49,7 @@ def _title(group: Seeds) -> dict[str, Any]:
         "title": printable(group.title),
         "done": group.done,
         "metric": printable(name),
-        "result": _number(name, group.mean(name)) + (f" ±{half}" if half else ""),
+        "result": _number(name, group.mean(name)) + (f" ±{half}" if half else "") + over_clients(group.coverage),
         "megabytes": _megabytes(group.sent),
     }
 

@@ -65,7 +65,7 @@ SIZES: dict[Scale, Size] = {
     "cpu": Size(300, 200, tuple(2.0**k for k in range(-8, -4)), 25, (0, 1, 2), (1, 5, 10, 25, 50, 100), 10,
                 (1, 3, 5, 6), 5, 100, 2),
     "paper": Size(4000, 2000, tuple(0.01 * 2.0**k for k in range(-4, 5)), 100, tuple(range(20)),
-                  (1, 5, 10, 25, 50, 100), 10, (1, 4, 8, 12, 16, 19), 16, 100, 5),
+                  (1, 5, 10, 25, 50, 100), 10, (0, 4, 8, 12, 16, 19), 16, 100, 5),
 }  # fmt: skip
 RESNET: dict[Scale, Size] = {
     "smoke": replace(SIZES["smoke"], rounds=4, rates=(1 / 16,), every=2, alphas=(1, 2), period=4),

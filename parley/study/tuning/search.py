@@ -9,18 +9,19 @@ was interrupted. One that was cut off is proposed again with the same settings, 
 from __future__ import annotations
 
 import importlib
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from parley.core.errors import InputError
+from parley.core.errors import InputError, ParleyError
 from parley.core.key import Key
 from parley.core.show import Brief
 from parley.store import locks
-from parley.store.database import open_to_write
+from parley.store.database import explained, open_to_write
 from parley.store.runs import RunStore
 from parley.study.description import Study
 from parley.study.side_by_side import Bench, Report, side_by_side
@@ -85,8 +86,7 @@ def search(
     try:
         book = store.path.with_name(BOOK)
         open_to_write(book).close()  # made for its user alone, as all that lies beside the store
-        storage = optuna.storages.RDBStorage(f"sqlite:///{book}")
-        try:
+        with _sqlite_errors(book), _storage(optuna, book) as storage:
             books = [_Book(optuna, storage, one) for one in candidates]
             tuning = candidates[0].tuning
             if tuning.workers == 1:
@@ -95,10 +95,34 @@ def search(
                 _together(books, store.path, tuning.workers, heard)
             kept = {info.id for info in store.runs()}
             return [book.found().known(kept) for book in books]
-        finally:
-            storage.engine.dispose()
     finally:
         locks.release(lock)
+
+
+@contextmanager
+def _storage(optuna: Any, book: Path) -> Iterator[Any]:
+    storage = optuna.storages.RDBStorage(f"sqlite:///{book}")
+    try:
+        yield storage
+    finally:
+        storage.engine.dispose()
+
+
+@contextmanager
+def _sqlite_errors(book: Path) -> Iterator[None]:
+    """SQLite's errors as sentences, out of whatever Optuna and SQLAlchemy have wrapped them in."""
+    with explained(book, "the book of trials"):
+        try:
+            yield
+        except ParleyError:
+            raise
+        except Exception as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, sqlite3.Error):
+                cause = cause.__cause__ or cause.__context__
+            if cause is None:
+                raise
+            raise cause from error
 
 
 class _Book:
@@ -118,6 +142,10 @@ class _Book:
                 self.study.enqueue_trial(old.params)
         self._over, self.asked = (states.COMPLETE, states.PRUNED), 0
         self.asked = len(self._ended())
+
+    @property
+    def name(self) -> str:
+        return str(self.study.study_name)
 
     @property
     def open(self) -> bool:
@@ -186,7 +214,7 @@ class _Book:
 def _alone(books: list[_Book], bench: Bench, heard: Callable[[Tried, Found], None]) -> None:
     while (book := _next(books)) is not None:
         trial, settings = book.ask()
-        outcome = Trial(book.candidate, settings).perform(bench, _judge(trial))
+        outcome = Trial(book.candidate, settings, book.name).perform(bench, _judge(trial))
         heard(book.told(trial, outcome), book.found())
 
 
@@ -196,7 +224,7 @@ def _together(books: list[_Book], store: Path, workers: int, heard: Callable[[Tr
     def asked() -> Iterator[tuple[tuple[_Book, Any], Trial]]:
         while (book := _next(books)) is not None:
             trial, settings = book.ask()
-            yield (book, trial), Trial(book.candidate, settings)
+            yield (book, trial), Trial(book.candidate, settings, book.name)
 
     left = sum(book.candidate.trials - book.asked for book in books)
     like = books[0].candidate.study()

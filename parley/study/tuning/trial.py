@@ -39,6 +39,8 @@ class Trial:
 
     candidate: Candidate
     settings: Mapping[str, Any]
+    search: str
+    """Its name, by which the store knows a run as a trial of it."""
 
     def perform(self, bench: Bench, report: Report) -> Outcome:
         candidate, tuning = self.candidate, self.candidate.tuning
@@ -46,7 +48,7 @@ class Trial:
         heard: list[Listener] = [_Measured(candidate.metric)]
         if tuning.pruner != "none":
             heard.append(_Reporter(candidate.metric, study.rounds, report))
-        found = attempt(study, bench.store, heard, bench.execute(study))
+        found = attempt(study, bench.store, heard, bench.execute(study), self.search)
         if found.curves:
             _check(candidate.metric, found.curves)
         pruned = found.status == "stopped" and bool(found.curves)

@@ -17,7 +17,8 @@ from parley.advise.gain import federated, gain, local
 from parley.advise.gain.closed import exact_method, linear_problem, make_kernel, moved_per_round
 from parley.advise.gain.folds import Deal, Setup, looked_at
 from parley.advise.gain.measures import make_measure, score
-from parley.advise.gain.stop import by_curves, linear_rule
+from parley.advise.gain.result import ClientGain, Gains
+from parley.advise.gain.stop import StopAdvice, by_curves, linear_rule
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo
@@ -376,6 +377,27 @@ def test_the_output_speaks_plainly() -> None:
         assert "new data of that client: more of what its samples were drawn from" in text
         for jargon in ("paper 0", "||", "_H", "(23)"):
             assert jargon not in text
+
+
+def test_what_is_likely_and_what_is_sure_are_told_apart() -> None:
+    stop = StopAdvice(3, "as asked for.")
+    rows = [ClientGain(name, 20, 1.0, 1.0 / g, g, low, high, "undecided") for name, g, low, high in
+            (("a", 1.4, 0.9, 2.0), ("b", 1.3, 1.1, 1.5), ("c", 1.2, 0.8, 1.7))]  # fmt: skip
+
+    def words(*clients: ClientGain) -> str:
+        return Gains(clients, len(clients), "brier score", 0.9, "by hand", stop).summary().partition(" Gain =")[0]
+
+    assert words(*rows) == (
+        "Of 3 clients, 3 have an estimated gain above 1 and 0 below; the interval lies above 1 for 1 of them and below "
+        "1 for 0. For all together it can be said that 0 profit by joining and 0 lose; 3 cannot be decided."
+    )
+    sure = ClientGain("d", 9, 1.0, 0.5, 2.0, 1.5, 2.5, "join")
+    worse = ClientGain("e", 9, 1.0, 2.0, 0.5, 0.4, 0.6, "stay alone")
+    assert words(sure, worse, ClientGain("f", 1)) == (
+        "Of 3 clients, 1 has an estimated gain above 1 and 1 below; the interval lies above 1 for 1 of them and below "
+        "1 for 1. For all together it can be said that 1 profits by joining and 1 loses; 0 cannot be decided, 1 has "
+        "too few samples."
+    )
 
 
 def test_tables() -> None:

@@ -140,6 +140,7 @@ def test_the_whole_advice_is_a_study_that_trains_and_words() -> None:
         "noise of a local step",
     ):
         assert name in names
+    assert "omega_TV of inputs" not in names  # 1 - 1/N of inputs that are all different, whatever the clients are
     assert json.loads(advice.json())["budget"] == {"rounds": 12, "megabytes": None}
     assert advice.best.algorithm.batch == 16  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="made in Python"):

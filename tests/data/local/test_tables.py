@@ -224,3 +224,53 @@ def test_other_words_are_texts(tmp_path, word):
     write(tmp_path, a=f"u,v,y\nTrue,1,0\nFalse,{word},1\n")
     with pytest.raises(InputError, match=f"line 3, column 'v' of .* holds '{word}'; inputs must be numbers"):
         Federation.from_folder(tmp_path)
+
+
+def narrow(scale: float, offset: float, known: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return np.where(rng.random(300) < known, offset + scale * rng.random(300), 0), rng.random(300)
+
+
+def csv_of(column: np.ndarray, target: np.ndarray) -> str:
+    rows = zip(column.tolist(), target.tolist(), strict=True)
+    return "dose,when,y\n" + "".join(f"{i % 7},{x!r},{y!r}\n" for i, (x, y) in enumerate(rows))
+
+
+@pytest.mark.parametrize(
+    ("scale", "offset", "known"),
+    [(3600.0, 1.7e9, 1.0), (3600.0, 1.7e9, 0.6), (3.6e12, 1.7e18, 1.0), (1e-3, 1e5, 1.0), (1e-46, 0.0, 1.0)],
+)
+def test_columns_that_float32_cannot_hold_are_never_rounded_unasked(tmp_path, scale, offset, known):
+    """Of a folder, a file and a frame; as inputs and as targets."""
+    hard, plain = narrow(scale, offset, known)
+    one, other = tmp_path / "inputs", tmp_path / "targets"
+    one.mkdir(), other.mkdir()
+    write(one, a=csv_of(hard, plain))
+    write(other, a=csv_of(plain, hard))
+    frame = {"client": ["a"] * 300, "when": hard, "y": plain}
+    turned = frame | {"when": plain, "y": hard}
+    told = r"has \d+ different numbers, which float32 rounds to \d+; set dtype = \"float64\" to keep them"
+    for what, made in (
+        (r"column 'when' of '.*a\.csv' ", lambda **how: Federation.from_folder(one, **how)),
+        (r"the target of '.*a\.csv' ", lambda **how: Federation.from_folder(other, **how)),
+        ("column 'when' of the frame ", lambda **how: Federation.from_frame(frame, client="client", target="y", **how)),
+        ("the target of the frame ", lambda **how: Federation.from_frame(turned, client="client", target="y", **how)),
+    ):
+        with pytest.raises(InputError, match=what + told):
+            made()
+        kept = made(dtype="float64").client("a")
+        assert hard.tolist() in (kept.x[:, -1].tolist(), kept.y.tolist())
+        assert made(dtype="float32").client("a").x.dtype == torch.float32
+    single = plain.astype(np.float32)[:, None]
+    with pytest.raises(InputError, match="client 'a': the target " + told):
+        Federation.from_arrays({"a": (single, hard)})
+
+
+@pytest.mark.parametrize("column", [
+    5e5 + 10 * np.random.default_rng(0).random(3000),  # more than 255 numbers are left
+    np.arange(300) % 3 * 0.1 + np.random.default_rng(0).integers(-4, 5, 300) * 1e-17,  # noise of rounding
+    np.full(300, 1.7e18), np.arange(300) + 16_000_000.0, np.random.default_rng(0).normal(size=300) * 1e-30,
+])  # fmt: skip
+def test_columns_that_float32_holds_are_float32(tmp_path, column):
+    write(tmp_path, a=csv_of(column, np.arange(len(column)) / 7))
+    assert Federation.from_folder(tmp_path).client("a").x.dtype == torch.float32
