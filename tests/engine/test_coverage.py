@@ -56,7 +56,7 @@ def flaky(lost: dict[int, int]) -> Callable[..., float]:
     """A metric that fails for the client that has so many held-out samples, in this of its evaluations."""
     calls: dict[int, int] = {}
 
-    def size(targets: Any, outputs: Any) -> float:
+    def size(outputs: Any, targets: Any) -> float:
         count = len(targets)
         calls[count] = calls.get(count, -1) + 1
         if lost.get(count) in (calls[count], -1):
