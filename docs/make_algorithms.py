@@ -19,9 +19,10 @@ from typing import Any
 
 import parley
 from parley.algorithms import algorithms
+from parley.algorithms.base.exchange import disclosed
 from parley.core.fields import settings_of
+from parley.engine.secure.round import obstacle
 from parley.studies.conformance import cases
-from parley.studies.secure_sums import obstacle
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -99,7 +100,7 @@ def ours() -> list[str]:
 SECURE_SUMS = """\
 ## Which methods run with secure sums
 
-Found out by running each, with its defaults, with the channel `secure-sum` ([secure-sums.md](secure-sums.md)).
+As each declares itself, with its defaults ([secure-sums.md](secure-sums.md)).
 `statistics` can be summed with `quantiles = "cells"`.
 
 """
@@ -112,7 +113,7 @@ def secure_sums() -> str:
 
 @cache
 def _summable(name: str) -> str:
-    reason = obstacle(name)
+    reason = obstacle(algorithms[name]())
     return "yes" if reason is None else f"no: {reason.rstrip('.')}"
 
 
@@ -150,7 +151,7 @@ def table(name: str, facts: dict[str, Any]) -> str:
     """What it settles at, sends, keeps and gives away, and where it can be seen."""
     cls = algorithms[name]
     required = any(setting.required for setting in settings_of(cls))
-    readable = () if required else cls().discloses  # type: ignore[attr-defined]
+    readable = () if required else disclosed(cls().exchanges())  # type: ignore[attr-defined]
     told = (
         f"SENDS THE DATA: the server can read {' and '.join(readable)} off single replies"
         if readable

@@ -8,7 +8,6 @@ any of these here. (What it does to FedAvg's messages, a channel does to those o
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -19,8 +18,6 @@ import parley as pl
 class LazyAverage(pl.LocalSGD, pl.OneExchange):
     """FedAvg whose clients hold back small changes until they have grown (error feedback)."""
 
-    compressible: ClassVar[tuple[str, ...]] = ()  # what it sends is compressed already
-
     share: float = 0.1
     """Share of all entries that are sent in a round."""
 
@@ -30,6 +27,7 @@ class LazyAverage(pl.LocalSGD, pl.OneExchange):
     def broadcast(self, task, state, number):
         return pl.Message.of(model=state["model"], buffers=state.get("buffers"))
 
+    @pl.exchange(form=lambda self, task, message: self.form_of(task, **self.largest(task)), reads="each")
     def client(self, task, message, memory, data, context):
         x = message["model"]
         local = self.train(task, x, message, memory, data, context)
@@ -39,7 +37,7 @@ class LazyAverage(pl.LocalSGD, pl.OneExchange):
         sent = {"values": change.gather(0, places), "places": places.to(torch.int32)}
         return self.reply(task, local, send=sent, keep={"held_back": change.scatter(0, places, 0.0)})
 
-    def sends(self, task):
+    def largest(self, task):
         return {"values": (torch.float32, (self.count(task),)), "places": (torch.int32, (self.count(task),))}
 
     def count(self, task):

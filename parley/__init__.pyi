@@ -20,16 +20,22 @@ from parley.advise.gain import gain as gain, Gains as Gains
 from parley.advise.plan.advice import Advice as Advice
 from parley.advise.plan.make import advise as advise
 from parley.algorithms.base.local_sgd import LocalSGD as LocalSGD
+from parley.algorithms.base.exchange import (
+    ask as ask,
+    Exchange as Exchange,
+    exchange as exchange,
+    Party as Party,
+    Reply as Reply,
+)
 from parley.algorithms.base.protocol import (
     Algorithm as Algorithm,
     algorithm as algorithm,
-    ask as ask,
     Cohort as Cohort,
-    Exchange as Exchange,
+    Contexts as Contexts,
+    Needs as Needs,
     OneExchange as OneExchange,
-    Party as Party,
+    Questions as Questions,
     Replies as Replies,
-    Reply as Reply,
 )
 from parley.algorithms.base.server import (
     Adagrad as Adagrad,
@@ -123,6 +129,7 @@ from parley.learn.last_layer import representation as representation
 from parley.learn.losses import Loss as Loss
 from parley.learn.metrics import metric as metric
 from parley.learn.optimizers import LocalOptimizer as LocalOptimizer
+from parley.learn.stack import Data as Data
 from parley.learn.task import Predictor as Predictor, Task as Task
 from parley.learn.transforms import GradientTransform as GradientTransform
 from parley.learn.schedules import Cosine as Cosine, Exponential as Exponential, Inverse as Inverse

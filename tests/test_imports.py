@@ -1,4 +1,4 @@
-"""The building's rules: imports point downwards, theory needs no torch, modules stay short, nothing is unpickled."""
+"""The building's rules: imports point downwards, theory needs no torch, nothing is unpickled."""
 
 import ast
 import subprocess

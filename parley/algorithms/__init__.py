@@ -27,7 +27,8 @@ from parley.algorithms import (
     tct,
     tree_baselines,
 )
-from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, Reply, algorithm, algorithms
+from parley.algorithms.base.exchange import Reply
+from parley.algorithms.base.protocol import Algorithm, Cohort, OneExchange, Replies, algorithm, algorithms
 
 __all__ = [
     "Algorithm", "Cohort", "OneExchange", "Replies", "Reply", "algorithm", "algorithms", "baselines", "cp_ntk_fl",

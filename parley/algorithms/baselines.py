@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.protocol import Contexts, OneExchange, Reply, algorithm
+from parley.algorithms.base.protocol import Contexts, Needs, OneExchange, algorithm
 from parley.algorithms.base.server import Descent, ServerOptimizer
 from parley.algorithms.local_update import FedAvg, LocalUpdate
 from parley.core.form import Form
@@ -22,8 +23,6 @@ from parley.learn.task import Task
 class LocalOnly(LocalSGD, OneExchange):
     """Every client trains its own model on its own data; nothing is sent."""
 
-    compressible: ClassVar[tuple[str, ...]] = ()
-
     @property
     def personal(self) -> bool:
         return True
@@ -31,14 +30,12 @@ class LocalOnly(LocalSGD, OneExchange):
     def init(self, task: Task, key: Key) -> State:
         return State()
 
+    @exchange(form=lambda self, task, message: Form(), accepts=lambda self, task, message: Form(), reads="nothing")
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = memory.get("model") or task.initial()
         local = self.train(task, x, message, memory, data, context)
         kept = self.reply(task, local, send={}, keep={"model": local.parameters, "buffers": local.buffers})
         return Reply(Message(), kept.memory, kept.observed)
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        return Form()
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
         own = memory or Memory()
@@ -50,7 +47,9 @@ class LocalOnly(LocalSGD, OneExchange):
 class Centralised(FedAvg):
     """SGD on the pooled data of all clients, the same number of local steps per round: an upper baseline."""
 
-    pooled: ClassVar[bool] = True
+    @property
+    def needs(self) -> Needs:
+        return Needs(pooled=True)
 
 
 @algorithm("minibatch-sgd")
@@ -58,7 +57,9 @@ class Centralised(FedAvg):
 class MinibatchSGD(LocalUpdate):
     """Mini-batch SGD on the pooled data (paper 001, Table 1: Theta_1, gamma = 0, one client)."""
 
-    pooled: ClassVar[bool] = True
+    @property
+    def needs(self) -> Needs:
+        return Needs(pooled=True)
 
     lr: float = 0.0
     """Not used: the server takes the step."""
@@ -73,7 +74,9 @@ class MinibatchSGD(LocalUpdate):
 class Lookahead(LocalUpdate):
     """Lookahead (Zhang et al., 2019): K fast steps on the pooled data, then a slow step towards where they led."""
 
-    pooled: ClassVar[bool] = True
+    @property
+    def needs(self) -> Needs:
+        return Needs(pooled=True)
 
     steps: int | None = 5
     """Fast steps per slow step."""

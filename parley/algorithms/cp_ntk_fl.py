@@ -18,12 +18,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.base.parties import (
+    KEY_SERVER,
     Parties,
     Shared,
     kept_secret,
@@ -34,7 +35,7 @@ from parley.algorithms.base.parties import (
     unpacked,
     width_of,
 )
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.algorithms.base.uploads import Upload, form_of, received
 from parley.algorithms.ntk_fl import NtkFL, Samples
 from parley.channels.noise import gaussian
@@ -43,6 +44,7 @@ from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
+from parley.core.sealed import KEY
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.learn.stack import Data
@@ -57,8 +59,6 @@ class CpNtkFL(Parties, NtkFL):
     Any client that colludes with the server reveals the projection. Needs the extra `parties`.
     """
 
-    exchangeable: ClassVar[tuple[str, ...]] = ()
-
     projection: int = 100
     """Numbers that an input is projected to (d_1'), at most as many as it has; 0 leaves inputs as they are."""
     upload: Upload = "top-k"
@@ -72,9 +72,8 @@ class CpNtkFL(Parties, NtkFL):
         if self.projection < 0:
             raise InputError(f"projection must be at least 0, not {self.projection}.")
 
-    @property
-    def discloses(self) -> tuple[str, ...]:
-        return ("labels",) if self.projection and not self.reveal else super().discloses
+    def _discloses(self) -> tuple[str, ...]:
+        return ("labels",) if self.projection and not self.reveal else super()._discloses()
 
     @property
     def personal(self) -> bool:
@@ -90,7 +89,7 @@ class CpNtkFL(Parties, NtkFL):
 
     # --- the server ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         inner = self.inner(task)
         form = self.row_form(inner)
         message = Message.of(model=state["model"], buffers=state.get("buffers"))
@@ -118,6 +117,11 @@ class CpNtkFL(Parties, NtkFL):
 
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: sealed_form(),
+        accepts=lambda self, task, message: self._row_request(task),
+        discloses=lambda self: self._discloses(),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(context, Context)
         inner, shared = self.inner(task), kept_secret(memory)
@@ -129,6 +133,11 @@ class CpNtkFL(Parties, NtkFL):
         rows = packed({name: tensors[name] for name in form})
         return Reply(sealed_rows(rows, shared, message.tensor("shuffler"), context), observed=reply.observed)
 
+    @exchange(
+        form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),
+        accepts=lambda self, task, message: self._candidates_form(self.inner(task)),
+        asks=lambda self: "everyone" if self.select == "validation" else "cohort",
+    )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """As NTK-FL's, on projected inputs."""
         own = self._projected(task, data, kept_secret(memory))
@@ -143,18 +152,13 @@ class CpNtkFL(Parties, NtkFL):
         inputs = prod(task.info.shape)
         return x.flatten(1) @ projection_matrix(seed, inputs, min(self.projection, inputs)).to(x)
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        match asked:
-            case "client":
-                return sealed_form()
-            case "enrol":
-                return Form.of(key=(torch.uint8, (32,)))
-            case "keep":
-                return Form()
-        return super().reply_form(task, asked, message)
+    def _row_request(self, task: Task) -> Form:
+        inner = self.inner(task)
+        return Form.of(model=inner.form, buffers=inner.buffer_form, shuffler=(torch.uint8, (KEY,)))
 
     # --- parties ---
 
+    @exchange(asks=KEY_SERVER)
     def deal(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The key server; with `reveal` it tells the server the seed."""
         reply = super().deal(task, message, memory, context)

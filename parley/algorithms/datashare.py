@@ -10,12 +10,12 @@ every client, and the server, see the rows of G.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -34,14 +34,8 @@ class DataShare(FedAvg):
     The samples of the global set are shown to everybody.
     """
 
-    exchangeable: ClassVar[tuple[str, ...]] = ("rows",)
-
     share: float = 0.1
     """Samples in the global set, as a share of all."""
-
-    @property
-    def discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,22 +45,31 @@ class DataShare(FedAvg):
     def init(self, task: Task, key: Key) -> State:
         return super().init(task, key).replace(seed=key.fold("shared rows").seed)
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         seed = state.scalars["seed"]
         if "common" not in state:
-            replies = yield ask("shared", dict.fromkeys(cohort.everyone, Message.of(seed=seed)))
+            replies = yield ask(self.shared_rows, dict.fromkeys(cohort.everyone, Message.of(seed=seed)))
             state = state.replace(common={n: torch.cat([r["rows"][n] for r in replies.values()]) for n in ("x", "y")})
         message = self.broadcast(task, state, number).replace(seed=seed)
         first = message.replace(common=state["common"])
-        replies = yield {i: first if cohort.since.get(i) is None else message for i in cohort.ids}
+        sent = {i: first if cohort.since.get(i) is None else message for i in cohort.ids}
+        replies = yield ask(self.client, sent)
         return self.aggregate(task, state, replies, number, key)
 
-    def shared(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+    @exchange(
+        form=lambda self, task, message: Form({"rows/x": None, "rows/y": None}),
+        accepts=lambda self, task, message: Form(),
+        asks="everyone",
+        reorder=("rows",),
+        discloses=("inputs", "labels"),
+    )
+    def shared_rows(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The client's rows of the global set."""
         assert isinstance(data, ClientData)
         given = self._given(data, message, context)
         return Reply(Message.of(rows={"x": data.x[given], "y": data.y[given]}))
 
+    @exchange(form=lambda self, task, message: self.form_of(task, update=task.form), reads="mean", compress=("update",))
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         common = message.get("common") or memory.get("common")
         left = ~self._given(data, message, context)
@@ -78,6 +81,3 @@ class DataShare(FedAvg):
         """Which of the client's rows are in the global set, bool [n]: each with the chance `share`."""
         draws = Key(int(message.number("seed"))).fold(context.id).numpy().random(len(data))
         return torch.from_numpy(draws < self.share)
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return Form({"rows/x": None, "rows/y": None}) if asked == "shared" else super().reply_form(task, asked, message)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parley.algorithms.base.protocol import Contexts, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message
@@ -55,6 +56,7 @@ class Ditto(FedAvg):
     def personal(self) -> bool:
         return True
 
+    @exchange(like=FedAvg.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         reply = super().client(task, message, memory, data, context)
         w = message["model"]

@@ -22,11 +22,12 @@ from typing import ClassVar
 
 import torch
 
+from parley.algorithms.base.exchange import Reply, ask, exchange
 from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.parts import NEVER, Part, Period, buffers_of, chosen_parts, merged, parameters_of
 from parley.algorithms.base.periods import drift_rates, listed, numbered, plan_periods
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, Scheme, algorithm
-from parley.core.errors import InputError
+from parley.algorithms.base.protocol import Cohort, Contexts, Needs, Questions, algorithm
+from parley.core.errors import InputError, WireError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -113,7 +114,7 @@ class FedALS(LocalSGD):
             averaged=torch.zeros(len(parts), dtype=torch.int64),
         )  # fmt: skip
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         parts = self.parts(task)
         periods, averaged = state.tensor("periods").tolist(), state.tensor("averaged").tolist()
         shared = [q for q, period in enumerate(periods) if period != NEVER]
@@ -123,7 +124,7 @@ class FedALS(LocalSGD):
         # A client has the parts that were not averaged since it last took part; those that lack the same get the same.
         lacking = {i: tuple(q for q in shared if (cohort.since.get(i) or 0) <= averaged[q]) for i in cohort.ids}
         made = {want: self._message(task, state, [parts[q] for q in want], asks) for want in set(lacking.values())}
-        replies = yield {i: made[want] for i, want in lacking.items()}
+        replies = yield ask(self.client, {i: made[want] for i, want in lacking.items()})
         mean = {
             name: state["model"][name] - moved for name, moved in replies.mean_change("update", optional=True).items()
         }
@@ -147,6 +148,12 @@ class FedALS(LocalSGD):
         buffers = buffers_of(state.get("buffers"), parts) if task.sent_buffers else {}
         return Message.of(model=model, c=c, buffers=buffers, **asks)
 
+    @exchange(
+        form=lambda self, task, message: self._form(task, message),
+        accepts=lambda self, task, message: self._accepted(task, message),
+        reads=lambda self: "mean" if self.budget is None else "each",
+        compress=("update",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         parts, received = self.parts(task), message.get("model")
         due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
@@ -174,7 +181,17 @@ class FedALS(LocalSGD):
         kept["buffers"] = buffers_of(local.buffers, rest) if task.sent_buffers else local.buffers
         return Reply(Message.of(**sent), Memory.of(**kept, **local.kept), local.observed)
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+    def _accepted(self, task: Task, message: Message) -> Form:
+        """Whole parts that are shared, and nothing asked of those that are not."""
+        parts = [part for part in self.parts(task) if part not in self.private(task)]
+        asked = [*numbered(self.parts(task), message, "due"), *numbered(self.parts(task), message, "send")]
+        if any(part not in parts for part in asked):
+            raise WireError("it asks for a part that clients keep to themselves.")
+        sent = [part for part in parts if f"model/{part.parameters[0]}" in message.tensors]
+        model = parameters_of(task.form, sent)
+        return Form.of(model=model, c=model if self.variates else {}, buffers=buffers_of(task.sent_buffers, sent))
+
+    def _form(self, task: Task, message: Message) -> Form:
         parts = self.parts(task)
         due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
         update, c = parameters_of(task.form, send), parameters_of(task.form, due) if self.variates else {}
@@ -196,5 +213,8 @@ class FedALS(LocalSGD):
 class FedALSScaffold(FedALS):
     """FedALS with SCAFFOLD (paper 004, Algorithm 4): control variates per part, at the part's own pace."""
 
-    scheme: ClassVar[Scheme] = "unbiased"
     variates: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(cohorts="unbiased")

@@ -9,9 +9,10 @@ Paper 002 compares FFGB-Distill with it: both fuse an ensemble on the server, ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parley.algorithms.base.distilling import Distilling
+from parley.algorithms.base.exchange import Exchange
 from parley.algorithms.base.protocol import Replies, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
@@ -39,6 +40,9 @@ class FedAvgDistill(Distilling, FedAvg):
     def init(self, task: Task, key: Key) -> State:
         self.check_public(task)
         return super().init(task, key)
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return tuple(replace(each, reads="each") for each in super().exchanges())
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         averaged = super().aggregate(task, state, replies, number, key)

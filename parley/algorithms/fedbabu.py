@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from parley.algorithms.base.exchange import Exchange, Reply, ask, exchange
 from parley.algorithms.base.parts import Part, body_and_head, parameters_of
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -65,6 +66,10 @@ class FedBABU(FedAvg):
     def personal(self) -> bool:
         return self.personalise_after is not None
 
+    def exchanges(self) -> tuple[Exchange, ...]:
+        every = super().exchanges()
+        return every if self.personal else tuple(each for each in every if each.name != "personalise")
+
     def parts(self, task: Task) -> tuple[Part, Part]:
         """The body and the head."""
         return body_and_head(task.network, self.layers)
@@ -72,14 +77,18 @@ class FedBABU(FedAvg):
     def start(self, task: Task) -> Tree:
         return parameters_of(task.initial(), self.parts(task)[:1])
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         if self.personalise_after is None or number <= self.personalise_after:
             return (yield from super().round(task, state, cohort, number, key))
         waiting = [i for i in cohort.everyone if (cohort.since.get(i) or 0) <= self.personalise_after]
         if waiting:
-            yield ask("personalise", dict.fromkeys(waiting, self.broadcast(task, state, number)))
+            yield ask(self.personalise, dict.fromkeys(waiting, self.broadcast(task, state, number)))
         return state
 
+    def shared(self, task: Task) -> Form:
+        return Form(parameters_of(task.form, self.parts(task)[:1]))
+
+    @exchange(like=FedAvg.client, rounds=lambda self: (1, self.personalise_after))
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         body, _ = self.parts(task)
         x = {**task.initial(), **message["model"]}
@@ -88,6 +97,13 @@ class FedBABU(FedAvg):
         )  # fmt: skip
         return self.reply(task, local, send={"update": subtract(message["model"], local.parameters)})
 
+    @exchange(
+        form=lambda self, task, message: Form(),
+        accepts=lambda self, task, message: self.form_of(task, model=self.shared(task)),
+        reads="nothing",
+        asks="everyone",
+        rounds=lambda self: ((self.personalise_after or 0) + 1, None),
+    )
     def personalise(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Fine-tunes the server's model and keeps it; nothing is sent."""
         body, head = self.parts(task)
@@ -98,12 +114,6 @@ class FedBABU(FedAvg):
         )
         kept = memory.replace(personal=local.parameters, statistics=local.buffers)
         return Reply(Message(), kept, local.observed)
-
-    def sends(self, task: Task) -> dict[str, Any]:
-        return {"update": parameters_of(task.form, self.parts(task)[:1])}
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return Form() if asked == "personalise" else super().reply_form(task, asked, message)
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree:
         if memory is not None and "personal" in memory:

@@ -11,9 +11,10 @@ however few local steps there are. No more traffic than FedAvg.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from parley.algorithms.base.protocol import Contexts, Replies, Reply, Scheme, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, Needs, Replies, algorithm
 from parley.algorithms.base.server import Descent
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
@@ -34,8 +35,6 @@ class FedDyn(FedAvg):
     drawn by the scheme "unbiased" unless the study says otherwise. Its speed depends on alpha.
     """
 
-    scheme: ClassVar[Scheme] = "unbiased"
-
     alpha: float = 0.1
     """Strength of the regularisation; the paper's range is .001 to .1, quadratics of curvature 1 like about 1."""
     report: Literal["server", "mean"] = "server"
@@ -48,10 +47,15 @@ class FedDyn(FedAvg):
         if self.server != Descent():
             raise InputError("FedDyn's server step is its own; leave server as it is.")
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(cohorts="unbiased")
+
     def init(self, task: Task, key: Key) -> State:
         x = task.initial()
         return super().init(task, key).replace(h=zeros_like(x), mean=x)
 
+    @exchange(like=FedAvg.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
         h_i = memory.get("h_i") or zeros_like(x)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from parley.algorithms.base.protocol import Contexts, Replies, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, Replies, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -29,6 +29,12 @@ from parley.learn.task import Task
 class FedNova(FedAvg):
     """FedNova (Wang et al., 2020): averages changes per step, so that clients with more steps do not dominate."""
 
+    @exchange(
+        form=lambda self, task, message: self.form_of(task, update=task.form, a=(torch.float64, ())),
+        accepts=lambda self, task, message: self.form_of(task, model=task.form),
+        reads="each",
+        compress=("update",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
         local = self.steps_from(task, x, message, memory, data, context)
@@ -45,6 +51,3 @@ class FedNova(FedAvg):
         )
         # Buffers are statistics, not steps: they keep their plain mean.
         return new.replace(buffers=self.folded_buffers(task, state, replies))
-
-    def sends(self, task: Task) -> dict[str, Any]:
-        return {"update": task.form, "a": (torch.float64, ())}

@@ -11,10 +11,10 @@ objective sum_i w_i min_h f_i(phi, h), its eq. (1); with more, it drifts off lik
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.base.parts import Part, body_and_head, buffers_of, parameters_of
-from parley.algorithms.base.protocol import Contexts, Reply, algorithm
+from parley.algorithms.base.protocol import Contexts, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.form import Form
 from parley.core.message import Memory, Message
@@ -60,6 +60,10 @@ class FedRep(FedAvg):
     def start(self, task: Task) -> Tree:
         return parameters_of(task.initial(), self.parts(task)[:1])
 
+    def shared(self, task: Task) -> Form:
+        return Form(parameters_of(task.form, self.parts(task)[:1]))
+
+    @exchange(like=FedAvg.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         phi, h = self.parts(task)
         x = {**task.initial(), **memory.get("head"), **message["model"]}
@@ -73,9 +77,6 @@ class FedRep(FedAvg):
         head = parameters_of(local.parameters, [h])
         update = subtract(message["model"], local.parameters)
         return self.reply(task, local, send={"update": update}, keep={"head": head, **fitted.kept})
-
-    def sends(self, task: Task) -> dict[str, Any]:
-        return {"update": parameters_of(task.form, self.parts(task)[:1])}
 
     def sent_buffers(self, task: Task) -> Form:
         return Form(buffers_of(task.sent_buffers, self.parts(task)[:1]))

@@ -29,7 +29,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Needs, Questions, algorithm
 from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -55,7 +56,6 @@ class FFGB(Algorithm):
     """Functional gradient boosting (paper 002): clients fit weak learners to functional gradients, the server adds."""
 
     incremental: ClassVar[bool] = True
-    needs_model: ClassVar[bool] = False
 
     lr: float = 0.3
     """Step size eta; mu times it never exceeds 1."""
@@ -81,11 +81,10 @@ class FFGB(Algorithm):
             )
         if self.constant is not None and not self.constant > 0:
             raise InputError(f"constant must be above 0, not {self.constant}.")
-        object.__setattr__(self, "needs_model", self.learner.needs_model)  # networks are those of the study's model
 
     @property
-    def discloses(self) -> tuple[str, ...]:
-        return self.learner.discloses
+    def needs(self) -> Needs:
+        return Needs(network=self.learner.needs_model)  # networks are those of the study's model
 
     def init(self, task: Task, key: Key) -> State:
         if self.oracle == "lipschitz" and task.loss is not half_squares:
@@ -95,13 +94,13 @@ class FFGB(Algorithm):
 
     # --- the server (Algorithm 1) ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         lacks = {i: cohort.since.get(i) for i in cohort.ids}
         # Who answered in round r then held the function of the rounds before it.
         messages = {
             since: self.model(task, state, None if since is None else since - 1) for since in set(lacks.values())
         }
-        replies = yield {i: messages[since] for i, since in lacks.items()}
+        replies = yield ask(self.client, {i: messages[since] for i, since in lacks.items()})
         sound = [i for i in replies.weights if self.learner.sound(task, replies[i]["learners"])]
         if not sound:
             return state
@@ -137,6 +136,7 @@ class FFGB(Algorithm):
 
     # --- the client (Algorithms 2 and 3) ---
 
+    @exchange(form=lambda self, task, message: self._learners_form(task), discloses=lambda self: self.learner.discloses)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = data.x, _targets(task, data.y)
         assert isinstance(context, Context)
@@ -172,7 +172,7 @@ class FFGB(Algorithm):
             self.learner, task, x, Extension.of(x, y, self.constant), key.fold("slopes"), self.residual
         )
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+    def _learners_form(self, task: Task) -> Form | None:
         form = self.learner.form(task, self.steps)
         return None if form is None else Form.of(learners=form)
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from parley.algorithms.base.distilling import Distilling
-from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, algorithm
 from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -58,6 +59,11 @@ class FFGBDistill(Distilling, OneExchange):
     def broadcast(self, task: Task, state: State, number: int) -> Message:
         return Message.of(model=state["model"], buffers=state.get("buffers"))
 
+    @exchange(
+        form=lambda self, task, message: self._learner_form(task),
+        accepts=lambda self, task, message: Form.of(model=task.form, buffers=task.buffer_form),
+        discloses=lambda self: self.learner.discloses,
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         f = outputs(task.predictor(message["model"], message.get("buffers")), data.x)
         phi = functional_gradient(task, f, data.y) + self.mu * f
@@ -65,7 +71,7 @@ class FFGBDistill(Distilling, OneExchange):
         h = self.learner.fit(task, data.x, phi, context.key)
         return Reply(Message.of(learner=h), observed={"loss": task.loss(f, data.y).mean()})
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
+    def _learner_form(self, task: Task) -> Form | None:
         form = self.learner.form(task, 1)
         return None if form is None else Form.of(learner=form)
 

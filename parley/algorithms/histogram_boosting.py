@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ from torch import Tensor
 
 from parley.algorithms.base.binned import BinnedTrees, summed, table_of
 from parley.algorithms.base.boosted import check_settings, grown, objective, of_round, outputs_of, sum_of, trees_since
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -46,8 +47,6 @@ class HistogramBoosting(BinnedTrees):
 
     Needs no model. Missing values (NaN) have a bin of their own and learn a side at each split.
     """
-
-    summed: ClassVar[tuple[str, ...]] = ("counts", "client", "descend")
 
     lr: float = 0.1
     """Step size: what each leaf's value is multiplied with."""
@@ -86,11 +85,11 @@ class HistogramBoosting(BinnedTrees):
             raise InputError(f"monotone has {len(self.monotone)} numbers, but {many}.")
         return self.begin(task)
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         if "bins" not in state:
             state = yield from self.binned(task, cohort, number)
         growth = self._growth(task, state, key.fold("columns"))
-        replies = yield self._roots(state, cohort, growth, key.fold("rows").seed)
+        replies = yield ask(self.client, self._roots(state, cohort, growth, key.fold("rows").seed))
         growth.begin(summed(replies))
         while True:
             answered = replies.answered
@@ -98,13 +97,13 @@ class HistogramBoosting(BinnedTrees):
             if len(asked) == 0:
                 break
             moved = Message.of(splits=torch.from_numpy(made), nodes=torch.from_numpy(asked), **_shape(growth))
-            replies = yield ask("descend", dict.fromkeys(cohort.ids, moved))
+            replies = yield ask(self.descend, dict.fromkeys(cohort.ids, moved))
             sums, others = summed(replies), None
             if replies.answered != answered:  # the parents' sums have rows of clients that are gone
                 rest = moved.replace(
                     splits=torch.zeros(0, 5, dtype=torch.int64), nodes=torch.from_numpy(growth.siblings())
                 )
-                replies = yield ask("descend", dict.fromkeys(cohort.ids, rest))
+                replies = yield ask(self.descend, dict.fromkeys(cohort.ids, rest))
                 others = summed(replies)
             growth.take(sums, others)
         gains = state["bins"]["gains"] + torch.from_numpy(growth.importance)
@@ -134,14 +133,18 @@ class HistogramBoosting(BinnedTrees):
             known[since] = common.replace(bins=bins, trees=trees_since(state, None if since is None else since - 1))
         return {client: known[cohort.since.get(client)] for client in cohort.ids}
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        if asked in ("counts", "sketch"):
-            return self.bins_form(task, asked, message)
+    def _nodes_form(self, task: Task, message: Message) -> Form:
         shape = len(message.tensor("nodes")), int(message.number("width")), int(message.number("bins_each")) + 1
         return self.sums_form(task, shape)
 
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: self._nodes_form(task, message),
+        reads="sum",
+        compress=lambda self: ("sums",) if self.real else (),
+        feedback=False,
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The roots' histograms, at the predictions of all trees so far."""
         assert isinstance(data, ClientData)
@@ -169,6 +172,13 @@ class HistogramBoosting(BinnedTrees):
         later = {name: value for name, value in trees.items() if int(name.partition("/")[0]) != last}
         return raw + sum_of(later, data.x, raw.shape[1]) if later else raw
 
+    @exchange(
+        form=lambda self, task, message: self._nodes_form(task, message),
+        reads="sum",
+        times=lambda self: 2 * self.depth,
+        compress=lambda self: ("sums",) if self.real else (),
+        feedback=False,
+    )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""
         rows, splits = memory.tensor("rows").numpy(), message.tensor("splits").numpy()

@@ -31,8 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parley.algorithms.base.exchange import Reply, ask, exchange
 from parley.algorithms.base.least_squares import LeastSquares, SampleSpace, descend, targets_of
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -59,25 +60,21 @@ class OnPoints(LeastSquares):
     kernel: Kernel = field(default_factory=RBF)
     """k(x, z): rbf, laplace, linear, polynomial, sobolev, arc-cosine or two-layer-ntk."""
 
-    @property
-    def discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels")
-
     def init(self, task: Task, key: Key) -> State:
         self.check(task)
         return State()
 
     # --- the server ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         points, coefficients = _points(state), state.get("coefficients")
         new = [i for i in cohort.ids if i not in points]
         if new:
-            replies = yield ask("points", dict.fromkeys(new, Message()))
+            replies = yield ask(self.points, dict.fromkeys(new, Message()))
             points = dict(sorted((points | {i: reply.tensor("points") for i, reply in replies.items()}).items()))
             coefficients = coefficients | {i: _zeros(len(points[i]), task.info.outputs) for i in replies}
         values = self._values(points, coefficients, [i for i in cohort.ids if i in points])
-        replies = yield {i: Message.of(values=value) for i, value in values.items()}
+        replies = yield ask(self.client, {i: Message.of(values=value) for i, value in values.items()})
         shares = cohort.shares(list(replies))
         moved = {i: coefficients[i] + share * replies[i].tensor("coefficients") for i, share in shares.items()}
         return State.of(points=points, coefficients=coefficients | moved)
@@ -95,19 +92,24 @@ class OnPoints(LeastSquares):
             x, c = gram.samples.x, _stacked(points, coefficients)
             return {i: torch.from_numpy(_sums(self.kernel, x[rows[i]], x, c)) for i in clients}
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        if asked == "points":
-            return Form.of(points=(None, (None, prod(task.info.shape))))
-        return Form.of(coefficients=(torch.float64, tuple(message.tensor("values").shape)))
-
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: Form.of(points=(None, (None, prod(task.info.shape)))),
+        accepts=lambda self, task, message: Form(),
+        discloses=("inputs",),
+    )
     def points(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The client's inputs, once."""
         assert isinstance(data, ClientData)
         self._descended(task, data, torch.zeros(1))  # a client that cannot take part fails before it has sent anything
         return Reply(Message.of(points=data.x.reshape(len(data), -1)))
 
+    @exchange(
+        form=lambda self, task, message: Form.of(coefficients=(torch.float64, tuple(message.tensor("values").shape))),
+        accepts=lambda self, task, message: Form.of(values=(torch.float64, (None, task.info.outputs))),
+        discloses=("labels",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)
         f, coefficients = self._descended(task, data, message.tensor("values"))

@@ -20,13 +20,13 @@ shows phi(x) up to a factor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.base.least_squares import FeatureSpace, LeastSquares, descend, targets_of
-from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
+from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -47,8 +47,6 @@ from parley.theory.kernel.points import check_finite
 class OnFeatures(LeastSquares, OneExchange):
     """What both methods have in common."""
 
-    compressible: ClassVar[tuple[str, ...]] = ("update",)
-
     def init(self, task: Task, key: Key) -> State:
         self.check(task)
         if not isinstance(task.module, FeatureModel):
@@ -58,6 +56,12 @@ class OnFeatures(LeastSquares, OneExchange):
             )
         return State.of(model=task.initial())
 
+    @exchange(
+        form=lambda self, task, message: Form.of(update=task.form),
+        accepts=lambda self, task, message: Form.of(model=task.form),
+        reads="mean",
+        compress=("update",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)
         assert isinstance(task.module, FeatureModel)
@@ -72,9 +76,6 @@ class OnFeatures(LeastSquares, OneExchange):
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         return State.of(model=subtract(state["model"], replies.mean_change("update")))
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        return Form.of(update=task.form)
 
 
 @algorithm("feature-fedavg")

@@ -14,10 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.base.local_sgd import Local, LocalSGD
-from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, Reply, algorithm
+from parley.algorithms.base.protocol import Contexts, OneExchange, Replies, algorithm
 from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, ServerOptimizer, Slots, Yogi
 from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree, subtract
@@ -67,6 +69,10 @@ class LocalUpdate(LocalSGD, OneExchange):
         """What the server's model is before the first round: all parameters, or those that clients share."""
         return task.initial()
 
+    def shared(self, task: Task) -> Form:
+        """The form of the parameters that clients share."""
+        return task.form
+
     def init(self, task: Task, key: Key) -> State:
         x = self.start(task)
         travelling = self.sent_buffers(task)
@@ -76,6 +82,12 @@ class LocalUpdate(LocalSGD, OneExchange):
     def broadcast(self, task: Task, state: State, number: int) -> Message:
         return Message.of(model=state["model"], buffers=state.get("buffers"))
 
+    @exchange(
+        form=lambda self, task, message: self.form_of(task, update=self.shared(task)),
+        accepts=lambda self, task, message: self.form_of(task, model=self.shared(task)),
+        reads="mean",
+        compress=("update",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
         local = self.steps_from(task, x, message, memory, data, context)

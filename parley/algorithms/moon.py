@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cosine_similarity, softplus
 
-from parley.algorithms.base.protocol import Contexts, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message
@@ -45,6 +46,7 @@ class MOON(FedAvg):
         if not (self.mu >= 0 and self.temperature > 0):
             raise InputError(f"mu must be at least 0, temperature above 0, not {self.mu} and {self.temperature}.")
 
+    @exchange(like=FedAvg.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, transform = message["model"], self.proximal(message["model"])
         if self.mu:

@@ -18,23 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parley.algorithms.base.protocol import (
-    Algorithm,
-    Cohort,
-    Contexts,
-    Exchange,
-    Question,
-    Replies,
-    Reply,
-    algorithm,
-    ask,
-)
+from parley.algorithms.base.exchange import Exchange, Question, Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Questions, Replies, algorithm
 from parley.algorithms.base.uploads import GROUPS, Upload, form_of, received, sent
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -59,8 +50,6 @@ class NtkFL(Algorithm):
 
     From factored or dense Jacobians of a dense first layer the server reads the inputs; labels it is sent always.
     """
-
-    exchangeable: ClassVar[tuple[str, ...]] = (*GROUPS, "samples")
 
     lr: float = 0.01
     """Step size of the gradient descent that is followed (eta)."""
@@ -103,9 +92,13 @@ class NtkFL(Algorithm):
         if self.select == "server" and self.upload != "factored":
             raise InputError("select = 'server' needs the inputs, which only upload = 'factored' hands to the server.")
 
-    @property
-    def discloses(self) -> tuple[str, ...]:
+    def _discloses(self) -> tuple[str, ...]:
+        """What of a client's samples its Jacobian shows."""
         return ("labels",) if self.upload == "top-k" else ("inputs", "labels")
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        every = super().exchanges()
+        return every if self.select in ("clients", "validation") else tuple(e for e in every if e.name != "losses")
 
     def init(self, task: Task, key: Key) -> State:
         self.check(task)
@@ -122,9 +115,9 @@ class NtkFL(Algorithm):
 
     # --- the server ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         message = Message.of(model=state["model"], buffers=state.get("buffers"))
-        replies = yield dict.fromkeys(cohort.ids, message)
+        replies = yield ask(self.client, dict.fromkeys(cohort.ids, message))
         if not replies:
             return state
         return (yield from self.evolved(task, state, cohort, list(replies), self.gathered(task, replies), key))
@@ -141,7 +134,7 @@ class NtkFL(Algorithm):
         elif self.select != "last":
             judges = self._judges(cohort, answered, key)
             asked = Message.of(candidates=candidates, buffers=state.get("buffers"), whole=self.select == "validation")
-            judged = yield ask("losses", dict.fromkeys(judges, asked))
+            judged = yield ask(self.losses, dict.fromkeys(judges, asked))
             losses = torch.stack([reply.tensor("losses") for reply in judged.values()] or [losses]).sum(0)
         best = len(self.times) - 1 if self.select == "last" else int(losses.argmin())
         chosen = {name: values[best].clone() for name, values in candidates.items()}
@@ -200,12 +193,23 @@ class NtkFL(Algorithm):
 
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: self._samples_form(task),
+        accepts=lambda self, task, message: Form.of(model=task.form, buffers=task.buffer_form),
+        reorder=(*GROUPS, "samples"),
+        discloses=lambda self: self._discloses(),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = self.drawn(data, context)
         jac, f = self.linearised(task, message, x)
         own = sent(jac, self.upload, self.density, task.form)
         return Reply(Message.of(**own, samples={"outputs": f, "labels": y}), observed={"loss": self._loss(f, y).mean()})
 
+    @exchange(
+        form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),
+        accepts=lambda self, task, message: self._candidates_form(task),
+        asks=lambda self: "everyone" if self.select == "validation" else "cohort",
+    )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The summed loss of every candidate: on the samples of the first exchange, or on all."""
         x, y = (data.x, data.y) if message.scalars["whole"] else self.drawn(data, context)
@@ -243,9 +247,11 @@ class NtkFL(Algorithm):
             return F.cross_entropy(f, y, reduction="none")
         return half_squares(f, targets(y, f)) / f.shape[1]
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        if asked == "losses":
-            return Form.of(losses=(torch.float64, (len(self.times),)))
+    def _candidates_form(self, task: Task) -> Form:
+        rows = {name: (spec[0], (len(self.times), *spec[1])) for name, spec in task.form.items() if spec is not None}
+        return Form.of(candidates=rows, buffers=task.buffer_form)
+
+    def _samples_form(self, task: Task) -> Form:
         outputs = (next(iter(task.initial().values())).dtype, (None, task.info.outputs))
         return Form.of(**form_of(task, self.upload, self.density), samples={"outputs": outputs, "labels": None})
 

@@ -12,26 +12,15 @@ makes it less. Twice FedAvg's traffic and work.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
-from parley.algorithms.base.protocol import (
-    Algorithm,
-    Cohort,
-    Contexts,
-    Exchange,
-    Question,
-    Replies,
-    Reply,
-    algorithm,
-    ask,
-)
+from parley.algorithms.base.exchange import Exchange, Reply
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Questions, algorithm
+from parley.algorithms.base.wrapper import inner, outer, translated
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg, FedAvgM, FedProx
 from parley.core.context import Context
 from parley.core.errors import InputError
-from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import add, scale
@@ -48,8 +37,6 @@ class RichardsonRomberg(Algorithm):
 
     In a study: [algorithm] name = "richardson-romberg", and the method with its settings in [algorithm.of].
     """
-
-    compressible: ClassVar[tuple[str, ...]] = ("update",)
 
     of: FedAvg = field(default_factory=lambda: FedAvg(lr=0.05, steps=10))
     """FedAvg, FedProx or FedAvgM with a number of steps, or FedNova, whose clients may take unequal numbers."""
@@ -79,36 +66,32 @@ class RichardsonRomberg(Algorithm):
             raise InputError("richardson-romberg extrapolates weights, and BatchNorm's statistics have no such rule.")
         return _joined(self.of.init(task, key), self.twice.init(task, key))
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
-        one = yield from _renamed(self.of.round(task, _run(state, "one"), cohort, number, key), "client")
-        two = yield from _renamed(self.twice.round(task, _run(state, "two"), cohort, number, key), "doubled")
+    def exchanges(self) -> tuple[Exchange, ...]:
+        runs = {"one": self.of, "two": self.twice}
+        return tuple(_alike(name, each) for name, run in runs.items() for each in run.exchanges())
+
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
+        ended = []
+        for name, run in (("one", self.of), ("two", self.twice)):
+            questions = run.round(task, inner(state, name), cohort, number, key)
+            ended.append((yield from translated(questions, lambda question, name=name: question.under(name))))  # type: ignore[misc]
+        one, two = ended
+        assert isinstance(one, State)
+        assert isinstance(two, State)
         return _joined(one, two)
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """The method's own client."""
-        return self.of.client(task, message, memory, data, context)
-
-    def doubled(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """The client of the run with 2 lr; it sees the same batches."""
-        return self.twice.client(task, message, memory, data, _as_first(context))
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return self.of.reply_form(task, "client", message)
-
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
-        one, two = (self.of.model(task, _run(state, name))["model"] for name in ("one", "two"))
+        one, two = (self.of.model(task, inner(state, name))["model"] for name in ("one", "two"))
         return Message.of(model=add(scale(one, 2.0), two, -1.0))
 
 
-def _renamed(run: Exchange, asked: str) -> Generator[Question, Replies, State]:
-    """A run's round, its one exchange under this name."""
-    replies = yield ask(asked, Question.of(next(run)).messages)
-    try:
-        run.send(replies)
-    except StopIteration as end:
-        done: State = end.value
-        return done
-    raise InputError("richardson-romberg: the method must have one exchange a round.")
+def _alike(name: str, each: Exchange) -> Exchange:
+    """An exchange of one of the two runs, which both see the same batches."""
+
+    def answer(task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        return each.answer(task, message, memory, data, _as_first(context))
+
+    return replace(each, name=f"{name}.{each.name}", answer=answer)
 
 
 def _as_first(context: Contexts) -> Contexts:
@@ -123,8 +106,5 @@ def _first(context: Context) -> Context:
 
 
 def _joined(one: State, two: State) -> State:
-    return State.of(one=one.tensors, two=two.tensors)
-
-
-def _run(state: State, name: str) -> State:
-    return State(state.get(name))
+    both = outer("one", one), outer("two", two)
+    return State(both[0].tensors | both[1].tensors, both[0].scalars | both[1].scalars)

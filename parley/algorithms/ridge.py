@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, pinvh
 from torch import Tensor
 from torch.nn import functional as F
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Needs, Questions, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -48,9 +48,6 @@ class Ridge(Algorithm):
     The rest of the network stays as it begins. More rounds only add clients that were not asked or did not answer.
     """
 
-    on_cpu: ClassVar[bool] = True
-    summed: ClassVar[tuple[str, ...]] = ("client",)
-
     penalty: float = 1.0
     """Of ||W||^2 beside the sum of all squared errors (lambda); 0 gives the smallest of the least squares solutions."""
     scale: float = 1.0
@@ -59,6 +56,10 @@ class Ridge(Algorithm):
     def __post_init__(self) -> None:
         if self.penalty < 0 or self.scale <= 0:
             raise InputError(f"ridge: penalty must be at least 0, not {self.penalty}, and scale above 0.")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(cpu=True)
 
     def init(self, task: Task, key: Key) -> State:
         if not task.info.vocabulary:  # a model that does not fit is refused before anybody is asked
@@ -69,11 +70,11 @@ class Ridge(Algorithm):
 
     # --- the server ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         joined = json.loads(str(state.scalars["joined"]))
         new = [client for client in cohort.ids if client not in set(joined)]
         if new:
-            replies = yield dict.fromkeys(new, Message())
+            replies = yield ask(self.client, dict.fromkeys(new, Message()))
             sums = add(state["sums"], replies.sum("sums")) if len(replies) else state["sums"]
             joined = sorted([*joined, *replies])
             state = State.of(model=self._head(task, sums), sums=sums, joined=json.dumps(joined))
@@ -107,11 +108,13 @@ class Ridge(Algorithm):
                     f"ridge: the penalty {self.penalty:g} is too small for these features; raise it."
                 ) from None
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        return Form.of(sums=Form.like(_empty(task)))
-
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: Form.of(sums=Form.like(_empty(task))),
+        accepts=lambda self, task, message: Form(),
+        reads="sum",
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         phi, y = features(task, data.x), targets(task, data.y)
         check_finite(phi.numpy(), "its features")

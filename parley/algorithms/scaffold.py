@@ -12,9 +12,10 @@ printed division by K eta diverges at beta = .9. Momentum that runs through the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from parley.algorithms.base.protocol import Contexts, Replies, Reply, Scheme, algorithm
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts, Needs, Replies, algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
@@ -34,8 +35,6 @@ class Scaffold(FedAvg):
     unequal sizes: cohorts are drawn by the scheme "unbiased" unless the study says otherwise.
     """
 
-    scheme: ClassVar[Scheme] = "unbiased"
-
     option: Literal["I", "II"] = "II"
     """New variates: the full gradient at the server's model (I, one pass more), or from the steps just taken (II)."""
 
@@ -44,12 +43,22 @@ class Scaffold(FedAvg):
         if self.option == "II" and (self.optimizer != "sgd" or self.schedule.by == "step"):
             raise InputError('option II reads gradients off SGD steps of one size; use option = "I".')
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(cohorts="unbiased")
+
     def init(self, task: Task, key: Key) -> State:
         return super().init(task, key).replace(c=zeros_like(task.initial()))
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
         return super().broadcast(task, state, number).replace(c=state["c"])
 
+    @exchange(
+        form=lambda self, task, message: self.form_of(task, update=task.form, c=task.form),
+        accepts=lambda self, task, message: self.form_of(task, model=task.form, c=task.form),
+        reads="mean",
+        compress=("update",),
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, c = message["model"], message["c"]
         c_i = memory.get("c_i") or zeros_like(x)
@@ -65,6 +74,3 @@ class Scaffold(FedAvg):
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         c = add(state["c"], replies.mean_change("c"), replies.count / task.population)
         return super().aggregate(task, state, replies, number, key).replace(c=c)
-
-    def sends(self, task: Task) -> dict[str, Any]:
-        return {"update": task.form, "c": task.form}

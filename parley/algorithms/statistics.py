@@ -17,14 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Exchange, Reply, algorithm, ask
+from parley.algorithms.base.exchange import Exchange, Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Needs, Questions, algorithm
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
@@ -51,11 +52,6 @@ class FederatedStatistics(Algorithm):
     As a model it predicts the mean target or how frequent classes are, whatever the inputs.
     """
 
-    needs_model: ClassVar[bool] = False
-    takes_missing: ClassVar[bool] = True
-    on_cpu: ClassVar[bool] = True
-    summed: ClassVar[tuple[str, ...]] = ("client", "cells")
-
     floor: int = 10
     """Fewest samples of a client that may stand behind anything it tells; with 1 it tells of single samples."""
     bins: int = 8
@@ -69,8 +65,12 @@ class FederatedStatistics(Algorithm):
     """Public ranges of the input columns, [low, high] for all or each, to put cells into."""
 
     @property
-    def discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels") if self.floor < 2 else ()
+    def needs(self) -> Needs:
+        return Needs(network=False, missing=True, cpu=True)
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        every = super().exchanges()
+        return every if self.quantiles == "blocks" else tuple(each for each in every if each.name != "neighbours")
 
     def __post_init__(self) -> None:
         for name, low, high in (("floor", 1, 2**31), ("bins", 1, 10_000), ("blocks", 1, 100_000)):
@@ -88,16 +88,16 @@ class FederatedStatistics(Algorithm):
             check_ranges(self.ranges, _inputs(task))
         return State.of(prior={"outputs": torch.zeros(task.info.outputs, dtype=torch.float64)})
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
-        replies = yield dict.fromkeys(cohort.ids, Message())
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
+        replies = yield ask(self.client, dict.fromkeys(cohort.ids, Message()))
         sums = replies.sum("sums")
         sums |= {name: torch.from_numpy(carried(sums[name].numpy())) for name in ("first", "second")}
         means, deviations = moments(sums)
         edges = torch.from_numpy(self._edges(task, means, deviations))
-        replies = yield ask("cells", dict.fromkeys(cohort.ids, Message.of(edges=edges)))
+        replies = yield ask(self.cells, dict.fromkeys(cohort.ids, Message.of(edges=edges)))
         found = State.of(sums=sums, cells={"edges": edges} | replies.sum("cells"))
         if self.quantiles == "blocks":
-            replies = yield ask("neighbours", dict.fromkeys(cohort.ids, Message()))
+            replies = yield ask(self.neighbours, dict.fromkeys(cohort.ids, Message()))
             blocks = [reply["blocks"] for reply in replies.values()]
             found = found.replace(quantiles=_quantiles(blocks, features(task)))
         told = {"samples": float(sums["rows"]), "contributed": float(sums["clients"])}
@@ -109,11 +109,10 @@ class FederatedStatistics(Algorithm):
             edges[row] = np.linspace(low, high, self.bins + 1)
         return edges
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        if asked == "client":
-            return Form.of(sums=Form.like(_nothing(task)))
-        if asked == "cells":
-            return Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))})
+    def _discloses(self) -> tuple[str, ...]:
+        return ("inputs", "labels") if self.floor < 2 else ()
+
+    def _blocks_form(self, task: Task) -> Form:
         shape = (features(task), self.blocks)
         flags = {"equal": (torch.bool, shape), "few": (torch.bool, shape[:1])}
         return Form.of(blocks={"means": (torch.float64, shape), "weights": (torch.int64, shape), **flags})
@@ -127,6 +126,13 @@ class FederatedStatistics(Algorithm):
 
     # --- the client ---
 
+    @exchange(
+        form=lambda self, task, message: Form.of(sums=Form.like(_nothing(task))),
+        accepts=lambda self, task, message: Form(),
+        reads="sum",
+        discloses=_discloses,
+        floor=lambda self: self.floor,
+    )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Counts, sums and sums of squares; zeros for what too few samples stand behind."""
         assert isinstance(data, ClientData)
@@ -150,6 +156,13 @@ class FederatedStatistics(Algorithm):
             sums["labels"] = torch.from_numpy(floors.above_floor(labels, self.floor)[0])
         return Reply(Message.of(sums=sums))
 
+    @exchange(
+        form=lambda self, task, message: Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))}),
+        accepts=lambda self, task, message: Form.of(edges=(torch.float64, (features(task), self.bins + 1))),
+        reads="sum",
+        discloses=_discloses,
+        floor=lambda self: self.floor,
+    )
     def cells(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values lie in each cell, small numbers left out."""
         assert isinstance(data, ClientData)
@@ -164,6 +177,12 @@ class FederatedStatistics(Algorithm):
             begin += len(values)
         return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(found))}))
 
+    @exchange(
+        form=lambda self, task, message: self._blocks_form(task),
+        accepts=lambda self, task, message: Form(),
+        discloses=_discloses,
+        floor=lambda self: self.floor,
+    )
     def neighbours(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Means of blocks of neighbouring values, how many values each is of, and whether they are equal."""
         assert isinstance(data, ClientData)

@@ -11,26 +11,16 @@ A client receives w and the moments of phi once, with its first message after ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.base.protocol import (
-    Algorithm,
-    Cohort,
-    Contexts,
-    Exchange,
-    Question,
-    Reply,
-    Scheme,
-    algorithm,
-    as_algorithm,
-    ask,
-)
+from parley.algorithms.base.exchange import Exchange, Question, Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Needs, Questions, algorithm, as_algorithm
+from parley.algorithms.base.wrapper import inner, nested, outer, translated
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.ridge import targets
 from parley.algorithms.scaffold import Scaffold
@@ -39,7 +29,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
-from parley.data import ClientData, Federation
+from parley.data import ClientData
 from parley.learn.jacobian import jacobian
 from parley.learn.last_layer import last_layer
 from parley.learn.losses import half_squares
@@ -58,9 +48,6 @@ class TCT(Algorithm):
     In a study: [algorithm] name = "tct", the two methods in [algorithm.first] and [algorithm.second].
     """
 
-    compressible: ClassVar[tuple[str, ...]] = ("update",)
-    scheme: ClassVar[Scheme] = "unbiased"
-
     first: Algorithm = field(default_factory=FedAvg)
     """The method that trains the network."""
     rounds: int = 20
@@ -76,46 +63,49 @@ class TCT(Algorithm):
         object.__setattr__(self, "first", as_algorithm(self.first))
         if self.rounds < 1 or self.features < 1:
             raise InputError("tct: rounds and features must be at least 1.")
-        if self.first.personal or self.first.pooled or self.first.incremental:
+        if self.first.personal or self.first.needs.pooled or self.first.incremental:
             raise InputError(f"tct: {self.first.title} does not train one network on clients' data; choose another.")
-        for name in ("parties", "summed", "exchangeable", "on_cpu"):
-            object.__setattr__(self, name, getattr(self.first, name))
 
     @property
-    def discloses(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.first.discloses, *self.second.discloses)))
+    def needs(self) -> Needs:
+        return replace(self.second.needs, cpu=self.first.needs.cpu)
 
-    def prepare(self, federation: Federation, key: Key) -> Federation:
-        return self.first.prepare(federation, key)
-
-    @property
-    def turning_points(self) -> tuple[int, ...]:
-        return (self.rounds + 1,)
+    def exchanges(self) -> tuple[Exchange, ...]:
+        before, after = (1, self.rounds), (self.rounds + 1, None)
+        first = tuple(nested(self._alone(each), "first", before) for each in self.first.exchanges())
+        second = tuple(nested(self._on_features(each), "second", after) for each in self.second.exchanges())
+        return (*first, *super().exchanges(), *second)
 
     def init(self, task: Task, key: Key) -> State:
         last_layer(task.network)
-        return self.first.init(task, key)
+        return outer("first", self.first.init(task, key))
 
     # --- the server ---
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         if number <= self.rounds:
-            return (yield from self.first.round(task, state, cohort, number, key))
+            asked = self.first.round(task, inner(state, "first"), cohort, number, key)
+            outcome = yield from translated(asked, lambda question: question.under("first"))
+            new, metrics = outcome if isinstance(outcome, tuple) else (outcome, {})
+            return outer("first", new), metrics
         if "network" not in state:
-            network = self.convexified(task, state, key)
-            replies = yield ask("moments", dict.fromkeys(cohort.ids, Message.of(network=network, seed=key.seed)))
+            network = self.convexified(task, inner(state, "first"), key)
+            message = Message.of(network=network, seed=key.seed)
+            replies = yield ask(self.moments, dict.fromkeys(cohort.ids, message))
             state = self._begun(task, network, replies.mean("moments"), key)
         common = {"network": state["network"], "moments": state["moments"], "seed": state.scalars["seed"]}
-        course = self.second.round(self.linear_task(task), state, cohort, number, key)
-        asked = Question.of(next(course)).messages
-        first = {i: (cohort.since.get(i) or 0) <= self.rounds for i in asked}
-        replies = yield ask("linear", {i: m.replace(**common) if first[i] else m for i, m in asked.items()})
-        try:
-            course.send(replies)
-        except StopIteration as end:
-            done: State = end.value
-            return done.replace(**common)
-        raise InputError("tct: the second method must have one exchange a round.")
+        since = {i: held if (held := cohort.since.get(i) or 0) > self.rounds else None for i in cohort.ids}
+
+        def with_features(question: Question) -> Question:
+            messages = {i: m.replace(**common) if since[i] is None else m for i, m in question.messages.items()}
+            return Question(question.asked, messages).under("second")
+
+        linear, cohort = self.linear_task(task), replace(cohort, since=since)
+        trained = yield from translated(
+            self.second.round(linear, inner(state, "second"), cohort, number, key), with_features
+        )
+        assert isinstance(trained, State)
+        return outer("second", trained).replace(**common)
 
     def convexified(self, task: Task, state: State, key: Key) -> Tree:
         """The trained network's weights and buffers, with one random output in place of its last layer."""
@@ -131,16 +121,27 @@ class TCT(Algorithm):
         spread = (moments["squares"] - moments["mean"].square()).clamp(min=0).sqrt()
         spread = torch.where(spread > 1e-6 * spread.max(), spread, torch.inf)  # what is alike everywhere says nothing
         scale = 1 / (spread * len(spread) ** 0.5)
-        begin = self.second.init(self.linear_task(task), key)
+        begin = outer("second", self.second.init(self.linear_task(task), key))
         return begin.replace(network=network, moments={"mean": moments["mean"], "scale": scale}, seed=key.seed)
 
     # --- the client ---
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        if isinstance(data, ClientStack):  # said at once, not only when the second method begins
-            raise Unstackable("computes features of a client's samples after its first rounds")
-        return self.first.client(task, message, memory, data, context)
+    def _alone(self, each: Exchange) -> Exchange:
+        """The first method's exchange; stacks are refused at once, not only when the second method begins."""
 
+        def answer(task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+            if isinstance(data, ClientStack):
+                raise Unstackable("computes features of a client's samples after its first rounds")
+            return each.answer(task, message, memory, data, context)
+
+        return replace(each, answer=answer)
+
+    @exchange(
+        form=lambda self, task, message: self._moments_form(task),
+        accepts=lambda self, task, message: Form.of(network=Form.like(self._convex_like(task))),
+        reads="mean",
+        rounds=lambda self: (self.rounds + 1, None),
+    )
     def moments(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The means of phi and phi^2 over the client's samples."""
         parts = [phi.double() for phi in self._phi(task, message["network"], message, data.x)]
@@ -148,26 +149,31 @@ class TCT(Algorithm):
         squares = torch.stack([part.square().sum(0) for part in parts]).sum(0)
         return Reply(Message.of(moments={"mean": total / len(data), "squares": squares / len(data)}))
 
-    def linear(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """The second method's client, on features."""
-        known: Message | Memory = message if "network" in message else memory
-        own = memory if "network" in memory else Memory()
-        phi = self.standardised(task, known, data.x).to(_dtype(known["network"]))
-        y = data.y if self.loss == "task" else targets(task, data.y).to(phi)
-        reply = self.second.client(self.linear_task(task), message, own, ClientData(phi, y), context)
-        kept = {"network": known["network"], "moments": known["moments"], "seed": known.scalars["seed"]}
-        return replace(reply, memory=(reply.memory or Memory()).replace(**kept))
+    def _on_features(self, each: Exchange) -> Exchange:
+        """The second method's exchange, on features; a client keeps how they are made."""
 
-    def answers(self, asked: str) -> Callable[..., Reply]:
-        return super().answers(asked) if asked in ("client", "moments", "linear") else self.first.answers(asked)
+        def answer(task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+            known: Message | Memory = message if "network" in message else inner(memory, "features")
+            phi = self.standardised(task, known, data.x).to(_dtype(known["network"]))
+            y = data.y if self.loss == "task" else targets(task, data.y).to(phi)
+            reply = each.answer(self.linear_task(task), message, memory, ClientData(phi, y), context)
+            kept = Memory.of(network=known["network"], moments=known["moments"], seed=known.scalars["seed"])
+            made = outer("features", kept)
+            own = reply.memory or Memory()
+            return replace(reply, memory=Memory(own.tensors | made.tensors, own.scalars | made.scalars))
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        if asked == "moments":
-            spec = (torch.float64, (self._width(task),))
-            return Form.of(moments={"mean": spec, "squares": spec})
-        if asked == "linear":
-            return self.second.reply_form(self.linear_task(task), "client", message)
-        return self.first.reply_form(task, asked, message)
+        return replace(
+            each, answer=answer, form=lambda task, message: each.form(self.linear_task(task), message),
+            accepts=lambda task, message: None,
+        )  # fmt: skip
+
+    def _moments_form(self, task: Task) -> Form:
+        spec = (torch.float64, (self._width(task),))
+        return Form.of(moments={"mean": spec, "squares": spec})
+
+    def _convex_like(self, task: Task) -> Tree:
+        """A network like those that are convexified."""
+        return dict(_one_output(task.network).state_dict())
 
     # --- the features and the linear model ---
 
@@ -206,8 +212,8 @@ class TCT(Algorithm):
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
         if "network" not in state:
-            return self.first.model(task, state)
-        second = self.second.model(self.linear_task(task), state)
+            return self.first.model(task, inner(state, "first"))
+        second = self.second.model(self.linear_task(task), inner(state, "second"))
         return second.replace(network=state["network"], moments=state["moments"], seed=state.scalars["seed"])
 
     def weights(self, task: Task, model: Message, memory: Memory | None = None) -> Tree | None:

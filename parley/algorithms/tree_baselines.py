@@ -28,7 +28,8 @@ from parley.algorithms.base.boosted import (
     sum_of,
     trees_since,
 )
-from parley.algorithms.base.protocol import Cohort, Contexts, Exchange, Reply, algorithm
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Cohort, Contexts, Questions, algorithm
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -69,13 +70,13 @@ class LocalTrees(BoostedTrees):
         """Who boosts in this round."""
         raise NotImplementedError
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         messages = {}
         for client in self.chosen(cohort, number):
             since = cohort.since.get(client)
             # The memory of round r has the predictions that round began with.
             messages[client] = Message.of(trees=trees_since(state, None if since is None else since - 1))
-        replies = yield messages
+        replies = yield ask(self.client, messages)
         shares = cohort.shares([client for client in messages if client in replies])
         if not shares:
             return state
@@ -88,6 +89,7 @@ class LocalTrees(BoostedTrees):
         ]
         return state.replace(trees=state.get("trees") | of_round(number, stacked(added)), unit=unit)
 
+    @exchange(form=lambda self, task, message: self._grown_form(task), feedback=False)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)
         many, y = outputs_of(task), data.y.numpy()
@@ -101,7 +103,7 @@ class LocalTrees(BoostedTrees):
         grown = boosted(objective(task), table, y, raw.numpy(), self.trees, self.depth, settings)
         return Reply(Message.of(grown=grown.tensors()), Memory.of(raw=raw))
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
+    def _grown_form(self, task: Task) -> Form:
         many = self.trees * outputs_of(task)
         return Form.of(grown=Trees.form(many, self.depth, 1, prod(task.info.shape), torch.float64, missing=True))
 

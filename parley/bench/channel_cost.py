@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.algorithms.local_update import FedAvg
 from parley.bench.contestants.models import build
 from parley.bench.harness import peak_resident
@@ -67,7 +67,8 @@ def measure(
     context = Context.alone(Key(seed), data.ids[0])
     message = algorithm.broadcast(task, algorithm.init(task, Key(seed)), 1)
     call, stamp = Call(data.ids[0], message, Memory(), context), Stamp("", 0, 1, 0, 0)
-    form = algorithm.reply_form(task, "client", message)
+    (client,) = algorithm.exchanges()
+    form = client.form(task, message)
     assert form is not None
     runtime = Inline(Job(algorithm, task, data))
     try:

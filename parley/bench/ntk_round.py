@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import functional_call, jacrev, vmap
 from torch.nn import functional as F
 
-from parley.algorithms.base.protocol import Cohort, Question, Replies
+from parley.algorithms.base.protocol import Cohort, Replies
 from parley.algorithms.ntk_fl import NtkFL
 from parley.bench.harness import peak_resident
 from parley.bench.result import GIGA, BenchResult, Claim, Standing, machine
@@ -113,16 +113,16 @@ def one_round(method: NtkFL, task: Task, data: Sequence[ClientData]) -> Tree:
     cohort = Cohort(ids, (1 / len(ids),) * len(ids), everyone=ids)
     state = method.init(task, Key(0))
     under_way = method.round(task, state, cohort, 1, Key(0))
-    question = Question.of(next(under_way))
+    question, answers = next(under_way), {each.name: each.answer for each in method.exchanges()}
     while True:
         asked = {**dict(zip(ids, data, strict=True))}
-        answer = method.answers(question.asked)
+        answer = answers[question.asked]
         messages = {
             i: answer(task, m, Memory(), asked[i], Context.alone(Key(0), i, asked=question.asked)).message
             for i, m in question.messages.items()
         }
         try:
-            question = Question.of(under_way.send(Replies(messages, dict.fromkeys(ids, 1 / len(ids)))))
+            question = under_way.send(Replies(messages, dict.fromkeys(ids, 1 / len(ids))))
         except StopIteration as end:
             outcome = end.value
             reached: State = outcome if isinstance(outcome, State) else outcome[0]

@@ -14,8 +14,8 @@ followed by others takes the place of their error feedback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from parley.core.context import Context
@@ -39,8 +39,8 @@ MIRROR = "channel:"
 class Channel:
     """One thing that happens to a message; frozen settings with a docstring under each, like an algorithm's."""
 
-    touches: ClassVar[Literal["compressible", "exchangeable", "everything"]] = "compressible"
-    """Which trees of a reply it works on: those that the method names there."""
+    touches: ClassVar[Literal["compress", "reorder", "everything"]] = "compress"
+    """Which trees of a reply it works on: those that the exchange declares so."""
     mirrored: ClassVar[bool] = False
     """Only the change since the last message is sent; the server keeps a copy of what it is added to."""
     passes: ClassVar[tuple[str, ...]] = ()
@@ -170,27 +170,30 @@ class Channels:
     """The channels of a run, on the way up to the server."""
 
     up: Chain = Chain()
-    trees: tuple[str, ...] = ()
-    """The trees of a reply that may be compressed, as the method says."""
-    rows: tuple[str, ...] = ()
-    """The trees of a reply whose rows may change places, as the method says."""
+    trees: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Exchange -> the trees of a reply that may be compressed."""
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Exchange -> the trees of a reply whose rows may change places."""
 
     @classmethod
-    def of(cls, algorithm: Any, up: Channel | Chain | Sequence[Channel]) -> Channels:
-        """For a method; refuses one that declares nothing for a channel to work on."""
+    def of(cls, method: Any, up: Channel | Chain | Sequence[Channel]) -> Channels:
+        """For a method; refuses one whose exchanges declare nothing for a channel to work on."""
+        exchanges = method.exchanges()
+        trees = {each.name: each.compress for each in exchanges if each.compress}
+        rows = {each.name: each.reorder for each in exchanges if each.reorder}
         given = up.stages if isinstance(up, Chain) else (up,) if isinstance(up, Channel) else tuple(up)
         chain = Chain(tuple(sorted(given, key=lambda stage: stage.last)))
         chain.check()
         for stage in chain.stages:
-            if stage.touches != "everything" and not getattr(algorithm, stage.touches):
-                lacks = _LACKS[stage.touches]
-                raise InputError(f"{algorithm.title} cannot be run with the channel {title(stage)}: {lacks}")
-            if (stage.feedback or stage.mirrored) and not getattr(algorithm, "steady", True):
+            where = f"{method.title} cannot be run with the channel {title(stage)}"
+            if stage.touches != "everything" and not (trees if stage.touches == "compress" else rows):
+                raise InputError(f"{where}: {_LACKS[stage.touches]}")
+            if (stage.feedback or stage.mirrored) and any(each.compress and not each.feedback for each in exchanges):
                 raise InputError(
-                    f"{algorithm.title} cannot be run with the channel {title(stage)}: its replies differ in what they "
-                    "stand for, so what was not sent of one cannot be added to the next (error feedback)."
+                    f"{where}: its replies differ in what they stand for, so what was not sent of one cannot be added "
+                    "to the next (error feedback)."
                 )
-        return cls(chain, tuple(algorithm.compressible), tuple(algorithm.exchangeable))
+        return cls(chain, trees, rows)
 
     @property
     def mirrored(self) -> bool:
@@ -217,9 +220,9 @@ class Channels:
         """What a client answers to a question of a channel's own."""
         return next((found for stage in self.up.stages if (found := stage.answers(asked)) is not None), None)
 
-    def form(self, form: Form) -> Form:
+    def form(self, form: Form, asked: str) -> Form:
         """The form of what is transmitted of a reply of this form."""
-        for _, stage, trees in self._stages():
+        for _, stage, trees in self._stages(asked):
             form = stage.transmitted(form, trees)
         return form
 
@@ -235,14 +238,14 @@ class Channels:
         kept = _with_reserved(own, memory)
         inputs: list[Message] = []
         message = reply.message
-        for number, stage, trees in self._stages():
+        for number, stage, trees in self._stages(context.asked):
             remembered = memory.get(_place(number, context.asked))
             if self._remembers(number):
                 message = _added(message, remembered, -1 if stage.mirrored else 1)
             inputs.append(message)
             message = stage.send(message, context.below("channel", number), trees)
         arrived, first = message, self._first_that_remembers
-        for number, stage, trees in reversed(list(self._stages())):
+        for number, stage, trees in reversed(list(self._stages(context.asked))):
             if number < first:
                 break
             meant = inputs[number]
@@ -263,7 +266,7 @@ class Channels:
 
         `mirror`: what the server kept of the client's last accepted message.
         """
-        stages, forms = list(self._stages()), [form]
+        stages, forms = list(self._stages(context.asked)), [form]
         for _, stage, trees in stages:
             forms.append(stage.transmitted(forms[-1], trees))
         forms.pop().check(message.tensors)
@@ -281,11 +284,11 @@ class Channels:
             raise WireError("it means NaN or infinite numbers.")
         return Arrival(message, kept if self.mirrored else None)
 
-    def _stages(self) -> Iterator[tuple[int, Channel, tuple[str, ...]]]:
-        """Every stage with its number and what it may work on."""
-        trees = self.trees
+    def _stages(self, asked: str) -> Iterator[tuple[int, Channel, tuple[str, ...]]]:
+        """Every stage with its number and what it may work on in this exchange's replies."""
+        trees, rows = self.trees.get(asked, ()), self.rows.get(asked, ())
         for number, stage in enumerate(self.up.stages):
-            yield number, stage, trees if stage.touches == "compressible" else self.rows
+            yield number, stage, trees if stage.touches == "compress" else rows
             trees += stage.passes
 
     def _remembers(self, number: int) -> bool:
@@ -312,8 +315,8 @@ def title(stage: Channel) -> str:
 
 
 _LACKS = {
-    "compressible": "it does not say what of its replies channels may touch (compressible).",
-    "exchangeable": "the rows of its replies have an order (exchangeable names those that have none).",
+    "compress": "it does not say what of its replies channels may touch (compress).",
+    "reorder": "the rows of its replies have an order (reorder names those that have none).",
 }
 
 

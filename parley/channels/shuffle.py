@@ -1,8 +1,8 @@
 """Row shuffling: the rows of a reply in a random order that the server cannot undo (paper 003's shuffling).
 
-For replies whose rows are samples, in trees that the method names `exchangeable`. All tensors of such a tree that have
-the same number of rows are permuted alike, so what belongs together stays together. The order comes from the client's
-secrets: a server that knew it would gain what shuffling takes away.
+For replies whose rows are samples, in trees that the exchange declares so (`reorder`). All tensors of such a tree that
+have the same number of rows are permuted alike, so what belongs together stays together. The order comes from the
+client's secrets: a server that knew it would gain what shuffling takes away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parley.core.message import Message
 class Shuffle(Channel):
     """Puts the rows of what a client sends into a random order of the client's own."""
 
-    touches: ClassVar[Literal["compressible", "exchangeable"]] = "exchangeable"
+    touches: ClassVar[Literal["compress", "reorder", "everything"]] = "reorder"
     isometric: ClassVar[bool] = True
 
     @property

@@ -71,13 +71,14 @@ def _settings(name: str, thing: Any) -> None:
     console().print(f"[bold]{name}[/bold]")
     console().print(about, markup=False)
     settings = settings_of(thing) if is_dataclass(thing) and isinstance(thing, type) else []
-    ready = isinstance(thing, type) and hasattr(thing, "discloses") and not any(s.required for s in settings)
-    if ready and (told := thing().discloses):
-        console().print(f"SENDS THE DATA with these defaults: the server can read {' and '.join(told)}.")
-    if ready:
-        from parley.studies.secure_sums import obstacle
+    if isinstance(thing, type) and hasattr(thing, "exchanges") and not any(s.required for s in settings):
+        from parley.algorithms.base.exchange import disclosed
+        from parley.engine.secure.round import obstacle
 
-        reason = obstacle(name)
+        method = thing()
+        if parts := disclosed(method.exchanges()):
+            console().print(f"SENDS THE DATA with these defaults: the server can read {' and '.join(parts)}.")
+        reason = obstacle(method)
         console().print(f"Secure sums: {'yes' if reason is None else f'no: {reason}'}", markup=False)
     if isinstance(thing, Loader):
         console().print(f"Source: {thing.source}\nLicense: {thing.license}")

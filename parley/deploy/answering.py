@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from parley import __version__
+from parley.algorithms.base.exchange import parties
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.files import write_atomically
@@ -132,7 +133,7 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
         return failure(Failure(name, decided.why))
     study = proposal.rebuilt(folder.modules)  # says now what would otherwise be found out in the first round
     if (party := folder.settings.party) is not None:
-        if party not in study.algorithm.parties:
+        if party not in parties(study.algorithm.exchanges()):
             return failure(Failure(name, f"is the party '{party}', which this study has no use for."))
         create(folder.run(run), party_id(party), secrets.token_bytes(16))
         return pack({"kind": "enrolled", "party": party})

@@ -6,14 +6,11 @@ federations hold whatever was approved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from parley import __version__
 from parley.algorithms import algorithms
-from parley.algorithms.base.protocol import Algorithm
-from parley.algorithms.statistics import FederatedStatistics
+from parley.algorithms.base.exchange import disclosed
 from parley.core.errors import InputError, ParleyError
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
@@ -69,17 +66,8 @@ def discloses(folder: NodeFolder, proposal: Proposal) -> str:
         whole = proposal.rebuilt(folder.modules).algorithm
     except ParleyError:
         return "what cannot be told, because the method is not installed here"
-    parts = dict.fromkeys(part for method in _inner(whole) for part in getattr(method, "discloses", ()))
+    parts = disclosed(whole.exchanges())
     return f"samples' {' and '.join(parts)}" if parts else ""
-
-
-def _inner(method: Any) -> Iterator[Any]:
-    """A method and those that it is made of."""
-    yield method
-    for field in fields(method) if is_dataclass(method) else ():
-        value = getattr(method, field.name)
-        if isinstance(value, Algorithm):
-            yield from _inner(value)
 
 
 def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Proposal) -> str | None:
@@ -113,8 +101,8 @@ def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Propos
 
 def _floor_of(folder: NodeFolder, proposal: Proposal) -> int | None:
     """The fewest samples behind anything that is told, of a method that tells statistics."""
-    methods = _inner(proposal.rebuilt(folder.modules).algorithm)
-    return min((method.floor for method in methods if isinstance(method, FederatedStatistics)), default=None)
+    exchanges = proposal.rebuilt(folder.modules).algorithm.exchanges()
+    return min((each.floor for each in exchanges if each.floor is not None), default=None)
 
 
 def _privacy_obstacle(policy: PolicySettings, proposal: Proposal) -> str | None:

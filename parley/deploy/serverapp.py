@@ -7,6 +7,7 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
+from parley.algorithms.base.exchange import parties
 from parley.algorithms.statistics import FederatedStatistics
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
@@ -84,7 +85,7 @@ def carry_out(folder: ServerFolder, id: str, grid: Any) -> None:
 def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, grid: Any, note: Any) -> Run:
     settings = folder.settings
     study = submitted_study(one.study)
-    if study.algorithm.pooled:
+    if study.algorithm.needs.pooled:
         raise InputError(f"{study.algorithm.title} needs all data in one place, which nodes never give away.")
     proposal = Proposal.of(study)
     if proposal.hash != one.hash:
@@ -103,7 +104,9 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
         carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
     if one.attempts <= 1:
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
-        found = enrol(carrier, one.run_name, proposal, settings.enrolment, faults, note, study.algorithm.parties)
+        found = enrol(
+            carrier, one.run_name, proposal, settings.enrolment, faults, note, parties(study.algorithm.exchanges())
+        )
         enrolled = enrolled or found
     for told in schema_differences({name: schema_of(said) for name, said in clients_of(enrolled).items()}):
         if not told.harmless or isinstance(study.algorithm, FederatedStatistics):

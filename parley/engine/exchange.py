@@ -1,17 +1,18 @@
-"""One round: send, receive, leave out who failed, fold. Counts every byte on the way."""
+"""One round: ask, receive, leave out who failed, fold. Counts every byte on the way."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Cohort, Exchange, Party, Question, Replies, Reply
+from parley.algorithms.base.exchange import Exchange, Party, Question, Reply
+from parley.algorithms.base.protocol import Questions, Replies
 from parley.algorithms.base.summed import SingleReplyError
 from parley.channels.base import MIRROR
-from parley.channels.secure.channel import UNMASK, exchange_of
 from parley.core.context import Context, Place
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, own_line
 from parley.core.failure import Failure
@@ -21,9 +22,7 @@ from parley.core.tree import Tree, is_finite
 from parley.core.wire import wire_size
 from parley.engine.forms import Forms, check_trees
 from parley.engine.listeners import Listener
-from parley.engine.privacy.round import PrivateRound
-from parley.engine.secure.course import Stage, Total, secure_sum
-from parley.engine.secure.round import SummedRound
+from parley.engine.reading import Collected, Reading, Stage, Stages
 from parley.engine.settings import Faults
 from parley.runtimes.protocol import Call, Job, Runtime, Stamp, version_held
 from parley.store.memories import Memories
@@ -34,22 +33,19 @@ _PARTY_TRIES = 3
 
 @dataclass
 class Round:
-    """The course of one round: what was sent, what came back, who failed, what recipients will remember."""
+    """One round: what was sent, what came back, who failed, what recipients will remember."""
 
     job: Job
     runtime: Runtime
     memories: Memories
     faults: Faults
     key: Key
-    cohort: Cohort
+    reading: Reading
+    """What the method may read of the replies, and the cohort."""
     absent: Callable[[str], str | None]
     """Why a client will not answer in this round (simulated); None if it will."""
     stamp: Stamp
     listeners: Sequence[Listener] = ()
-    private: PrivateRound | None = None
-    """Differential privacy, which decides what the method may read."""
-    summing: SummedRound | None = None
-    """Secure sums, which do too."""
     up: dict[str, int] = field(default_factory=dict)
     raw: dict[str, int] = field(default_factory=dict)
     """What would have come up without channels, where there are any."""
@@ -60,150 +56,162 @@ class Round:
     metrics: dict[str, float] = field(default_factory=dict)
     """The server's own."""
 
+    def __post_init__(self) -> None:
+        self.cohort = self.reading.cohort
+        self._asked = self._drawn = set(self.cohort.ids)
+        self._times: Counter[tuple[str, Any]] = Counter()
+        self._sizes: dict[int, int] = {}
+        self._held: list[Message] = []
+        """The messages whose sizes are known, so that their ids stay their own."""
+
     def play(self, state: State) -> State:
         """The state after the round; raises QuorumError if too few clients answered.
 
         A round with no client to ask, or without any answer where the quorum is 0, changes nothing.
         """
-        cohort = self.cohort
-        if self.private is not None:
-            state, cohort = self.private.open(state)
+        title, reading = self.job.algorithm.title, self.reading
+        seen, cohort = reading.open(state)
         if not cohort.ids:
-            return self._closed(state)
-        before = _versions(state)
-        course = self.job.algorithm.round(self.job.server, state, cohort, self.stamp.round, self.key)
+            return reading.close(seen)
+        self._drawn, before = set(cohort.ids), _versions(seen)
+        questions = self.job.algorithm.round(self.job.server, seen, cohort, self.stamp.round, self.key)
+        replies, place = None, 0
         try:
-            question = self._asked_next(course, None)
-            exchange = 0
             while True:
-                replies = self._exchange(Question.of(question), exchange, cohort)
-                question = self._asked_next(course, replies)
-                exchange += 1
+                question = self._next(questions, replies)
+                replies, place = self._exchange(question, place), place + 1
         except _NobodyAnswered:
             self.remembered.clear()
-            return self._closed(state)
+            return reading.close(seen)
         except SingleReplyError as error:
-            where = f"{self.job.algorithm.title} cannot go on with secure sums in round {self.stamp.round}"
+            where = f"{title} cannot go on with {reading.about} in round {self.stamp.round}"
             raise UnsupportedError(f"{where}: {error}") from None
         except StopIteration as end:
             new, self.metrics = _outcome(self.job, end.value)
         for client in self.failures:  # who fails later in a round keeps nothing of what it did before
             self.remembered.pop(client, None)
             self.remembered.pop(MIRROR + client, None)
-        if _versions(state) != before:
-            raise UnsupportedError(
-                f"{self.job.algorithm.title} changed the server's state in place; states are values: make new tensors."
-            )
-        check_trees(self.job.algorithm.title, state, new)
-        self._check_finite({name: value for name, value in new.tensors.items() if state.tensors.get(name) is not value})
-        return self._closed(new)
+        if _versions(seen) != before:
+            raise UnsupportedError(f"{title} changed the server's state in place; states are values: make new tensors.")
+        check_trees(title, seen, new)
+        self._check_finite({name: value for name, value in new.tensors.items() if seen.tensors.get(name) is not value})
+        return reading.close(new)
 
-    def _asked_next(self, course: Exchange, replies: Replies | None) -> Question | Mapping[Any, Message]:
-        """What the method asks now; what is wrong with it is told with the line of the user's own code."""
+    def _next(self, questions: Questions, replies: Replies | None) -> Question:
+        """What the method asks now; what is wrong with it is said with the line of the user's own code."""
         try:
-            return next(course) if replies is None else course.send(replies)
+            question = next(questions) if replies is None else questions.send(replies)
+            if not isinstance(question, Question):
+                raise InputError(
+                    f"it yields {type(question).__name__} where `yield ask(self.client, messages)` was expected"
+                )
+            return question
         except InputError as error:
-            if not (place := own_line(error)):
+            if not (place := own_line(error)) and isinstance(error, UnsupportedError):
                 raise
             title, said = self.job.algorithm.title, str(error).rstrip(".")
             raise InputError(f"round {self.stamp.round} of {title}: {said}{place}.") from error
 
-    def _closed(self, state: State) -> State:
-        return state if self.private is None else self.private.close(state)
+    def _exchange(self, question: Question, place: int) -> Replies:
+        """The question's stages, and what the method may read then."""
+        declared = self._declared(question)
+        stages, received = self.reading.stages(question, declared, place), None
+        while True:
+            stage = self._stage(stages, received)
+            if isinstance(stage, Collected):
+                return self.reading.replies(stage)
+            at = place if stage.place is None else stage.place
+            received = self._played(declared, stage, at)
+            if stage.asked == question.asked:
+                shown = (stage.messages, received) if stage.form is None else (question.messages, {})
+                for listener in self.listeners:
+                    listener.exchange(self.stamp.round, place, question.asked, *shown)
 
-    def _exchange(self, question: Question, exchange: int, seen: Cohort) -> Replies:
-        asked, messages = question.asked, question.messages
-        if self.private is not None:
-            messages = self._private_messages(self.private, asked, messages, seen)
-        if self.summing is not None:
-            self.summing.messages(asked, messages, seen)
-        clients = {recipient: message for recipient, message in messages.items() if isinstance(recipient, str)}
-        if clients and len(clients) < len(messages):
-            raise InputError(f"{self.job.algorithm.title} asks clients and parties in one exchange; make it two.")
-        received: dict[Any, Message] = {}
-        if clients and self.summing is not None and not self.summing.empty:
-            return self._summed(self.summing, asked, clients, exchange)
-        if clients:
-            received |= self._received(clients, self._clients(asked, clients, exchange), asked, exchange)
-            self._asked |= clients.keys()
-            self._check_quorum()
-        else:
-            received |= self._parties(asked, messages, exchange)
-        for listener in self.listeners:
-            listener.exchange(self.stamp.round, exchange, asked, messages, received)
-        if self.private is not None:
-            return self.private.replies(received)
-        if self.summing is not None:
-            return self.summing.summed({}, tuple(received))
-        shares = self.cohort.shares([i for i in self.cohort.ids if i in received])
-        return Replies(received, shares, self.cohort.expected)
-
-    def _summed(self, summing: SummedRound, asked: str, messages: Mapping[str, Message], exchange: int) -> Replies:
-        """The sum of the clients' replies, in the exchanges that it takes."""
-        course = secure_sum(
-            summing.channel, asked, messages, summing.factors, summing.layout, (self.stamp.round, exchange)
-        )
-        raw = wire_size(summing.raw)
+    def _stage(self, stages: Stages, received: Mapping[Any, Message] | None) -> Stage | Collected:
         try:
-            stage = next(course)
-            while True:
-                found = self._stage(stage, exchange)
-                if stage.asked == asked:
-                    self.raw.update({client: self.raw.get(client, 0) + raw for client in found})
-                stage = course.send(found)
+            return next(stages) if received is None else stages.send(received)
         except StopIteration as end:
-            total: Total = end.value
+            collected: Collected = end.value
+            return collected
+        except UnsupportedError as error:
+            raise SingleReplyError(str(error)) from None
         except QuorumError as error:
             failed = next(iter(self.failures.values()), None)
             why = "" if failed is None else f" (client '{failed.client}' {failed.reason.rstrip('.')})"
             raise QuorumError(f"{str(error).rstrip('.')}{why}.") from None
-        for listener in self.listeners:
-            listener.exchange(self.stamp.round, exchange, asked, messages, {})
-        if self.private is not None:
-            return self.private.summed(total.tensors, total.clients)
-        return summing.summed(total.tensors, total.clients)
 
-    def _stage(self, stage: Stage, exchange: int) -> dict[str, Message]:
-        """What came back in one of them. Who only does not help to unmask a sum has its part in it all the same."""
-        before, found = dict(self.failures), {}
-        answers = self._clients(stage.asked, stage.messages, exchange_of(stage.asked, exchange))
-        for client, answer in answers.items():
-            try:
-                stage.form.check(answer.message.tensors)
-            except WireError as error:
-                self._fail(Failure(client, f"sent a reply of the wrong form: {error}"))
-                continue
-            self._accepted(client, answer, wire_size(answer.message))
-            found[client] = answer.message
-        if stage.asked == UNMASK:
-            for client in self.failures.keys() - before.keys():
+    def _declared(self, question: Question) -> Exchange:
+        """The declaration of what is asked, which the question must keep to."""
+        title, number = self.job.algorithm.title, self.stamp.round
+        declared = self.job.exchanges.get(question.asked)
+        if declared is None:
+            raise InputError(
+                f"{title} asks '{question.asked}', which its exchanges do not declare with these settings."
+            )
+        first, last = declared.rounds
+        if number < first or (last is not None and number > last):
+            raise InputError(f"{title} asks '{question.asked}' in round {number}, outside of the rounds it declares.")
+        self._times.update((question.asked, recipient) for recipient in question.messages)
+        recipients = question.messages.keys()
+        over = next((i for i in recipients if self._times[question.asked, i] > declared.times), None)
+        if over is not None:
+            raise InputError(
+                f"{title} asks '{question.asked}' more often in a round than the {declared.times} times it declares."
+            )
+        parties = [recipient for recipient in recipients if isinstance(recipient, Party)]
+        if parties and len(parties) < len(recipients):
+            raise InputError(f"{title} asks clients and parties in one exchange; make it two.")
+        asks = declared.asks
+        if recipients and not (
+            recipients <= {asks}
+            if isinstance(asks, Party)
+            else not parties and (asks == "everyone" or recipients <= self._drawn)
+        ):
+            raise InputError(f"{title} asks '{question.asked}' of others than it declares (asks).")
+        return declared
+
+    def _played(self, declared: Exchange, stage: Stage, at: int) -> dict[Any, Message]:
+        """What came back of one stage. Who only does not help has its part in the round all the same."""
+        if any(isinstance(recipient, Party) for recipient in stage.messages):
+            return self._parties(stage.asked, stage.messages, at)
+        if not stage.messages:
+            return {}
+        before = self.failures.keys() | set()
+        answers = self._clients(stage.asked, stage.messages, at)
+        received = self._received(declared, stage, answers, at)
+        self._asked = self._asked | stage.messages.keys()
+        if stage.helps:
+            for client in self.failures.keys() - before:
                 reason = self.failures.pop(client).reason
                 for listener in self.listeners:
                     listener.note(f"round {self.stamp.round}: '{client}' did not help to unmask a sum: {reason}")
         self._check_quorum()
-        return found
+        return received
 
-    def _received(
-        self, messages: Mapping[str, Message], answers: Mapping[str, Reply], asked: str, exchange: int
-    ) -> dict[str, Message]:
+    def _received(self, declared: Exchange, stage: Stage, answers: Mapping[str, Reply], at: int) -> dict[Any, Message]:
         """What the server has of the clients' answers; those of a wrong form are noted as failures."""
-        forms, through, private = Forms(self.job, asked, answers), bool(self.job.channels.up), self.private
-        place = self._place(asked, exchange)
-        received: dict[str, Message] = {}
+        forms = Forms(self.job, declared, answers)
+        through, place = bool(self.job.channels.up), self._place(stage.asked, at)
+        received: dict[Any, Message] = {}
         for client, answer in answers.items():
             try:
-                if through:
+                if stage.form is not None:
+                    stage.form.check(answer.message.tensors)
+                    size, received[client] = wire_size(answer.message), answer.message
+                elif through:
                     size = wire_size(answer.message)
-                    received[client] = self._arrived(forms, messages[client], answer, place.context(client))
+                    received[client] = self._arrived(forms, stage.messages[client], answer, place.context(client))
                 else:
-                    size = forms.size(messages[client], answer.message)
+                    size = forms.size(stage.messages[client], answer.message)
                     received[client] = answer.message
             except WireError as error:
                 self._fail(Failure(client, f"sent a reply of the wrong form: {error}"))
                 continue
             self._accepted(client, answer, size)
-            if private is not None:
-                private.note(client, answer.message)
+            if stage.raw is not None:
+                self.raw[client] = self.raw.get(client, 0) + stage.raw
+            if stage.heard is not None:
+                stage.heard(client, answer.message)
         return received
 
     def _accepted(self, name: str, answer: Reply, size: int) -> None:
@@ -212,17 +220,6 @@ class Round:
             self.remembered[name] = answer.memory
         if answer.observed:
             self.observed[name] = answer.observed
-
-    def _private_messages(
-        self, private: PrivateRound, asked: str, messages: Mapping[Any, Message], seen: Cohort
-    ) -> Mapping[Any, Message]:
-        try:
-            return private.messages(asked, messages, seen)
-        except UnsupportedError as error:
-            title, number = self.job.algorithm.title, self.stamp.round
-            raise UnsupportedError(
-                f"{title} cannot go on with differential privacy in round {number}: {error}"
-            ) from None
 
     def _arrived(self, forms: Forms, message: Message, answer: Reply, context: Context) -> Message:
         """Through the server's half of the channels; what that keeps of it waits for the round's end."""
@@ -248,8 +245,8 @@ class Round:
                 calls.append(Call(client, message, self._memory(client), place.context(client)))
         return self._answered(calls, exchange)
 
-    def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[Party, Message]:
-        place, received = self._place(asked, exchange), {}
+    def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[Any, Message]:
+        place, received = self._place(asked, exchange), dict[Any, Message]()
         for party, message in messages.items():
             name = f"party:{party.name}"  # which no client's id can be
             self._count_down(name, message)
@@ -314,7 +311,7 @@ class Round:
                 f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; "
                 f"{_again(self.failures[missing])}."
             )
-        if not there and (self.private is None or not self.private.plan.central):
+        if not there and self.reading.needs_someone:
             raise _NobodyAnswered
 
     def _check_finite(self, fresh: Tree) -> None:
@@ -332,12 +329,6 @@ class Round:
             size = self._sizes[id(message)] = wire_size(message)
             self._held.append(message)
         self.down[name] = self.down.get(name, 0) + size
-
-    def __post_init__(self) -> None:
-        self._sizes: dict[int, int] = {}
-        self._asked = set(self.cohort.ids)
-        self._held: list[Message] = []
-        """The messages whose sizes are known, so that their ids stay their own."""
 
     def _stamped(self, exchange: int) -> Stamp:
         return replace(self.stamp, exchange=exchange)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Exchange, Reply
 from parley.channels.base import Arrival
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
@@ -24,8 +24,8 @@ _DIGITS = re.compile(r"[0-9]+")
 class Forms:
     """The forms that the replies of one exchange must have, each found once."""
 
-    def __init__(self, job: Job, asked: str, replies: Mapping[str, Reply]) -> None:
-        self.job, self.asked, self.replies = job, asked, replies
+    def __init__(self, job: Job, declared: Exchange, replies: Mapping[str, Reply]) -> None:
+        self.job, self.declared, self.replies = job, declared, replies
         self._known: dict[int, Form | None] = {}
         self._sizes: dict[tuple[int, Schema], int] = {}
         """Of replies without scalars that have the form they must have."""
@@ -33,7 +33,7 @@ class Forms:
     def of(self, sent: Message) -> Form | None:
         """The form of a reply to this message; None for any."""
         if id(sent) not in self._known:
-            form = self.job.algorithm.reply_form(self.job.server, self.asked, sent)
+            form = self.declared.form(self.job.server, sent)
             self._known[id(sent)] = self._usual if form is None else form
         return self._known[id(sent)]
 
@@ -54,7 +54,7 @@ class Forms:
         """The reply through the server's half of the channels; a WireError if it has not the form it must have."""
         form = self.of(sent)
         if form is None:
-            what = f"{self.job.algorithm.title} does not state the form of its replies (reply_form)"
+            what = f"{self.job.algorithm.title} does not declare the form of its replies (form)"
             raise UnsupportedError(f"{what}, which channels need.")
         arrival = self.job.channels.receive(reply, form, context, mirror)
         form.check(arrival.message.tensors)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from parley.algorithms.base.protocol import Cohort
 from parley.core.errors import QuorumError, StopRun, computable
 from parley.core.key import Key
 from parley.core.message import Memory, State
@@ -20,11 +21,12 @@ from parley.engine.exchange import Round
 from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
 from parley.engine.privacy.plan import PrivacyPlan
-from parley.engine.privacy.round import PrivateRound
+from parley.engine.privacy.round import PrivateReading
+from parley.engine.reading import Reading
 from parley.engine.roll_call import sentence, silent
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
-from parley.engine.secure.round import SummedRound
+from parley.engine.secure.round import SecureReading
 from parley.engine.settings import Faults
 from parley.engine.stopping import Stopping
 from parley.runtimes.protocol import Job, Runtime, Stamp
@@ -145,14 +147,9 @@ class Loop:
         stamp = Stamp(
             self.run.id or "", self.incarnation, number, 0, self.keeper.durable if self.keeper else number - 1
         )
-        private = None if self.privacy is None else PrivateRound(self.privacy, self.job, cohort, number)
-        summing = None
-        if self.job.channels.closing is not None:
-            summing = SummedRound(self.job, cohort, uniform=private is not None)
         course = Round(
-            self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number), cohort,
-            self.sampler.absences(cohort, number), stamp, self.listeners, private,
-            summing,
+            self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number),
+            self._reading(cohort, number), self.sampler.absences(cohort, number), stamp, self.listeners,
         )  # fmt: skip
         with computable(f"round {number} of {self.job.algorithm.title}"):
             state = course.play(self.run.state)
@@ -172,6 +169,12 @@ class Loop:
         record = RoundRecord(number, metrics, (*course.failures.values(), *self.evaluator.failures))
         self._finish(record, state, course.remembered)
         return record
+
+    def _reading(self, cohort: Cohort, number: int) -> Reading:
+        """What the method may read of the replies of a round."""
+        secure, private = self.job.channels.closing is not None, self.privacy is not None
+        below = SecureReading(self.job, cohort, number, private) if secure else Reading(self.job, cohort, number)
+        return below if self.privacy is None else PrivateReading(self.privacy, below)
 
     def _evaluate(self, number: int, state: State, remembered: Mapping[str, Memory]) -> dict[str, Metric]:
         begin = time.perf_counter()
@@ -247,8 +250,9 @@ def _traffic(course: Round) -> dict[str, Metric]:
 
     Of a private run no client's values are kept, nor anything of their data without noise.
     """
-    clients, private = set(course.cohort.ids), course.private is not None
-    unsummed = set() if course.summing is None else course.failures.keys()  # they have told their keys, and no more
+    clients, private = set(course.cohort.ids), isinstance(course.reading, PrivateReading)
+    # Whoever failed in a secure sum has told its keys, and no more.
+    unsummed = course.failures.keys() if course.job.channels.closing is not None else set()
     metrics = {
         "up/bytes": Metric(sum(course.up.values()), {} if private else dict(course.up)),
         "down/bytes": Metric(sum(course.down.values()), {} if private else dict(course.down)),

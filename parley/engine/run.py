@@ -13,7 +13,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from parley.algorithms.base.protocol import Algorithm, Party
+from parley.algorithms.base.exchange import Party
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.inputs import shown
 from parley.core.message import Memory, Message, State

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError
 from parley.core.show import Brief
 from parley.engine.roll_call import UNEVALUATED, coverages, is_result, stored_coverages, unevaluated
@@ -161,7 +162,7 @@ class Contender(Brief):
         kind = type(run.algorithm)
         name = next((known for known in algorithms if algorithms[known] is kind), kind.__name__)
         return cls.of_records(
-            run.name or name, run.records, algorithm=name, role=role(kind), id=run.id or "", status=run.status,
+            run.name or name, run.records, algorithm=name, role=role(run.algorithm), id=run.id or "", status=run.status,
             trial=run.trial,
         )  # fmt: skip
 
@@ -209,13 +210,11 @@ def role_of(name: str) -> Role:
     """What the method of this name is in a comparison."""
     from parley.algorithms import algorithms
 
-    return role(algorithms[name]) if name in algorithms else "federated"
+    return role(algorithms[name]()) if name in algorithms else "federated"
 
 
-def role(method: type) -> Role:
+def role(method: Algorithm) -> Role:
     """What a method is in a comparison."""
-    from parley.algorithms.baselines import LocalOnly
-
-    if issubclass(method, LocalOnly):
-        return "alone"
-    return "pooled" if getattr(method, "pooled", False) else "federated"
+    if method.needs.pooled:
+        return "pooled"
+    return "alone" if all(each.reads == "nothing" for each in method.exchanges()) else "federated"

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.errors import InputError, ParleyError, WireError, own_line
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
@@ -30,7 +30,7 @@ def attempt(job: Job, call: Call) -> Answer:
     try:
         if (own := job.channels.answers(context.asked)) is not None:
             return finish(job, call, Reply(own(call.message, context)), through=False)
-        answering = job.algorithm.answers(context.asked)
+        answering = job.exchange(context.asked).answer
         # Whatever a method or a layer draws from torch's own generator follows from the key.
         torch.default_generator.manual_seed(context.round_key.seed ^ context.exchange)
         message, memory = placed(job, job.channels.bare(call.message)), placed(job, call.memory)

@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Party, Reply
 from parley.core.context import Context, Secrets
 from parley.core.errors import InputError, WireError
 from parley.core.failure import Failure
@@ -172,6 +172,7 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     secrets = Secrets(node.job.secrets, (number, asked, exchange), start=node.start)
     context = Context(node.recipient, number, asked, exchange, key, secrets)
     received = decode(message, Message)
+    _check_asked(node.job, envelope, received)
     memory = _memory(node, envelope.version)
     if memory is None:
         return _lost(node, envelope.version)
@@ -185,6 +186,22 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     write_atomically(cache, digest + data)
     _tidy(node.folder, envelope)
     return data
+
+
+def _check_asked(job: Job, envelope: Envelope, message: Message) -> None:
+    """Refuse what the method, with the settings that this node knows, does not declare to ask."""
+    asked, number = envelope.asked, envelope.round
+    if job.channels.answers(asked) is not None:
+        return
+    declared = job.exchanges.get(asked)
+    if declared is None or isinstance(declared.asks, Party) != envelope.party:
+        raise WireError(f"{job.algorithm.title} declares no exchange '{asked}' with these settings.")
+    first, last = declared.rounds
+    if number < first or (last is not None and number > last):
+        raise WireError(f"{job.algorithm.title} asks '{asked}' in rounds from {first} to {last}, not in {number}.")
+    form = declared.accepts(job.server, message)
+    if form is not None:
+        form.check(job.channels.bare(message).tensors)
 
 
 def _reply(envelope: Envelope, reply: Reply, observed: Tree) -> bytes:

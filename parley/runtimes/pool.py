@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Payload

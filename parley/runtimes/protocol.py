@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.algorithms.base.exchange import Exchange, Reply
+from parley.algorithms.base.protocol import Algorithm
 from parley.channels.base import Channels
 from parley.core.context import Context
+from parley.core.errors import InputError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
@@ -39,6 +41,17 @@ class Job:
     def server(self) -> Task:
         """The task as the server has it: on the CPU, wherever clients train."""
         return self.task.on(CPU)
+
+    @cached_property
+    def exchanges(self) -> dict[str, Exchange]:
+        """What the method asks with its settings, by name."""
+        return {each.name: each for each in self.algorithm.exchanges()}
+
+    def exchange(self, asked: str) -> Exchange:
+        """The declared exchange of this name; nothing else is answered."""
+        if asked not in self.exchanges:
+            raise InputError(f"{self.algorithm.title} declares no exchange '{asked}' with these settings.")
+        return self.exchanges[asked]
 
     @cached_property
     def on_cpu(self) -> bool:

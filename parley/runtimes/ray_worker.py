@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Message, Payload

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.errors import UnsupportedError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message
@@ -31,7 +31,7 @@ class Remote(ABC):
     holds_memories = True
 
     def __init__(self, job: Job) -> None:
-        if job.algorithm.pooled:
+        if job.algorithm.needs.pooled:
             raise UnsupportedError(
                 f"{job.algorithm.title} needs all data in one place, which nodes never give away; use another runtime."
             )

@@ -15,7 +15,8 @@ import torch
 from torch._C._functorch import _add_batch_dim, _remove_batch_dim
 from torch._functorch.vmap import vmap_increment_nesting
 
-from parley.algorithms.base.protocol import Cohort, Question, Reply
+from parley.algorithms.base.exchange import Reply
+from parley.algorithms.base.protocol import Cohort
 from parley.core.context import Context, Secrets
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
@@ -77,11 +78,8 @@ def _method_trial(job: Job, data: ClientData) -> str | None:
         course = job.algorithm.round(job.server, job.algorithm.init(job.server, Key()), cohort, 1, Key())
         question = next(course)
         course.close()
-        asked, messages = (
-            (question.asked, question.messages) if isinstance(question, Question) else ("client", question)
-        )
-        context = Context(ids[0], 1, asked, 0, Key(), Secrets(b""))
-        call = Call(ids[0], messages[ids[0]], Memory(), context)
+        context = Context(ids[0], 1, question.asked, 0, Key(), Secrets(b""))
+        call = Call(ids[0], question.messages[ids[0]], Memory(), context)
         _together(job, [call, call], [data, data])
     except Exception as error:
         reason = str(error) if isinstance(error, Unstackable) else f"cannot take a stack of clients ({describe(error)})"
@@ -137,7 +135,7 @@ class Stacked(Inline):
 def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Reply:
     """One reply whose tensors have a row per client."""
     clients, contexts = ClientStack(tuple(data)), ContextStack(tuple(call.context for call in calls))
-    answering = job.algorithm.answers(calls[0].context.asked)
+    answering = job.exchange(calls[0].context.asked).answer
     message, shared = _rows_of(_all_placed(job, [job.channels.bare(call.message) for call in calls]))
     memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
     # What `torch.func.vmap` does, without its search through nested arguments.

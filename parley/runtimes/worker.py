@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.message import Message, Payload
 from parley.core.processes import end_with_parent
 from parley.runtimes.allocator import keep_freed_memory

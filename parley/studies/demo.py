@@ -61,7 +61,7 @@ def demo(
     _make(folder)
     federation = studies["fedavg"].federation()
     screen.print(introduction(federation), highlight=False)
-    baselines = [name for name, study in studies.items() if role(type(study.algorithm)) != "federated"]
+    baselines = [name for name, study in studies.items() if role(study.algorithm) != "federated"]
     progress = ProgressTable(tuple(METHODS), screen, silent=baselines)
     with progress.shown():
         runs = [train_study(study, store=store, listeners=[progress.rows[name]]) for name, study in studies.items()]

@@ -364,7 +364,7 @@ class Study:
 
 def check_model(algorithm: Any, model: Any) -> None:
     """Refuse a network where none is trained, and the lack of one where one is."""
-    if getattr(algorithm, "needs_model", True):
+    if as_algorithm(algorithm).needs.network:
         if model is None:
             raise InputError("this needs an algorithm, a federation and a model, or a study.")
     elif model is not None:

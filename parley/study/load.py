@@ -33,7 +33,7 @@ from parley.study.difference import check_resumable
 from parley.study.initial import Initial, with_weights
 from parley.study.opaque import MARK, is_opaque
 from parley.study.study import study_from_dict
-from parley.study.task import make_task, pool, prepared
+from parley.study.task import make_task, pool
 
 
 def load_run(store: RunStore | str | Path, run: str, study: Study | None = None) -> Run:
@@ -56,9 +56,8 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
         raise InputError(f"run '{info.id}' has no checkpoint yet.")
     federation, method = described.federation(), as_algorithm(described.algorithm)
     here = federation.here
-    if here and method.pooled:
+    if here and method.needs.pooled:
         federation = pool(federation)
-    federation = prepared(method, federation, described.seed) if here else federation
     task = make_task(federation, described.model, described.seed, described.loss, described.buffers, try_out=here)
     folder = store.folder(info.id)
     task = _with_initial(task, info, folder)

@@ -76,7 +76,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         data["partition"] = code.named(data["partition"])
     runtime = made["runtime"]
     method, named = choose(algorithms, code.named(table["algorithm"]), "algorithm"), table.get("model")
-    if named is None and method.needs_model:
+    if named is None and method.needs.network:
         raise InputError("the study has no section [model]; add one with a name.")
     return Study(
         algorithm=method,

@@ -13,7 +13,6 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.base.local_sgd import LocalSGD
 from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError, ParleyWarning
 from parley.core.inputs import shown
@@ -77,17 +76,12 @@ def pool(federation: Federation) -> Federation:
     return Federation(federation.info, ("all",), InMemory((data,)), test=federation.test, public=federation.public)
 
 
-def prepared(algorithm: Algorithm, federation: Federation, seed: int) -> Federation:
-    """The federation as the method trains on it."""
-    return algorithm.prepare(federation, Key(seed).fold("prepare"))
-
-
 def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, private: bool) -> None:
     """Hint at regression targets far from mean 0 and deviation 1, which networks begin near; a few clients tell.
 
     Of a private run nothing is told without noise.
     """
-    if private or not isinstance(algorithm, LocalSGD) or not federation.here:
+    if private or not algorithm.needs.network or algorithm.needs.cpu or not federation.here:
         return
     if task.info.kind != "regression" or task.loss not in (mse, half_squares):
         return

@@ -24,10 +24,10 @@ from parley.engine.loggers import loggers
 from parley.engine.loop import Loop
 from parley.engine.observers import listeners as named
 from parley.engine.privacy import Privacy, PrivacyPlan, privacy_plan
-from parley.engine.privacy.trial import check_private
+from parley.engine.privacy.round import check_private
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
-from parley.engine.secure.trial import check_summable
+from parley.engine.secure.round import check_summable
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.learn.devices import resolve
 from parley.learn.losses import Loss
@@ -43,10 +43,10 @@ from parley.study.channel_names import stages
 from parley.study.description import InitFrom, Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
-from parley.study.task import make_task, pool, prepared, warn_of_scale
+from parley.study.task import make_task, pool, warn_of_scale
 from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
 
-__all__ = ["Model", "make_task", "pool", "prepared", "train", "train_study"]
+__all__ = ["Model", "make_task", "pool", "train", "train_study"]
 
 
 @overload
@@ -269,17 +269,16 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         sampling = private.sampling
         _check_listeners(listeners)
     if sampling.scheme == "auto":
-        sampling = replace(sampling, scheme=algorithm.scheme)
-    if algorithm.pooled:
+        sampling = replace(sampling, scheme=algorithm.needs.cohorts)
+    if algorithm.needs.pooled:
         federation = pool(federation)
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
-    if federation.info.missing and not algorithm.takes_missing:
+    if federation.info.missing and not algorithm.needs.missing:
         raise InputError(
             f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
             'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
             "federation)), or use boosted trees."
         )
-    federation = prepared(algorithm, federation, study.seed)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
     warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
@@ -296,9 +295,9 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     up = (*_stages(study), *(private.stages if private is not None else ()))
     job = Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
     if private is not None:
-        check_private(job, private, run.state)
+        check_private(algorithm, task, private)
     elif job.channels.closing is not None:
-        check_summable(job, run.state)
+        check_summable(algorithm, task)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
     return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial)
@@ -372,7 +371,7 @@ def _named(study: Study) -> list[Listener]:
 
 
 def _device(algorithm: Algorithm, name: str) -> torch.device:
-    if not algorithm.on_cpu or name == "cpu":
+    if not algorithm.needs.cpu or name == "cpu":
         return resolve(name)
     if name != "auto":
         raise InputError(f'{algorithm.title} computes on the CPU alone; use device = "auto" or "cpu".')

@@ -12,6 +12,7 @@ from torch import nn
 
 import parley as pl
 from parley.advise.attack.exact import from_jacobian
+from parley.algorithms.base.exchange import disclosed, exchange
 from parley.algorithms.base.parties import SHUFFLER, Shared
 from parley.algorithms.cp_ntk_fl import CpNtkFL, projected_task, projection_matrix
 from parley.algorithms.ntk_fl import NtkFL
@@ -150,8 +151,8 @@ def test_reveal_tells_the_server_and_says_so():
     run = trained(replace(SEALED, projection=4, reveal=True), listeners=[watch])
     assert secret().seed in watch.bytes()
     assert bytes(run.state.tensor("seed").numpy()) == secret().seed
-    assert run.algorithm.discloses == ("inputs", "labels")
-    assert replace(SEALED, projection=4).discloses == ("labels",)
+    assert disclosed(run.algorithm.exchanges()) == ("inputs", "labels")
+    assert disclosed(replace(SEALED, projection=4).exchanges()) == ("labels",)
     same(run, trained(replace(SEALED, projection=4)))
 
 
@@ -218,6 +219,7 @@ def test_resume_is_exact(tmp_path):
 
 def test_a_cheating_shuffler_stops_the_run():
     class Cheated(CpNtkFL):
+        @exchange(like=CpNtkFL.shuffle)
         def shuffle(self, task, message, memory, context):
             reply = super().shuffle(task, message, memory, context)
             return replace(reply, message=reply.message.replace(rows=reply.message.tensor("rows")[1:]))

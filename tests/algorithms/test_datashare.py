@@ -1,5 +1,7 @@
 """DataShare: who has which samples, what is sent, and that nothing else differs from FedAvg."""
 
+from functools import wraps
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,7 @@ def trained(monkeypatch, share: float, rounds: int = 4, cohort: int = 2, seed: i
     seen, heard = {}, Heard()
     client = FedAvg.client
 
+    @wraps(client)
     def spy(self, task, message, memory, data, context):
         seen[context.round, context.id] = sorted((60 * data.x).round().flatten().int().tolist())
         return client(self, task, message, memory, data, context)
@@ -70,7 +73,7 @@ def test_every_client_trains_on_what_it_has_left_and_the_global_set(monkeypatch,
 
 def test_the_global_set_is_gathered_once_and_sent_to_each_client_once(monkeypatch):
     run, _, heard = trained(monkeypatch, 0.3, rounds=8)
-    assert heard.asked == [(1, "shared"), *[(number, "client") for number in range(1, 9)]]
+    assert heard.asked == [(1, "shared_rows"), *[(number, "client") for number in range(1, 9)]]
     assert set(heard.sent[0]) == set("abcd")
     received: dict[str, int] = {}
     for sent in heard.sent[1:]:
@@ -95,7 +98,7 @@ def test_rows_are_drawn_uniformly_over_all_samples():
     for seed in range(400):
         for client in data.ids:
             context = Context.alone(Key(0), client)
-            reply = method.shared(None, Message.of(seed=seed), Memory(), data.client(client), context)
+            reply = method.shared_rows(None, Message.of(seed=seed), Memory(), data.client(client), context)
             counts[(60 * reply.message.get("rows")["x"]).round().flatten().long().numpy()] += 1
     assert np.all(np.abs(counts - 40) < 5 * np.sqrt(40 * 0.9))
 

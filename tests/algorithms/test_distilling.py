@@ -11,6 +11,7 @@ from torch import nn
 import parley as pl
 from parley.algorithms import ffgb_distill
 from parley.algorithms.base.distilling import Distilling
+from parley.algorithms.base.exchange import exchange
 from parley.learn import distill
 from parley.learn.weak import Network, RegressionTree
 from parley.models import mlp
@@ -83,6 +84,7 @@ def test_it_settles_at_the_minimiser_of_the_regularised_risk():
 
 
 class NoRegulariser(pl.FFGBDistill):
+    @exchange(like=pl.FFGBDistill.client)
     def client(self, *call):
         return pl.FFGBDistill.client(replace(self, mu=0.0), *call)
 

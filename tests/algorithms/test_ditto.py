@@ -1,6 +1,7 @@
 """Ditto: the global model is FedAvg's, the personal ones settle where they should, and mistakes are noticed."""
 
 from dataclasses import replace
+from functools import wraps
 
 import pytest
 import torch
@@ -75,9 +76,12 @@ def doubled(patch) -> None:
 
 def started_afresh(patch) -> None:
     own = Ditto.client
-    patch.setattr(
-        Ditto, "client", lambda self, task, m, memory, *rest: own(self, task, m, memory.replace(personal={}), *rest)
-    )
+
+    @wraps(own)
+    def wrong(self, task, message, memory, *rest):
+        return own(self, task, message, memory.replace(personal={}), *rest)
+
+    patch.setattr(Ditto, "client", wrong)
 
 
 @pytest.mark.parametrize("mistake", [flipped, dropped, doubled, started_afresh], ids=lambda m: m.__name__)

@@ -60,7 +60,7 @@ def test_clients_do_not_notice(table, dense_network):
         for i in table.ids:
             for name, value in runs[0].memory(i).tensors.items():
                 assert torch.equal(runs[1].memory(i).tensors[name], value)
-    assert EMA(scaffold).scheme == "unbiased"
+    assert EMA(scaffold).needs.cohorts == "unbiased"
     assert EMA(Ditto()).personal
 
 
@@ -107,13 +107,13 @@ def averages_what_clients_start_from(patch) -> None:
     """The average goes back to the clients."""
     from parley.algorithms import ema
 
-    own = ema._inner
+    own = ema.inner
 
-    def inner(state):
+    def inner(state, name):
         mean = {f"model/{name}": value for name, value in ema.Message(state.get("ema"))["model"].items()}
-        return ema.State(own(state).tensors | mean, own(state).scalars)
+        return ema.State(own(state, name).tensors | mean, own(state, name).scalars)
 
-    patch.setattr(ema, "_inner", inner)
+    patch.setattr(ema, "inner", inner)
 
 
 @pytest.mark.parametrize("mistake", [other_way_round, averages_what_clients_start_from], ids=lambda m: m.__name__)

@@ -132,7 +132,7 @@ def play(method, task, data, ids, state, memories, number, lost=()):
     since = {client: versions[client] for client in ids if client in (versions := memories.setdefault("since", {}))}
     cohort = Cohort(tuple(ids), (1 / len(ids),) * len(ids), since=since)
     course = method.round(task, state, cohort, number, Key(number))
-    messages, replies = next(course), {}
+    messages, replies = next(course).messages, {}
     for client, message in messages.items():
         reply = method.client(
             task, message, memories.get(client, Memory()), data.client(client),

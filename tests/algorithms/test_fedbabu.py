@@ -1,6 +1,7 @@
 """FedBABU: the head stays as it was, everyone is fine-tuned in the end, and mistakes are noticed."""
 
 from dataclasses import replace
+from functools import wraps
 
 import pytest
 import torch
@@ -77,12 +78,13 @@ def the_server_averages_the_head(patch) -> None:
 
 def fine_tuned_from_the_beginning(patch) -> None:
     own = FedBABU.personalise
-    patch.setattr(
-        FedBABU, "personalise",
-        lambda self, task, message, *rest: own(
-            self, task, message.replace(model=module.parameters_of(task.initial(), self.parts(task)[:1])), *rest
-        ),
-    )  # fmt: skip
+
+    @wraps(own)
+    def wrong(self, task, message, *rest):
+        body = module.parameters_of(task.initial(), self.parts(task)[:1])
+        return own(self, task, message.replace(model=body), *rest)
+
+    patch.setattr(FedBABU, "personalise", wrong)
 
 
 @pytest.mark.parametrize(

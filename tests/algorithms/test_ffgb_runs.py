@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import parley as pl
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.ffgb import FFGB
 from parley.core.context import Context
 from parley.core.errors import InputError, QuorumError, UnsupportedError
@@ -165,6 +166,7 @@ def test_labels_out_of_range_are_named():
 
 def test_a_tree_that_looks_at_no_column_of_ours_is_left_out(table):
     class Hostile(FFGB):
+        @exchange(like=FFGB.client)
         def client(self, task, message, memory, data, context):
             reply = super().client(task, message, memory, data, context)
             if context.id != "c2":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.metrics import r2_score
 
 import parley as pl
 from parley.algorithms.base.boosted import ensembles
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.histogram_boosting import HistogramBoosting
 from parley.core.errors import InputError, ParleyError
 from parley.engine.listeners import Listener
@@ -290,6 +292,7 @@ def test_clients_know_the_predictions_of_their_rows(kind):
     plain = HistogramBoosting.client
 
     class Watched(HistogramBoosting):
+        @exchange(like=HistogramBoosting.client)
         def client(self, task, message, memory, data, context):
             reply = plain(self, task, message, memory, data, context)
             seen.append((context.round, data.x, reply.memory.tensor("raw")))
@@ -364,6 +367,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_tree(monkeypatch: pytest.Monkey
     owner = np.arange(400) % 4
     whole = HistogramBoosting.descend
 
+    @wraps(whole)
     def failing(self, task, message, memory, data, context):
         if context.id == "c3" and context.round == 2:
             raise RuntimeError("gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -336,7 +337,8 @@ def test_replies_of_the_wrong_form_are_refused():
     toy = Toy.drawn(1, (4, 3))
     task, method = make_task(toy.federation, toy.model(), 0), EACH["kernel-fedavg"]
     values = Message.of(values=torch.zeros(4, 1, dtype=torch.float64))
-    coefficients, points = method.reply_form(task, "client", values), method.reply_form(task, "points", Message())
+    declared = {each.name: each for each in method.exchanges()}
+    coefficients, points = declared["client"].form(task, values), declared["points"].form(task, Message())
     coefficients.check({"coefficients": torch.zeros(4, 1, dtype=torch.float64)})
     points.check({"points": torch.zeros(9, 2)})
     for form, reply in (
@@ -355,6 +357,7 @@ def test_a_client_that_sends_a_wrong_form_is_left_out(monkeypatch: pytest.Monkey
     toy = Toy.drawn(1, (4, 3, 4, 4))
     honest = KernelFedAvg.client
 
+    @wraps(honest)
     def client(self, task, message, memory, data, key):
         reply = honest(self, task, message, memory, data, key)
         if "coefficients" in reply.message.tensors and len(data) == 3:

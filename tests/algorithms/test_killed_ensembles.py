@@ -14,6 +14,7 @@ import torch
 SCRIPT = """
 import os, signal, sys
 import numpy as np
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.ffgb import FFGB
 from parley.algorithms.histogram_boosting import HistogramBoosting
 from parley.data import Federation
@@ -26,11 +27,13 @@ def reached(context, exchange):
         os.kill(os.getpid(), signal.SIGKILL)
 
 class KilledFFGB(FFGB):
+    @exchange(like=FFGB.client)
     def client(self, task, message, memory, data, context):
         reached(context, 0)
         return super().client(task, message, memory, data, context)
 
 class KilledHistograms(HistogramBoosting):
+    @exchange(like=HistogramBoosting.descend)
     def descend(self, task, message, memory, data, context):
         reached(context, 2)  # in the middle of a tree
         return super().descend(task, message, memory, data, context)

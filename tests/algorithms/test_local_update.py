@@ -102,7 +102,7 @@ def test_no_method_touches_the_module_s_own_buffers(normed: Task, name: str, pol
     run.predict(client(1).x, client=run.federation.ids[0] if split else None)
     for module in (task.module, run.task.module):
         assert all(torch.equal(before[n], b) for n, b in module.named_buffers())
-    if policy == "local" and not run.algorithm.pooled and name != "datashare":
+    if policy == "local" and not run.algorithm.needs.pooled and name != "datashare":
         means = [run.personal(i).state_dict()["1.running_mean"] for i in ("0", "1")]
         assert not torch.equal(*means)  # each client's own, not a blend
 
@@ -112,7 +112,8 @@ def test_averaged_buffers_travel_both_ways(normed: Task):
     state = algorithm.init(normed, Key(0))
     message = algorithm.broadcast(normed, state, 1)
     replies = {str(i): algorithm.client(normed, message, Memory(), client(i, i), at(i)).message for i in range(2)}
-    form = algorithm.reply_form(normed, "client", message)
+    (declared,) = algorithm.exchanges()
+    form = declared.form(normed, message)
     assert all(form.fits(schema(reply.tensors)) for reply in replies.values())
     state = algorithm.aggregate(normed, state, Replies(replies, {"0": 0.25, "1": 0.75}), 1, Key(0))
     means = [reply["buffers"]["1.running_mean"] for reply in replies.values()]

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from parley.algorithms import ntk_fl as module
+from parley.algorithms.base.exchange import disclosed
 from parley.algorithms.base.protocol import Replies
 from parley.algorithms.ntk_fl import NtkFL
 from parley.core.context import Context
@@ -175,8 +176,8 @@ def test_factored_and_dense_uploads_have_the_inputs_in_them() -> None:
     dense = answered(NtkFL(upload="dense"), task, [own], task.initial())["c0"]
     weight, bias = dense["rows"]["0.weight"][:, 0, 0], dense["rows"]["0.bias"][:, 0, 0]
     torch.testing.assert_close(weight / bias.unsqueeze(1), own.x)
-    assert NtkFL().discloses == NtkFL(upload="dense").discloses == ("inputs", "labels")
-    assert NtkFL(upload="top-k").discloses == ("labels",)
+    assert disclosed(NtkFL().exchanges()) == disclosed(NtkFL(upload="dense").exchanges()) == ("inputs", "labels")
+    assert disclosed(NtkFL(upload="top-k").exchanges()) == ("labels",)
 
 
 def test_both_exchanges_of_a_round_are_about_the_same_samples() -> None:

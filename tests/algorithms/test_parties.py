@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from parley.algorithms.base import parties
+from parley.algorithms.base.exchange import Exchange, Reply, exchange
 from parley.algorithms.base.parties import (
     KEY_SERVER,
     SHUFFLER,
@@ -24,7 +26,7 @@ from parley.algorithms.base.parties import (
     unpacked,
     width_of,
 )
-from parley.algorithms.base.protocol import Algorithm, Cohort, Exchange, Reply
+from parley.algorithms.base.protocol import Algorithm, Cohort
 from parley.core.context import Context, Secrets
 from parley.core.errors import QuorumError, WireError
 from parley.core.form import Form
@@ -63,6 +65,7 @@ def toy() -> Parties:
             found = yield from self.shuffled_rows(cohort, number, Message(), width_of(FORM))
             return State.of(**unpacked(found.rows, FORM)), found.metrics
 
+        @exchange()
         def client(self, task, message: Message, memory: Memory, data, context: Context) -> Reply:
             rows = packed({"x": data.x, "n": torch.arange(len(data))})
             return Reply(parties.sealed_rows(rows, kept_secret(memory), message.tensor("shuffler"), context))
@@ -92,7 +95,7 @@ def trained(method: Algorithm, rounds: int = 2, watch: Watch | None = None, **se
 
 def mended(method: Parties, name: str, function: Any) -> Parties:
     """The method with one function replaced."""
-    setattr(type(method), name, function)
+    setattr(type(method), name, wraps(getattr(type(method), name))(function))
     return method
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -213,6 +214,7 @@ def variates_initialised_with_weights(patch: pytest.MonkeyPatch) -> None:
     """The clients' c_i start as a copy of the model."""
     client = Scaffold.client
 
+    @wraps(client)
     def wrong(self, task, message, memory, data, key):
         start = memory if "c_i" in memory else Memory.of(c_i=clone(message["model"]))
         return client(self, task, message, start, data, key)

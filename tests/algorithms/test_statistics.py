@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import parley as pl
 from parley.algorithms import statistics as module
+from parley.algorithms.base.exchange import disclosed
 from parley.algorithms.statistics import SHARES, FederatedStatistics, variance
 from parley.core.errors import InputError
 from parley.core.wire import encode
@@ -128,8 +131,9 @@ def answers(x: np.ndarray, floor: int) -> list[dict[str, torch.Tensor]]:
     asked = (("client", pl.Message()), ("cells", pl.Message.of(edges=edges)), ("neighbours", pl.Message()))
     found = []
     for name, message in asked:
-        reply = method.answers(name)(task, message, pl.Memory(), data, context).message
-        form = method.reply_form(task, name, message)
+        declared = next(each for each in method.exchanges() if each.name == name)
+        reply = declared.answer(task, message, pl.Memory(), data, context).message
+        form = declared.form(task, message)
         assert form is not None
         form.check(reply.tensors)
         found.append(reply.tensors)
@@ -167,6 +171,7 @@ def divides_by_one_less(patch: pytest.MonkeyPatch) -> None:
 def off_by_one(patch: pytest.MonkeyPatch) -> None:
     honest = FederatedStatistics.client
 
+    @wraps(honest)
     def client(self, *rest):
         return honest(FederatedStatistics(floor=self.floor - 1), *rest)
 
@@ -362,23 +367,24 @@ def test_numbers_that_a_client_made_up_are_just_wrong(seed: int):
     rng = np.random.default_rng(seed)
 
     class Liar(FederatedStatistics):
-        def answers(self, asked):
-            honest = super().answers(asked)
+        def exchanges(self):
+            return tuple(replace(each, answer=lying(each.answer)) for each in super().exchanges())
 
-            def lie(task, message, memory, data, context):
-                reply = honest(task, message, memory, data, context)
-                if context.id != "c1":
-                    return reply
-                size = int(rng.integers(1, 63))
-                made = {
-                    name: value if value.is_floating_point() else torch.from_numpy(
-                        rng.integers(-(2**size), 2**size, value.shape)
-                    ).to(value.dtype)
-                    for name, value in reply.message.tensors.items()
-                }  # fmt: skip
-                return pl.Reply(pl.Message(made))
+    def lying(honest):
+        def lie(task, message, memory, data, context):
+            reply = honest(task, message, memory, data, context)
+            if context.id != "c1":
+                return reply
+            size = int(rng.integers(1, 63))
+            made = {
+                name: value if value.is_floating_point() else torch.from_numpy(
+                    rng.integers(-(2**size), 2**size, value.shape)
+                ).to(value.dtype)
+                for name, value in reply.message.tensors.items()
+            }  # fmt: skip
+            return pl.Reply(pl.Message(made))
 
-            return lie
+        return lie
 
     x, y = table()
     run = pl.train(
@@ -410,8 +416,8 @@ def test_public_ranges_put_the_cells():
 
 
 def test_only_a_floor_of_one_hands_out_samples():
-    assert FederatedStatistics().discloses == ()
-    assert FederatedStatistics(floor=1).discloses == ("inputs", "labels")
+    assert disclosed(FederatedStatistics().exchanges()) == ()
+    assert disclosed(FederatedStatistics(floor=1).exchanges()) == ("inputs", "labels")
 
 
 # --- on the wire ---

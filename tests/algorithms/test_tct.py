@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from parley.algorithms import algorithms
+from parley.algorithms.base.exchange import disclosed
 from parley.algorithms.baselines import Centralised, LocalOnly
 from parley.algorithms.datashare import DataShare
 from parley.algorithms.local_update import FedAvg
@@ -133,16 +134,25 @@ def test_bad_input(digits):
 
 
 @pytest.mark.parametrize("name", [n for n in algorithms if n not in ("tct", "cp-ntk-fl")])
-def test_what_the_first_method_discloses_asks_and_prepares_is_the_whole_methods(name):
+def test_what_the_first_method_discloses_and_asks_is_the_whole_methods(name):
     first = algorithms[name]()
     try:
         whole = TCT(first=first)
     except InputError:
         return
-    assert whole.discloses == first.discloses
-    for flag in ("parties", "summed", "exchangeable", "on_cpu"):
-        assert getattr(whole, flag) == getattr(first, flag)
+    asked = {each.name: each for each in whole.exchanges()}
+    assert disclosed(whole.exchanges()) == disclosed(first.exchanges())
+    for each in first.exchanges():
+        inside = asked[f"first.{each.name}"]
+        assert (inside.reads, inside.asks, inside.compress, inside.reorder) == (
+            each.reads,
+            each.asks,
+            each.compress,
+            each.reorder,
+        )
+        assert inside.rounds[1] is not None
+    assert asked["second.client"].rounds == (whole.rounds + 1, None)
 
 
 def test_samples_that_the_first_method_hands_out_are_said():
-    assert TCT(first=DataShare()).discloses == ("inputs", "labels")
+    assert disclosed(TCT(first=DataShare()).exchanges()) == ("inputs", "labels")

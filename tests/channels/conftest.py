@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.channels.base import Chain, Channel, Channels
 from parley.core.context import Context
 from parley.core.form import Form
@@ -26,7 +26,8 @@ class Line:
 
     @classmethod
     def of(cls, up: Channel | Chain, trees: tuple[str, ...] = ("update",), rows: tuple[str, ...] = ()) -> Line:
-        return cls(Channels(up if isinstance(up, Chain) else Chain((up,)), trees, rows), Memory())
+        chain = up if isinstance(up, Chain) else Chain((up,))
+        return cls(Channels(chain, {"client": trees}, {"client": rows}), Memory())
 
     def carry(self, message: Message, seed: int = 0) -> tuple[Message, Message]:
         """What is transmitted and what arrives."""

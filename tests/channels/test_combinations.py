@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.algorithms.base.exchange import Reply
+from parley.algorithms.base.protocol import Algorithm
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
 from parley.channels import channels
@@ -75,7 +76,7 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
     federation, model = (targets, features()) if kernels else (clients, mlp(3))
     if name.startswith("kernel"):
         model = torch.nn.Linear(3, 1).double()
-    model = model if algorithm.needs_model else None
+    model = model if algorithm.needs.network else None
     ran = refused = 0
     for channel in OURS:
         sentence = ""
@@ -96,10 +97,11 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
         assert not [failure for record in run.records for failure in record.failures]
         metrics = run.records[-1].metrics
         assert metrics["up/raw/bytes"].clients.keys() == metrics["up/bytes"].clients.keys()
-    if algorithm.compressible:
+    exchanges = algorithm.exchanges()
+    if any(each.compress for each in exchanges):
         assert ran >= len(OURS) - 2  # shuffling has no rows to shuffle, and clipping refuses what it cannot scale
     else:
-        assert refused == len(OURS) - bool(algorithm.exchangeable)  # rows that are a set may be shuffled
+        assert refused == len(OURS) - any(each.reorder for each in exchanges)  # rows that are a set may be shuffled
 
 
 @pytest.mark.parametrize("runtime", ["stacked", "pool"])

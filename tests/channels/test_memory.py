@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Exchange, Reply
 from parley.channels.base import Channels
 from parley.channels.ef21 import ef21
 from parley.channels.quantise import qsgd
@@ -84,6 +84,7 @@ def test_without_anything_to_remember_memories_stay_as_they_were():
 
 
 class _Method:
-    compressible = ("update",)
-    exchangeable = ()
+    def exchanges(self):
+        return [Exchange(name, None, None, None, compress=("update",)) for name in ("client", "losses")]
+
     title = "Method"

@@ -2,7 +2,7 @@
 
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.channels.base import Chain, Channels
 from parley.channels.top_k import TopK
 from parley.core.context import Context, Secrets
@@ -24,7 +24,7 @@ def test_tensors_keep_their_order_on_the_way():
 
 
 def test_places_of_top_k_do_not_depend_on_the_order_of_the_form():
-    channels = Channels(Chain((TopK(0.5),)), ("update",))
+    channels = Channels(Chain((TopK(0.5),)), {"client": ("update",)})
     context = Context("a", 1, "client", 0, Key(0), Secrets(bytes(16)))
     sent = channels.send(Reply(Message.of(update=TREE)), Memory(), context)
     for tree in (TREE, dict(reversed(TREE.items()))):

@@ -57,7 +57,7 @@ def test_what_is_sent_has_the_stated_form_and_size(up: Channel | Chain, values: 
     for _ in range(2):
         sent, arrived = line.carry(given_message, seed)
         form = Form.like(given_message.tensors)
-        for _, stage, trees in line.channels._stages():
+        for _, stage, trees in line.channels._stages("client"):
             form = stage.transmitted(form, trees)
         assert form == Form.like(sent.tensors)
         assert wire_size(sent) == len(encode(sent))
@@ -171,7 +171,7 @@ def test_randomness_is_the_clients_of_that_round_and_stage():
     one, same, other = (Line.of(qsgd(4)).carry(message(x), seed)[0] for seed in (0, 0, 1))
     assert encode(one) == encode(same) != encode(other)
     line = Line.of(random_k(0.5) | qsgd(4))
-    first, second = (line.channels._stages() for _ in range(2))
+    first, second = (line.channels._stages("client") for _ in range(2))
     assert [number for number, *_ in first] == [number for number, *_ in second] == [0, 1]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Reply, ask
+from parley.algorithms.base.exchange import Reply, ask, exchange
 from parley.algorithms.base.server import Descent
 from parley.algorithms.local_update import FedAvg
 from parley.channels.base import MIRROR, Chain, Channel
@@ -80,6 +80,7 @@ def distance(run: Run) -> float:
 class Failing(FedAvg):
     """Some clients fail in some early rounds, after they have worked."""
 
+    @exchange(like=FedAvg.client)
     def client(self, task, message, memory, data, context):
         reply = super().client(task, message, memory, data, context)
         if context.round < 40 and context.round_key.fold("fails").numpy().random() < 0.3:
@@ -164,17 +165,15 @@ class Twice(FedAvg):
 
     def round(self, task, state, cohort, number, key):
         message = self.broadcast(task, state, number)
-        replies = yield dict.fromkeys(cohort.ids, message)
-        yield ask("again", dict.fromkeys(cohort.ids, message))
+        replies = yield ask(self.client, dict.fromkeys(cohort.ids, message))
+        yield ask(self.again, dict.fromkeys(cohort.ids, message))
         return self.aggregate(task, state, replies, number, key)
 
+    @exchange(form=lambda self, task, message: Form())
     def again(self, task, message, memory, data, context):
         if context.id == "1" and context.round == 2:
             raise ValueError("out of battery")
         return Reply(Message.of(fine=1))
-
-    def reply_form(self, task, asked, message):
-        return Form() if asked == "again" else super().reply_form(task, asked, message)
 
 
 def test_who_fails_later_in_a_round_keeps_nothing_of_it_and_neither_does_the_server():

@@ -84,7 +84,14 @@ def test_a_shell_completes_names():
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.split() == ["001/fig1", "001/fig10", "001/fig12", "001/fig13"]
+    assert done.stdout.split() == [
+        "001/fig1",
+        "001/fig10",
+        "001/fig12",
+        "001/fig12-cifar100",
+        "001/fig13",
+        "001/fig13-long",
+    ]
 
 
 def test_what_can_be_completed(tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.core.errors import WireError
 from parley.core.failure import Failure
 from parley.core.message import Message

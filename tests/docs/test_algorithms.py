@@ -12,6 +12,7 @@ import pytest
 
 import parley as pl
 from parley.algorithms import algorithms
+from parley.algorithms.base.exchange import disclosed
 from parley.models.feature_model import RandomFourierFeatures
 from parley.studies import studies
 from parley.studies.conformance import check_rule
@@ -36,7 +37,7 @@ def test_every_algorithm_has_its_facts(name: str):
     assert set(facts) == {"when", "settles", "traffic", "remembers", "studies"}
     assert set(facts["studies"]) <= set(studies)
     method = algorithms[name]()
-    if "inputs" in method.discloses:
+    if "inputs" in disclosed(method.exchanges()):
         assert "SENDS THE DATA" in facts["when"]
 
 

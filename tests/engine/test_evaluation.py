@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from parley.algorithms.base.protocol import Algorithm, OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Algorithm, OneExchange
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError
@@ -189,6 +190,7 @@ class Filled(OneExchange):
     def init(self, task, key):
         return State.of(model=task.initial())
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         return Reply(Message())
 

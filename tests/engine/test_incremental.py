@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange
 from parley.core.message import Message, State
 from parley.data import Federation
 from parley.engine.settings import Evaluation
@@ -38,6 +39,7 @@ class Ensemble(OneExchange):
     def broadcast(self, task, state, number):
         return Message.of(learners=state.get("learners"))
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         residual = torch.nn.functional.one_hot(data.y, 2) - torch.softmax(self._sum(message, data.x, None), 1)
         return Reply(Message.of(w=data.x.T @ residual / len(data)))

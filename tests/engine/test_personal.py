@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAvg
@@ -115,6 +116,7 @@ class Nothing(OneExchange):
     def init(self, task, key):
         return State()
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         return Reply(Message())
 

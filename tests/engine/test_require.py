@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError, QuorumError
 from parley.data import Federation
@@ -17,6 +17,7 @@ from parley.study.train import train
 class Fails(FedAvg):
     """Client b answers in the first round only."""
 
+    @exchange(like=FedAvg.client)
     def client(self, task, message, memory, data, context) -> Reply:
         if context.id == "b" and context.round > 1:
             raise RuntimeError("away")

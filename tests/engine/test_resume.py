@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FedAdam, FedAvg
 from parley.core.errors import InputError
@@ -56,6 +56,7 @@ def study(path: str, kind: str, runtime: str, slow: str = "", resume: str = "") 
             message = super().broadcast(task, state, number)
             return type(message)(message.tensors, {"round": number})
 
+        @exchange(like=FedAdam.client)
         def client(self, task, message, memory, data, context) -> Reply:
             pause(message)
             return super().client(task, message, memory, data, context)
@@ -64,6 +65,7 @@ def study(path: str, kind: str, runtime: str, slow: str = "", resume: str = "") 
         def broadcast(self, task, state, number):
             return type(super().broadcast(task, state, number))({}, {"round": number})
 
+        @exchange(like=LocalOnly.client)
         def client(self, task, message, memory, data, context) -> Reply:
             pause(message)
             return super().client(task, message, memory, data, context)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import parley as pl
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.base.protocol import Replies
 from parley.cli.main import main
 from parley.core.errors import InputError, QuorumError, own_line
@@ -34,11 +35,11 @@ SLIPS = [
         'mean_change("updaet")',
         "the clients sent no tree 'updaet': did you mean 'update'? (slip.py, ",
     ),
-    ('mean_change("update")', 'mean_change("step")', "sent no tree 'step': choose one of update (slip.py, line 39)"),
-    ('add(state["model"]', 'add(state["modle"]', "no tree 'modle': did you mean 'model'? (slip.py, line 39)"),
+    ('mean_change("update")', 'mean_change("step")', "sent no tree 'step': choose one of update (slip.py, line 42)"),
+    ('add(state["model"]', 'add(state["modle"]', "no tree 'modle': did you mean 'model'? (slip.py, line 42)"),
     ("replace(model=", "replace(modle=", "put 'modle' into the server's state and left 'model' as it was: did you"),
     ('x = message["model"]', 'x = message["modle"]', "raised InputError: a message has no tree 'modle': did you mean"),
-    ('x = message["model"]', 'x = message["modle"]', "'? (slip.py, line 32)"),
+    ('x = message["model"]', 'x = message["modle"]', "'? (slip.py, line 35)"),
 ]
 
 
@@ -65,7 +66,7 @@ def test_an_error_of_torch_names_the_line_of_the_method(skeleton: Path, capsys: 
         file.write("\n    def lost(self, x):\n        import torch\n\n        torch.nn.Linear(2, 2)(torch.ones(3))\n")
     said = ended(capsys)[1]
     assert "raised RuntimeError: " in said
-    assert "(slip.py, line 45)" in said
+    assert "(slip.py, line 48)" in said
 
 
 def test_trees_that_may_be_missing():
@@ -88,6 +89,7 @@ class Grows(pl.OneExchange):
     def init(self, task, key):
         return pl.State.of(model=task.initial())
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         return pl.Reply(pl.Message.of(update=message["model"]))
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError, ParleyError, StopRun
 from parley.core.message import Message, State
@@ -83,6 +84,7 @@ class Rising(OneExchange):
     def broadcast(self, task, state, number):
         return Message.of(model=state["model"])
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         return Reply(Message.of(n=torch.tensor(float(len(data)))))
 

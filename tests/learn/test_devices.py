@@ -16,7 +16,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Question
+from parley.algorithms.base.protocol import Algorithm, Cohort
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.feddyn import FedDyn
 from parley.algorithms.fednova import FedNova
@@ -209,7 +209,7 @@ def calls_of(job: Job) -> list[Call]:
     assert devices(state.tensors.values()) <= {"cpu"}
     cohort = Cohort(tuple("abc"), (1 / 3,) * 3, everyone=tuple("abc"))
     course = job.algorithm.round(server, state, cohort, 1, Key(0))
-    messages = Question.of(next(course)).messages
+    messages = next(course).messages
     course.close()
     return [
         Call(i, message, Memory(), Context(i, 1, "client", 0, Key(1).fold(i), Secrets(b"")))

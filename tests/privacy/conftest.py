@@ -6,14 +6,15 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import parley as pl
-from parley.algorithms.base.protocol import OneExchange, Replies, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange, Replies
 from parley.core.form import Form
 from parley.core.message import Message, State
 
@@ -24,14 +25,17 @@ QUIET = pl.Evaluation(central=False, clients="none")
 class Canaries(OneExchange):
     """The server's model is the sum of all averages; client i pushes coordinate i by `size`."""
 
-    compressible: ClassVar[tuple[str, ...]] = ("update",)
-
     entries: int = 50
     size: float = 10.0
 
     def init(self, task: Any, key: Any) -> State:
         return State.of(model={"w": torch.zeros(self.entries)})
 
+    @exchange(
+        form=lambda self, task, message: Form.of(update={"w": (torch.float32, (self.entries,))}),
+        reads="mean",
+        compress=("update",),
+    )
     def client(self, task: Any, message: Message, memory: Any, data: Any, context: Any) -> Reply:
         push = torch.zeros(self.entries)
         push[int(data.x[0, 0])] = self.size
@@ -39,9 +43,6 @@ class Canaries(OneExchange):
 
     def aggregate(self, task: Any, state: State, replies: Replies, number: int, key: Any) -> State:
         return State.of(model={"w": state["model"]["w"] + replies.mean_change("update")["w"]})
-
-    def reply_form(self, task: Any, asked: str, message: Message) -> Form:
-        return Form.of(update={"w": (torch.float32, (self.entries,))})
 
 
 def canary_federation(indices: range | list[int]) -> pl.Federation:

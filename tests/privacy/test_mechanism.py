@@ -171,8 +171,8 @@ def plant_fixed_cohorts(patch):
 def plant_the_number_that_answered(patch):
     begin = PrivateReplies.__init__
 
-    def counted(self, replies, form, release):
-        begin(self, replies, form, replace(release, expected=float(max(len(replies), 1))))
+    def counted(self, replies, form, release, total=None):
+        begin(self, replies, form, replace(release, expected=float(max(len(replies), 1))), total)
 
     patch.setattr(PrivateReplies, "__init__", counted)
 

@@ -177,7 +177,7 @@ def test_every_method_is_private_or_refused_with_the_reason(name, digits, number
         {
             "rounds": 2,
             "data": {"name": "digits", "clients": 12},
-            **({"model": model} if algorithms[name].needs_model else {}),
+            **({"model": model} if algorithms[name]().needs.network else {}),
             "cohort": {"size": 6},
             "algorithm": {"name": name},
             "privacy": {"noise_multiplier": 1.0, "clip": 0.5},

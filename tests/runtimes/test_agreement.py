@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange
 from parley.algorithms.base.server import Adam
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.local_update import FOMAML, MAML, FedAdam, FedAvg, FedAvgM, FedProx
@@ -71,6 +72,7 @@ def test_own_classes_work_in_processes(table, same):
         def init(self, task, key) -> State:
             return State.of(model=task.initial())
 
+        @exchange()
         def client(self, task, message, memory, data, context) -> Reply:
             shift = 0.1 * context.key.fold("own").numpy().random()
             return Reply(Message.of(model={n: v / 2 + shift + data.x.mean() for n, v in message["model"].items()}))
@@ -181,6 +183,7 @@ def test_memories_that_name_their_tensors_in_another_order_are_stacked_together(
 class Stubborn(FedAvg):
     """Decides by a value, which differs between clients."""
 
+    @exchange(like=FedAvg.client)
     def client(self, task, message, memory, data, context) -> Reply:
         reply = super().client(task, message, memory, data, context)
         return reply if float(reply.message["update"]["1.bias"].sum()) else Reply(Message())
@@ -189,6 +192,7 @@ class Stubborn(FedAvg):
 class Meddling(FedAvg):
     """Divides by the norm of each client's own update."""
 
+    @exchange(like=FedAvg.client)
     def client(self, task, message, memory, data, context) -> Reply:
         reply = super().client(task, message, memory, data, context)
         size = torch.stack([value.square().sum() for value in reply.message["update"].values()]).sum().sqrt()

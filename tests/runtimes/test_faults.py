@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.local_update import FedAvg
 from parley.core.errors import InputError, ParleyError, QuorumError
 from parley.core.message import Memory, Message
@@ -41,6 +41,7 @@ def moody(moods: dict[int, str], flag: Path | None = None) -> FedAvg:
     """FedAvg whose clients have moods. The class is made here, so that workers get it by value."""
 
     class Moody(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data: ClientData, context) -> Reply:
             if not moods:
                 return super().client(task, message, memory, data, context)
@@ -257,6 +258,7 @@ def test_workers_see_the_environment_and_the_folder_of_now(tmp_path, monkeypatch
     monkeypatch.setenv("PARLEY_TEST_WORD", "now")
 
     class Telling(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context) -> Reply:
             Path("said").write_text(os.environ["PARLEY_TEST_WORD"] + os.environ["OMP_NUM_THREADS"])
             return super().client(task, message, memory, data, context)
@@ -297,6 +299,7 @@ def test_below_the_quorum_the_run_stops_and_can_be_resumed(tmp_path: Path, same)
     flag = tmp_path / "trouble"
 
     class Troubled(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context) -> Reply:
             if flag.exists() and len(data) < 13:
                 raise RuntimeError("trouble")
@@ -359,6 +362,7 @@ def test_a_client_that_is_not_there_or_not_readable(tmp_path: Path):
 
 SCRIPT = """
 import sys, time, numpy as np, psutil
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.local_update import FedAvg
 from parley.core.key import Key
 from parley.core.message import Memory
@@ -370,6 +374,7 @@ from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.core.context import Context
 
 class Sleepy(FedAvg):
+    @exchange(like=FedAvg.client)
     def client(self, *args):
         time.sleep(1000)
 

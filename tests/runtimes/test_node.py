@@ -11,7 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.context import Secrets, own_root
 from parley.core.errors import WireError
 from parley.core.key import Key
@@ -37,6 +38,7 @@ class Counting(Algorithm):
     def init(self, task, key):
         return State()
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         self.worked += 1
         if self.refuses:
@@ -191,7 +193,7 @@ def test_hostile_bytes_are_answered_with_what_is_wrong(node: Node, data):
         ({"round_key": "zz"}, "hexadecimal"),
         ({"more": 1}, "has an unknown 'more'"),
         ({"kind": "secrets"}, "answers calls and evaluations"),
-        ({"asked": "_private"}, "no function '_private'"),
+        ({"asked": "_private"}, "declares no exchange '_private'"),
     ],
 )
 def test_envelopes_are_checked(node: Node, changes, says: str):

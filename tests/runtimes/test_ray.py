@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 
+from parley.algorithms.base.exchange import exchange
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.ffgb import FFGB
 from parley.algorithms.local_update import FedAvg
@@ -89,7 +90,7 @@ def test_two_nodes_give_the_bits_of_inline(two_nodes, table, same, name: str):
     algorithm = METHODS[name]
     everywhere = Evaluation(clients="all", batch=37)
     options: dict[str, Any] = {"rounds": 3, "cohort": 4, "evaluation": everywhere, "seed": 1}
-    if algorithm.needs_model:
+    if algorithm.needs.network:
         options["model"] = mlp(9)
     own = train(algorithm, table, runtime="inline", **options)
     far = train(algorithm, table, runtime="ray", address=two_nodes.address, **options)
@@ -116,6 +117,7 @@ def test_statistics_are_those_of_inline(two_nodes, table):
 @pytest.mark.slow
 def test_own_classes_and_failing_clients(two_nodes, table):
     class Picky(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context):
             if len(data) == 9:
                 raise ValueError("not me")
@@ -132,6 +134,7 @@ def deadly(flag: Path, always: bool) -> FedAvg:
     """The client with 9 samples kills its worker, once or always."""
 
     class Deadly(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context):
             if len(data) == 9 and (always or not flag.exists()):
                 flag.touch()
@@ -157,6 +160,7 @@ def test_a_worker_that_dies_takes_nobody_with_it(two_nodes, table, tmp_path, sam
 @pytest.mark.slow
 def test_a_client_beyond_its_deadline_is_given_up(two_nodes, table):
     class Slow(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context):
             if len(data) == 9:
                 time.sleep(1000)

@@ -25,7 +25,8 @@ from torch import nn
 import parley.runtimes.remote as remote
 import parley.runtimes.wire as wire
 from parley.algorithms import algorithms
-from parley.algorithms.base.protocol import Algorithm, OneExchange, Party, Reply, ask
+from parley.algorithms.base.exchange import Party, Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, OneExchange
 from parley.algorithms.baselines import LocalOnly
 from parley.algorithms.fedals import FedALS
 from parley.algorithms.local_update import FedAvg
@@ -74,7 +75,7 @@ def both(algorithm: Algorithm, federation: Federation, **more):
 
 # -- every method ------------------------------------------------------------------------------------------------------
 
-FEDERATED = [name for name in algorithms if not algorithms[name].pooled]
+FEDERATED = [name for name in algorithms if not algorithms[name]().needs.pooled]
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -84,7 +85,7 @@ def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str
     settings |= {"lr": 0.02} if hasattr(algorithms[name], "lr") else {}
     method = algorithms[name](**settings)
     model = features() if name.startswith("feature-") else mlp(4)
-    runs = both(method, points, model=model if method.needs_model else None)
+    runs = both(method, points, model=model if method.needs.network else None)
     same(*runs)
     assert runs[1].note == "runtime wire"
     assert any(record.failures for record in runs[1].records)
@@ -153,14 +154,16 @@ class Growing(OneExchange):
     def round(self, task, state, cohort, number, key):
         members = state["members"]
         lacks = {i: cohort.since.get(i) for i in cohort.ids}
-        replies = yield {
+        sent = {
             i: Message.of(
                 members={n: m for n, m in members.items() if since is None or int(n) >= since}, all=" ".join(members)
             )
             for i, since in lacks.items()
         }
+        replies = yield ask(self.client, sent)
         return State.of(members=members | {f"{number:02}": replies.mean_change("own")["next"]})
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         members = memory.get("members") | message["members"]
         assert " ".join(sorted(members)) == message.scalars["all"]  # whole, however long it was away
@@ -229,20 +232,22 @@ class TwoQuestions(Algorithm):
         return State.of(total=torch.zeros(1), model=task.initial())
 
     def round(self, task, state, cohort, number, key):
-        first = yield ask("mean", dict.fromkeys(cohort.ids, Message()))
+        first = yield ask(self.mean, dict.fromkeys(cohort.ids, Message()))
         middle = first.mean_change("of")["rows"]
-        second = yield ask("spread", {i: Message.of(middle=middle) for i in first})
+        second = yield ask(self.spread, {i: Message.of(middle=middle) for i in first})
         new = state.tensor("total") + second.mean_change("of")["rows"] + sum(second[i].number("rounds") for i in second)
         return State.of(total=new, model=state["model"]), {"mean": float(middle)}
 
     def _rows(self, data, context):
         return torch.from_numpy(context.round_key.numpy().choice(len(data), 3, replace=False))
 
+    @exchange()
     def mean(self, task, message, memory, data, context):
         rows = self._rows(data, context)
         done = int(memory.scalars.get("done", 0)) + 1
         return Reply(Message.of(of={"rows": data.y[rows].mean()[None]}), Memory.of(rows=rows, done=done))
 
+    @exchange()
     def spread(self, task, message, memory, data, context):
         rows = self._rows(data, context)
         assert torch.equal(rows, memory.tensor("rows"))
@@ -273,16 +278,18 @@ def test_who_failed_is_not_asked_again_in_the_round(points):
             return State.of(model=task.initial())
 
         def round(self, task, state, cohort, number, key):
-            yield ask("first", dict.fromkeys(cohort.ids, Message()))
-            replies = yield dict.fromkeys(cohort.ids, Message())
+            yield ask(self.first, dict.fromkeys(cohort.ids, Message()))
+            replies = yield ask(self.client, dict.fromkeys(cohort.ids, Message()))
             assert "c/1" not in replies
             return state
 
+        @exchange()
         def first(self, task, message, memory, data, context):
             if context.id == "c/1":
                 raise RuntimeError("not now")
             return Reply(Message.of(a=torch.ones(1)))
 
+        @exchange()
         def client(self, task, message, memory, data, context):
             return Reply(Message.of(a=torch.ones(1)))
 
@@ -301,11 +308,12 @@ class Sealing(Algorithm):
         return State.of(seal=torch.zeros(16, dtype=torch.uint8), count=0)
 
     def round(self, task, state, cohort, number, key):
-        replies = yield ask("seal", {Party("keys"): Message.of(number=number)})
+        replies = yield ask(self.seal, {Party("keys"): Message.of(number=number)})
         (reply,) = replies.values()
-        yield ask("noise", dict.fromkeys(cohort.ids, Message()))
+        yield ask(self.noise, dict.fromkeys(cohort.ids, Message()))
         return State.of(seal=reply.tensor("seal"), count=int(reply.number("count")))
 
+    @exchange(asks=Party("keys"))
     def seal(self, task, message, memory, context):
         if self.tries:
             with Path(self.tries).open("a") as file:
@@ -316,6 +324,7 @@ class Sealing(Algorithm):
         seal = torch.frombuffer(bytearray(context.secrets.bytes("seal", 16)), dtype=torch.uint8)
         return Reply(Message.of(seal=seal, count=count), Memory.of(count=count))
 
+    @exchange()
     def noise(self, task, message, memory, data, context):
         return Reply(Message.of(noise=torch.from_numpy(context.secrets.key("noise").numpy().normal(size=2))))
 
@@ -362,6 +371,7 @@ class Distilling(FedAvg):
     def broadcast(self, task, state, number):
         return Message.of(teacher=state["teacher"])
 
+    @exchange(reads="mean")
     def client(self, task, message, memory, data, context):
         x = memory.get("model") or task.initial()
         local = self.train(task, x, message, memory, data, context)
@@ -370,9 +380,6 @@ class Distilling(FedAvg):
 
     def aggregate(self, task, state, replies, number, key):
         return State.of(teacher={"outputs": replies.mean_change("student")["outputs"]})
-
-    def reply_form(self, task, asked, message):
-        return None
 
 
 def test_distillation_on_public_inputs(points, same):
@@ -383,6 +390,7 @@ def test_distillation_on_public_inputs(points, same):
 
 
 class Dies(FedAvg):
+    @exchange(like=FedAvg.client)
     def client(self, task, message, memory, data, context):
         if context.id == "c/1":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -410,6 +418,7 @@ def test_a_node_that_dies_or_hangs_is_left_out(points):
 
 def test_a_host_that_dies_is_replaced(points):
     class KillsHost(FedAvg):
+        @exchange(like=FedAvg.client)
         def client(self, task, message, memory, data, context):
             if context.id == "c/1":
                 os.kill(os.getppid(), signal.SIGKILL)

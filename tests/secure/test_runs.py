@@ -13,17 +13,17 @@ import torch
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply, exchange
 from parley.algorithms.statistics import FederatedStatistics
 from parley.channels.secure import SecureSum, secure_sum
 from parley.channels.secure.channel import GROUP, KEYS, SHARES, UNMASK
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.wire import wire_size
+from parley.engine.secure.round import obstacle
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Answer, Call, Job, Stamp
-from parley.studies.secure_sums import obstacle
 from parley.study.statistics import statistics_study, statistics_table
 from parley.study.task import make_task
 
@@ -131,7 +131,7 @@ def test_statistics_are_summed_exactly(table: pl.Federation):
     plain, _ = trained(table, algorithm=told, model=None, rounds=1)
     secure, _ = trained(table, algorithm=told, model=None, rounds=1, channels=secure_sum())
     assert far(plain, secure) == 0
-    with pytest.raises(UnsupportedError, match="blocks"):
+    with pytest.raises(UnsupportedError, match="neighbours"):
         trained(table, algorithm=FederatedStatistics(floor=2), model=None, channels=secure_sum())
 
 
@@ -276,6 +276,7 @@ def test_who_is_absent_by_chance(table: pl.Federation):
 
 def test_a_client_with_a_number_that_is_too_large_is_left_out_and_named(table: pl.Federation):
     class Loud(pl.FedAvg):
+        @exchange(like=pl.FedAvg.client)
         def client(self, task: Any, message: Any, memory: Any, data: Any, context: Any) -> Reply:
             reply = super().client(task, message, memory, data, context)
             if context.id != "c2":
@@ -322,6 +323,7 @@ def test_the_method_does_not_see_what_the_sum_needs(table: pl.Federation):
     seen = []
 
     class Curious(pl.FedAvg):
+        @exchange(like=pl.FedAvg.client)
         def client(self, task: Any, message: Any, *rest: Any) -> Reply:
             seen.append(GROUP in message)
             return super().client(task, message, *rest)
@@ -351,9 +353,31 @@ WORKS = {
 
 @pytest.mark.parametrize("name", [name for name in algorithms if algorithms[name].__module__.startswith("parley.")])
 def test_every_method_is_run_or_refused_with_the_reason(name: str):
-    found = obstacle(name)
-    assert (found is None) == (name in WORKS), found
-    assert found is None or found.endswith(".")
+    """What a method declares is what it does: it trains on sums alone, or is refused before anybody is asked."""
+    kind: Any = algorithms[name]
+    method = kind(of=pl.FedAvg(lr=0.05)) if name == "ema" else kind()
+    reason = obstacle(method)
+    assert (reason is None) == (name in WORKS), reason
+    assert reason is None or reason.endswith(".")
+    regression = name.startswith(("kernel-", "feature-"))
+    model: Any = pl.models.features() if name.startswith("feature-") else pl.models.mlp(3)
+    model = torch.nn.Linear(3, 1).double() if name.startswith("kernel-") else model
+    draw, arrays = torch.Generator().manual_seed(0), {}
+    for client in range(3):
+        x = torch.randn(6, 3, generator=draw)
+        y = torch.randn(6, generator=draw) if regression else torch.arange(6) % 2
+        arrays[f"c{client}"] = (x.double(), y.double()) if regression else (x, y)
+    data = pl.Federation.from_arrays(arrays, public=None if regression else torch.randn(5, 3, generator=draw))
+    settings: dict[str, Any] = {
+        "model": model if method.needs.network else None, "rounds": 2, "runtime": "inline",
+        "channels": secure_sum(40, 1e4), "evaluation": pl.Evaluation(every=2, clients="none", central=False),
+    }  # fmt: skip
+    if reason is None:
+        assert pl.train(method, data, **settings).records[-1].number == 2
+    else:
+        with pytest.raises(UnsupportedError) as refused:
+            pl.train(method, data, **settings)
+        assert str(refused.value).endswith(f"cannot be run with secure sums: {reason}")
 
 
 def test_refusals_come_before_training(table: pl.Federation):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import Algorithm, Reply
+from parley.algorithms.base.exchange import Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation
@@ -73,9 +74,10 @@ class Growing(Algorithm):
         return State.of(learners={})
 
     def round(self, task, state, cohort, number, key):
-        replies = yield dict.fromkeys(cohort.ids, Message())
+        replies = yield ask(self.client, dict.fromkeys(cohort.ids, Message()))
         return State({**state.tensors, f"learners/{number}": replies.mean_change("fitted")["x"]})
 
+    @exchange()
     def client(self, task, message, memory, data, context) -> Reply:
         return Reply(Message.of(fitted={"x": torch.randn(500, generator=context.key.torch())}))
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.protocol import OneExchange, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import OneExchange
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation
@@ -19,6 +20,7 @@ class Noisy(OneExchange):
     def init(self, task, key):
         return State.of(model=task.initial(), sum={"of": torch.zeros(2, dtype=torch.float64)})
 
+    @exchange()
     def client(self, task, message, memory, data, context):
         return Reply(Message.of(noise={"of": torch.from_numpy(context.secrets.key("noise").numpy().normal(size=2))}))
 

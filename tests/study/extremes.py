@@ -86,7 +86,7 @@ def arguments(algorithm: Any, **more: Any) -> dict[str, Any]:
     data = VALUES if title.startswith(("Kernel", "Feature")) else CLASSES
     if title.startswith("Feature"):
         more["model"] = models["features"]()
-    elif algorithm.needs_model:
+    elif algorithm.needs.network:
         outputs = 3 if data is CLASSES else 1
         more["model"] = lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, outputs))
     return {"algorithm": algorithm, "data": data, **more}

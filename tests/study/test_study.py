@@ -129,7 +129,7 @@ def test_the_resolved_configuration_is_complete_and_leads_back(file: Path):
 @pytest.mark.parametrize("name", list(algorithms))
 def test_every_algorithm_survives_the_round_trip(name: str):
     given = table(algorithm={"name": name}, loss="cross-entropy")
-    if not algorithms[name].needs_model:
+    if not algorithms[name]().needs.network:
         del given["model"]
     study = study_from_dict(given)
     resolved = json.loads(json.dumps(study.resolved()))

@@ -11,8 +11,8 @@ from torch.func import functional_call, jacrev
 from parley.advise.attack.exact import first_layer, from_gradient, from_jacobian, labels
 from parley.advise.attack.intercept import Intercepted, Scene
 from parley.advise.attack.matching import Target
+from parley.algorithms.base.exchange import Reply
 from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.protocol import Reply
 from parley.algorithms.local_update import LocalUpdate
 from parley.channels.projection import Projection
 from parley.channels.random_k import RandomK

@@ -22,6 +22,7 @@ from parley.data.sources import InMemory
 from parley.engine.exchange import Round
 from parley.engine.listeners import Listener
 from parley.engine.privacy import privacy_plan
+from parley.engine.reading import Reading
 from parley.engine.settings import Faults
 from parley.learn.task import Task
 from parley.runtimes import runtimes
@@ -29,7 +30,7 @@ from parley.runtimes.protocol import Job, Stamp
 from parley.store.memories import Memories
 from parley.study.channel_names import stages
 from parley.study.description import Study
-from parley.study.task import make_task, prepared
+from parley.study.task import make_task
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ class Scene:
     def of(cls, study: Study) -> Scene:
         """Before the first round."""
         algorithm = as_algorithm(study.algorithm)
-        if algorithm.pooled:
+        if algorithm.needs.pooled:
             raise InputError(f"{algorithm.title} trains on data in one place: whoever trains it has them already.")
-        federation = prepared(algorithm, study.federation(), study.seed)
+        federation = study.federation()
         if federation.info.kind == "text":
             raise InputError("attacks rebuild inputs that are numbers; the inputs of this study are token ids.")
         task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
@@ -110,8 +111,8 @@ def intercept(scene: Scene, victim: ClientData, key: Key, further: Sequence[Chan
     recorder, runtime = _Recorder(), runtimes["inline"](job, 1)
     cohort = Cohort((name,), (1.0,), everyone=(name,), since={name: None})
     course = Round(
-        job, runtime, Memories(), Faults(quorum=0), key.fold("round"), cohort, lambda _: None, Stamp("", 0, 1, 0, 0),
-        [recorder],
+        job, runtime, Memories(), Faults(quorum=0), key.fold("round"), Reading(job, cohort, 1), lambda _: None,
+        Stamp("", 0, 1, 0, 0), [recorder],
     )  # fmt: skip
     try:
         course.play(scene.state)

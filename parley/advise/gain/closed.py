@@ -45,7 +45,7 @@ KERNELS = ("rbf", "laplace", "linear", "polynomial", "two-layer-ntk")
 LARGEST = 5000
 """Samples up to which kernels are taken."""
 _SEEN = 500
-_COURSE = ("prepare", "round", "broadcast", "client", "train", "steps_from", "reply", "aggregate")
+_COURSE = ("round", "broadcast", "client", "train", "steps_from", "reply", "aggregate")
 _UNDERSTOOD = (
     "lr", "steps", "epochs", "batch", "theta", "alpha", "server", "form", "order", "optimizer", "options"
 )  # fmt: skip
@@ -131,7 +131,7 @@ def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float |
 def exact_method(setup: Setup, scale: float) -> KernelStep | None:
     """The study's algorithm as paper 000's FedAvg or FedProx; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
-    everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme in ("auto", method.scheme)
+    everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme in ("auto", method.needs.cohorts)
     quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
     if not (everyone and sampling.weights == "size" and quiet):
         return None
@@ -148,7 +148,7 @@ def exact_method(setup: Setup, scale: float) -> KernelStep | None:
 
 def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
     """Local SGD and an average, nothing a subclass or a setting unknown here would change."""
-    if not isinstance(method, LocalUpdate) or method.pooled or type(method.server) is not Descent:
+    if not isinstance(method, LocalUpdate) or method.needs.pooled or type(method.server) is not Descent:
         return False
     own = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
     usual = all(getattr(method, s.name) == s.default for s in settings_of(type(method)) if s.name not in _UNDERSTOOD)

@@ -19,7 +19,8 @@ from torch.func import functional_call, vmap
 
 from parley.advise.gain.folds import Array, Deal, Setup, Tell, rows
 from parley.advise.gain.measures import Measure, score
-from parley.algorithms.base.protocol import Contexts, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Contexts
 from parley.algorithms.baselines import LocalOnly
 from parley.core.context import Context
 from parley.core.key import Key
@@ -50,6 +51,7 @@ class OwnLosses:
 class OwnModel(LocalOnly):
     """Local-only training, several rounds in one call."""
 
+    @exchange(like=LocalOnly.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         times = int(message.scalars["rounds"])
         steps, epochs = (None if count is None else count * times for count in (self.steps, self.epochs))

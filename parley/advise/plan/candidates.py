@@ -103,10 +103,11 @@ def _servers(clients: LocalQuadratics, work: LocalWork) -> list[ServerStep]:
 def traffic(algorithm: LocalUpdate, task: Task, channels: Sequence[Channel] = ()) -> int:
     """Bytes that one client receives and sends in a round, exactly as the wire would carry them."""
     message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
-    form = algorithm.reply_form(task, "client", message)
+    (client,) = algorithm.exchanges()
+    form = client.form(task, message)
     assert form is not None
     for channel in channels:
-        form = channel.transmitted(form, algorithm.compressible)
+        form = channel.transmitted(form, client.compress)
     specs: dict[str, Any] = dict(form)
     zeros = {name: torch.zeros(shape, dtype=dtype) for name, (dtype, shape) in specs.items()}
     return wire_size(message) + wire_size(Message(zeros))

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.boosted import BoostedTrees, objective
-from parley.algorithms.base.protocol import Cohort, Contexts, Replies, Reply, ask
+from parley.algorithms.base.exchange import Exchange, Reply, ask, exchange
+from parley.algorithms.base.protocol import Cohort, Contexts, Replies
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, State
@@ -44,17 +45,13 @@ class BinnedTrees(BoostedTrees):
     """Send real numbers in place of integers, which quantisation, clipping and noise need; sums are then rounded."""
 
     @property
-    def discloses(self) -> tuple[str, ...]:
-        return ("inputs",) if self.edges == "sketches" else ()
-
-    @property
     def number_type(self) -> torch.dtype:
         """Of all sums."""
         return torch.float64 if self.real else torch.int64
 
-    @property
-    def compressible(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("sums",) if self.real else ()
+    def exchanges(self) -> tuple[Exchange, ...]:
+        every = super().exchanges()
+        return every if self.edges == "sketches" else tuple(each for each in every if each.name != "sketch")
 
     def check_bins(self) -> None:
         """Refuse settings that cannot be."""
@@ -96,7 +93,7 @@ class BinnedTrees(BoostedTrees):
                 if "y" in parts:
                     middle, unit = binning.unit_of(*parts["y"].bounds())
                 message = message.replace(middle=torch.from_numpy(middle), unit=unit)
-            replies = yield ask("counts", dict.fromkeys(cohort.ids, message))
+            replies = yield ask(self.counts, dict.fromkeys(cohort.ids, message))
             counted = {name: value.numpy() for name, value in replies.sum("counts").items()}
             for name, part in refined.items():
                 part.take(np.rint(counted[name]).astype(np.int64))
@@ -105,7 +102,7 @@ class BinnedTrees(BoostedTrees):
         if "x" in parts:
             edges = parts["x"].edges(self.bins)
         else:
-            replies = yield ask("sketch", dict.fromkeys(cohort.ids, Message()))
+            replies = yield ask(self.sketch, dict.fromkeys(cohort.ids, Message()))
             edges = sketches.edges_of(
                 [reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns
             )
@@ -113,6 +110,12 @@ class BinnedTrees(BoostedTrees):
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
         return State.of(bins=bins, unit=unit, begun=number)
 
+    @exchange(
+        form=lambda self, task, message: self._counts_form(task, message),
+        reads="sum",
+        times=64,  # every refinement tells at least one bit more of a double
+        feedback=False,
+    )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values of the open columns lie in each cell; with a unit, the sum of the targets too."""
         assert isinstance(data, ClientData)
@@ -132,15 +135,15 @@ class BinnedTrees(BoostedTrees):
             Message.of(counts={name: torch.from_numpy(own).to(self.number_type) for name, own in found.items()})
         )
 
+    @exchange(
+        form=lambda self, task, message: Form.of(sketch=(torch.uint8, (None,))), feedback=False, discloses=("inputs",)
+    )
     def sketch(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Quantile sketches of all columns, in which some values stand as they are."""
         assert isinstance(data, ClientData)
         return Reply(Message.of(sketch=torch.from_numpy(sketches.sketch(table_of(data)))))
 
-    def bins_form(self, task: Task, asked: str, message: Message) -> Form:
-        """The form of the replies of `counts` and `sketch`."""
-        if asked == "sketch":
-            return Form.of(sketch=(torch.uint8, (None,)))
+    def _counts_form(self, task: Task, message: Message) -> Form:
         parts: dict[str, Any] = {}
         for name, cells in message.get("cells").items():
             parts[name] = (self.number_type, (len(cells), cells.shape[-1] + 2))

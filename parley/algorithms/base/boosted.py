@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.base.protocol import Algorithm, Needs
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
@@ -30,14 +30,14 @@ from parley.learn.trees import Trees, check_depth, stacked
 class BoostedTrees(Algorithm):
     """Trees for squares or cross-entropy. Of two classes the logit of the first is 0, so one tree serves both."""
 
-    needs_model: ClassVar[bool] = False
-    on_cpu: ClassVar[bool] = True
-    steady: ClassVar[bool] = False
     incremental: ClassVar[bool] = True
-    takes_missing: ClassVar[bool] = True
 
     lr: float
     depth: int
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(network=False, missing=True, cpu=True)
 
     def model(self, task: Task, state: State, since: int | None = None) -> Message:
         begun = int(state.scalars.get("begun", 0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -37,8 +37,6 @@ from parley.theory.theta import Array
 class LeastSquares(protocol.Algorithm):
     """What the methods of paper 000 have in common."""
 
-    on_cpu: ClassVar[bool] = True
-
     lr: float = 0.5
     """Step size (eta)."""
     batch: int | None = None
@@ -50,6 +48,10 @@ class LeastSquares(protocol.Algorithm):
         if self.batch is not None and self.batch < 1:
             raise InputError(f"batch must be at least 0, not {self.batch}.")
         self.method  # noqa: B018 (checks the step size and the number of steps)
+
+    @property
+    def needs(self) -> protocol.Needs:
+        return protocol.Needs(cpu=True)
 
     @property
     def method(self) -> Method:

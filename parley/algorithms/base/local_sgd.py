@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Contexts, Replies, Reply
+from parley.algorithms.base.exchange import Reply
+from parley.algorithms.base.protocol import Algorithm, Contexts, Replies
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, Part, State
@@ -63,7 +64,6 @@ class Local(Brief):
 class LocalSGD(Algorithm):
     """What every method with local SGD can be told."""
 
-    compressible: ClassVar[tuple[str, ...]] = ("update",)
     usual_steps: ClassVar[int | None] = None
     """Local steps if neither steps nor epochs are given; None: one epoch."""
 
@@ -160,12 +160,9 @@ class LocalSGD(Algorithm):
             kept["buffers"] = own
         return Reply(Message.of(**sent), Memory.of(**kept) if kept else None, local.observed)
 
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        return Form.of(**self.sends(task), buffers=self.sent_buffers(task)) if asked == "client" else None
-
-    def sends(self, task: Task) -> dict[str, Any]:
-        """The form of what `client` sends besides buffers."""
-        return {"update": task.form}
+    def form_of(self, task: Task, **parts: Any) -> Form:
+        """The form of `reply(send=parts)`, the statistics that travel included."""
+        return Form.of(**parts, buffers=self.sent_buffers(task))
 
     def sent_buffers(self, task: Task) -> Form:
         """The form of the statistics that travel: by the task's policy, all or none."""

@@ -17,16 +17,16 @@ the first public key that they saw of a client and accept no other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Party, Question, Replies, Reply, ask
+from parley.algorithms.base.exchange import Party, Question, Reply, ask, exchange
+from parley.algorithms.base.protocol import Algorithm, Cohort, Contexts, Replies
 from parley.core.context import Context
 from parley.core.errors import InputError, QuorumError, WireError
 from parley.core.form import Form
@@ -79,9 +79,9 @@ class Gathered:
 
 
 class Parties(Algorithm):
-    """The functions with which clients and parties answer; a method adds what its rows are."""
+    """The functions with which clients and parties answer; a method adds `client`, which seals its rows."""
 
-    parties: ClassVar[tuple[str, ...]] = (KEY_SERVER.name, SHUFFLER.name)
+    client: Callable[..., Reply]
 
     def shuffled_rows(
         self, cohort: Cohort, number: int, message: Message, width: int
@@ -94,16 +94,16 @@ class Parties(Algorithm):
         new = [client for client in everybody if cohort.since.get(client) is None]
         keys = {}
         if new:
-            replies = yield ask("enrol", dict.fromkeys(new, Message()))
+            replies = yield ask(self.enrol, dict.fromkeys(new, Message()))
             keys = {client: reply.tensor("key") for client, reply in replies.items()}
-        dealt = (yield ask("deal", {KEY_SERVER: Message.of(keys=keys)}))[KEY_SERVER]
+        dealt = (yield ask(self.deal, {KEY_SERVER: Message.of(keys=keys)}))[KEY_SERVER]
         if boxes := dealt.get("boxes"):
-            yield ask("keep", {client: Message.of(box=box) for client, box in boxes.items()})
-        begun = (yield ask("begin", {SHUFFLER: Message()}))[SHUFFLER]
+            yield ask(self.keep, {client: Message.of(box=box) for client, box in boxes.items()})
+        begun = (yield ask(self.begin, {SHUFFLER: Message()}))[SHUFFLER]
         without = [client for client in keys if client not in boxes]
         message = message.replace(shuffler=begun.tensor("key"))
-        replies = yield ask("client", {client: message for client in cohort.ids if client not in without})
-        forwarded = (yield ask("shuffle", {SHUFFLER: boxes_for_shuffler(replies, width)}))[SHUFFLER]
+        replies = yield ask(self.client, {client: message for client in cohort.ids if client not in without})
+        forwarded = (yield ask(self.shuffle, {SHUFFLER: boxes_for_shuffler(replies, width)}))[SHUFFLER]
         refused = refused_clients(forwarded) | dict.fromkeys(without, "the key server knows it by another public key.")
         for client, why in refused.items():
             _log.warning("round %d went on without client '%s': %s", number, client, why)
@@ -113,11 +113,17 @@ class Parties(Algorithm):
         rows = checked_rows(forwarded, counts, dealt.tensor("check"), number)
         return Gathered(rows, tuple(counts), {"refused": len(refused)} if refused else {}, dealt)
 
+    @exchange(
+        form=lambda self, task, message: Form.of(key=(torch.uint8, (KEY,))),
+        accepts=lambda self, task, message: Form(),
+        asks="everyone",
+    )
     def enrol(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client's public key."""
         assert isinstance(context, Context)
         return Reply(Message.of(key=_tensor(own_key(context).public)))
 
+    @exchange(asks=KEY_SERVER)
     def deal(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The key server: the secret, sealed to each public key of the message, and the round's check key."""
         shared = _drawn(context)
@@ -136,16 +142,24 @@ class Parties(Algorithm):
             Memory.of(keys=known),
         )
 
+    @exchange(
+        form=lambda self, task, message: Form(),
+        accepts=lambda self, task, message: Form.of(box=(torch.uint8, (None,))),
+        reads="nothing",
+        asks="everyone",
+    )
     def keep(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client opens what the key server dealt to it, and keeps it."""
         assert isinstance(context, Context)
         shared = opened_secret(message.tensor("box"), context)
         return Reply(Message(), memory.replace(shared=_tensor(shared.whole)))
 
+    @exchange(asks=SHUFFLER)
     def begin(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The shuffler: its public key of this round."""
         return Reply(Message.of(key=_tensor(_round_key(context).public)))
 
+    @exchange(asks=SHUFFLER)
     def shuffle(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The shuffler: the rows of all clients in a random order; who was refused, and why."""
         keys, own = message["keys"], _round_key(context)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from parley.algorithms.base.protocol import Replies, refuse_absent
+from parley.algorithms.base.summed import SingleReplyError
 from parley.channels.noise import gaussian
 from parley.core.context import Secrets
 from parley.core.errors import UnsupportedError
@@ -67,7 +68,7 @@ class PrivateReplies(Replies):
         """Refused: the sum is divided by the expected number of clients, fixed beforehand, because the number that came
         would have a sensitivity of its own. That is a mean of changes, not of absolute values."""
         if any(name.startswith(group + "/") for name in self._form) or not optional:
-            raise UnsupportedError(
+            raise SingleReplyError(
                 f"it reads the mean of absolute values '{group}', but under central noise only a sum over the expected "
                 "number of clients is released, which is right for changes alone."
             )
@@ -119,7 +120,7 @@ class PrivateReplies(Replies):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise UnsupportedError("it reads single replies, but under central noise only their mean can be read.")
+        raise SingleReplyError("it reads single replies, but under central noise only their mean can be read.")
 
 
 def real(name: str, spec: Any) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -7,21 +7,27 @@ replies into its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from parley.algorithms.base.exchange import (
+    Exchange,
+    Question,
+    Reply,
+    ask,
+    check_declared,
+    declared,
+)
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError, nearest
-from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, Payload, State
 from parley.core.registry import Registry
 from parley.core.show import Brief
 from parley.core.tree import Tree, plain_sum, weighted_sum
-from parley.data import Federation
 from parley.learn.stack import ContextStack, Data
 from parley.learn.task import Predictor, Task
 
@@ -30,53 +36,6 @@ algorithm = algorithms
 
 Scheme = Literal["without-replacement", "with-replacement", "unbiased", "poisson"]
 Contexts = Context | ContextStack
-
-
-@dataclass(frozen=True, slots=True)
-class Party:
-    """A recipient that is not a client: a key server, a shuffler. It has a memory and secrets, but no data."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"party '{self.name}'"
-
-
-Recipient = str | Party
-"""A client's id, or a party."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Reply(Brief):
-    """What a recipient gives back."""
-
-    message: Message
-    """Sent to the server; its bytes are counted."""
-    memory: Memory | None = None
-    """What it keeps from now on; None leaves its memory as it was."""
-    observed: dict[str, Tensor] = field(default_factory=dict)
-    """Values for listeners, in simulation only; never counted as traffic and never seen by the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Messages by recipient, and the function that answers them."""
-
-    asked: str
-    messages: Mapping[Any, Message]
-
-    @classmethod
-    def of(cls, yielded: Question | Mapping[Any, Message]) -> Question:
-        """What a round yields: messages alone ask `client`."""
-        return yielded if isinstance(yielded, Question) else cls("client", yielded)
-
-
-def ask(function: str, messages: Mapping[Any, Message]) -> Question:
-    """`replies = yield ask("losses", messages)`: the algorithm's function of that name answers.
-
-    Its signature is (task, message, memory, data, context), without the data where the recipients are parties.
-    """
-    return Question(function, messages)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,49 +148,44 @@ def refuse_absent(group: str, sent: Payload) -> None:
 
 Outcome = State | tuple[State, Mapping[str, float]]
 """The state after a round; numbers beside it are metrics of the server's own."""
-Exchange = Generator[Question | Mapping[Any, Message], Replies, Outcome]
+Questions = Generator[Question, Replies, Outcome]
 """A round under way: each yield sends messages by recipient and receives the replies that came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a method needs of a study, with its present settings."""
+
+    network: bool = True
+    """A network to train, which a study must name; others refuse one."""
+    cohorts: Scheme = "without-replacement"
+    """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
+    missing: bool = False
+    """It takes inputs that are missing (NaN)."""
+    pooled: bool = False
+    """The pooled data of all clients: a baseline, not a federated method."""
+    cpu: bool = False
+    """It computes on the CPU alone, as NumPy does, whatever other devices there are."""
 
 
 class Algorithm:
     """A federated method. Everything else (runtimes, resume, byte counts, deployment) works on these functions.
 
-    `init`, `round` and `client` must be there; the rest has defaults for methods whose state has a tree `model`.
+    `init`, `round` and the answers to what it asks must be there; the rest has defaults for methods whose state has a
+    tree `model`.
     """
 
-    pooled: ClassVar[bool] = False
-    """Trains on the pooled data of all clients: a baseline, not a federated method."""
-    scheme: ClassVar[Scheme] = "without-replacement"
-    """How cohorts are drawn unless the study says so: what the method's fixed point needs."""
-    compressible: ClassVar[tuple[str, ...]] = ()
-    """Trees of its replies that channels may compress."""
-    steady: ClassVar[bool] = True
-    """A function's replies stand for the same thing every time, so that what a channel did not send of one can be added
-    to the next (error feedback)."""
-    summed: ClassVar[tuple[str, ...]] = ()
-    """Functions of whose replies the server reads plain sums (`Replies.sum`); of others, averages by weight."""
-    parties: ClassVar[tuple[str, ...]] = ()
-    """Names of the parties that it asks; a deployment has a node for each."""
-    on_cpu: ClassVar[bool] = False
-    """Computes on the CPU alone, as NumPy does, whatever other devices there are."""
-    exchangeable: ClassVar[tuple[str, ...]] = ()
-    """Trees of its replies whose rows are a set, so that channels may change their order."""
-    needs_model: ClassVar[bool] = True
-    """Trains a network, which a study must name; others refuse one."""
-    takes_missing: ClassVar[bool] = False
-    """Takes inputs that are missing (NaN)."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_declared(cls)
+
     incremental: ClassVar[bool] = False
     """Outputs of a model follow from those of an older one and what `model` gives since then (see `outputs`)."""
 
     @property
-    def discloses(self) -> tuple[str, ...]:
-        """What of a client's samples the server can read off its replies: "inputs", "labels" (it SENDS THE DATA)."""
-        return ()
-
-    @property
-    def turning_points(self) -> tuple[int, ...]:
-        """Rounds, after the first, from which on it asks other questions than before; they are tried out beforehand."""
-        return ()
+    def needs(self) -> Needs:
+        """What it needs of a study."""
+        return Needs()
 
     @property
     def personal(self) -> bool:
@@ -249,21 +203,13 @@ class Algorithm:
         """The server's first state."""
         raise NotImplementedError(f"{self.title} has no init")
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         """A generator: each yield sends messages and receives replies; it returns the new state."""
         raise NotImplementedError(f"{self.title} has no round")
 
-    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """What a client answers."""
-        raise NotImplementedError(f"{self.title} has no client")
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form | None:
-        """The form of a client's reply to this message; None leaves it to the majority of the replies."""
-        return None
-
-    def prepare(self, federation: Federation, key: Key) -> Federation:
-        """The federation as this method trains on it; most take it as it is."""
-        return federation
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What it asks with these settings: by default all that its functions declare."""
+        return declared(self)
 
     # --- the model ---
 
@@ -297,17 +243,13 @@ class Algorithm:
         """The model's outputs at x. Of an incremental method: given those at the round that `model` begins from."""
         return self.predictor(task, model, memory)(x)
 
-    def answers(self, asked: str) -> Callable[..., Reply]:
-        """The function that answers an exchange."""
-        found = getattr(self, asked, None)
-        if asked.startswith("_") or not callable(found):
-            raise InputError(f"{self.title} has no function '{asked}' to answer an exchange with.")
-        answering: Callable[..., Reply] = found
-        return answering
-
 
 class OneExchange(Algorithm):
-    """Methods with one exchange a round: write `broadcast` and `aggregate`."""
+    """Methods with one exchange a round: write `broadcast`, `client` and `aggregate`."""
+
+    def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
+        """What a client answers; declare it with @exchange(...)."""
+        raise NotImplementedError(f"{self.title} has no client")
 
     def broadcast(self, task: Task, state: State, number: int) -> Message:
         """The message every client of the cohort receives."""
@@ -317,41 +259,15 @@ class OneExchange(Algorithm):
         """The state after the round."""
         return state
 
-    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Exchange:
+    def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
         message = self.broadcast(task, state, number)
-        replies = yield dict.fromkeys(cohort.ids, message)
+        replies = yield ask(self.client, dict.fromkeys(cohort.ids, message))
         return self.aggregate(task, state, replies, number, key)
 
 
-_PARTS = frozenset(name for name in vars(Algorithm) if not name.startswith("_")) - {"title", "answers"}
-
-
-class Foreign(Algorithm):
-    """An object with the functions of an algorithm that is no `Algorithm`; what it lacks has the defaults."""
-
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _PARTS and hasattr(thing := object.__getattribute__(self, "thing"), name):
-            return getattr(thing, name)
-        return object.__getattribute__(self, name)
-
-    @property
-    def title(self) -> str:
-        return type(self.thing).__name__
-
-    def answers(self, asked: str) -> Callable[..., Reply]:
-        found: Callable[..., Reply] | None = getattr(self.thing, asked, None)
-        return found if callable(found) else super().answers(asked)
-
-
 def as_algorithm(thing: Any) -> Algorithm:
-    """The method itself, or an object with its functions wrapped as one; the only door into the engine."""
+    """The method itself, or why it is none."""
     if isinstance(thing, Algorithm):
         return thing
-    missing = [name for name in ("init", "round", "client") if not callable(getattr(thing, name, None))]
-    if missing or isinstance(thing, type):
-        what = "is a class; make an instance of it" if isinstance(thing, type) else f"has no {missing[0]}"
-        raise InputError(f"{thing!r} is not an algorithm: it {what}.")
-    return Foreign(thing)
+    what = "is a class; make an instance of it" if isinstance(thing, type) else "does not derive from parley.Algorithm"
+    raise InputError(f"{thing!r} is not an algorithm: it {what}.")

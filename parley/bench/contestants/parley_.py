@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import parley
-from parley.algorithms.base.protocol import Cohort, Contexts, Replies, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Cohort, Contexts, Replies
 from parley.algorithms.local_update import FedAvg
 from parley.core.form import Form
 from parley.core.key import Key
@@ -62,14 +63,12 @@ class Raced(FedAvg):
 class Idle(FedAvg):
     """Clients that receive the model and do nothing: what is left is the engine."""
 
+    @exchange(form=lambda self, task, message: Form(), reads="nothing")
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         return Reply(Message())
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         return state
-
-    def reply_form(self, task: Task, asked: str, message: Message) -> Form:
-        return Form()
 
 
 class Opaque(nn.Sequential):

@@ -43,7 +43,7 @@ _MOST_BITS = 48
 class SecureSum(Channel):
     """The server learns the sum over clients and no single reply; always the last channel, wherever it is named."""
 
-    touches: ClassVar[Literal["compressible", "exchangeable", "everything"]] = "everything"
+    touches: ClassVar[Literal["compress", "reorder", "everything"]] = "everything"
     summable: ClassVar[bool] = True
     last: ClassVar[bool] = True
 

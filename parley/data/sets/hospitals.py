@@ -34,19 +34,19 @@ _TRAINING, _SPLIT_SEED = 0.66, 43
     license="CC BY 4.0",
     manual="put UCI's processed.cleveland.data, .hungarian.data, .switzerland.data and .va.data there.",
 )
-def heart_disease(standardise: Literal["hospital", "pooled"] = "hospital") -> Dataset:
+def heart_disease(scaled_by: Literal["hospital", "pooled"] = "hospital") -> Dataset:
     """740 patients of four hospitals (natural clients), 13 inputs: heart disease or none; FLamby's split.
 
     Patients with empty cells, and three columns that most hospitals leave empty, are left out. Inputs are standardised
-    by the training patients of their own hospital, or of all (`standardise="pooled"`).
+    by the training patients of their own hospital, or of all (`scaled_by="pooled"`).
     """
-    if standardise not in ("hospital", "pooled"):
-        raise InputError(f"heart-disease is standardised by 'hospital' or 'pooled', not '{standardise}'.")
+    if scaled_by not in ("hospital", "pooled"):
+        raise InputError(f"heart-disease is standardised by 'hospital' or 'pooled', not '{scaled_by}'.")
     tables = [_patients(heart_disease.folder() / f"processed.{name}.data") for name in HOSPITALS]
     groups = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
     table, train = np.concatenate(tables), np.concatenate([_training(table[:, -1] > 0) for table in tables])
     x = _encoded(table[:, :-1])
-    alike = groups if standardise == "hospital" else np.zeros_like(groups)
+    alike = groups if scaled_by == "hospital" else np.zeros_like(groups)
     for rows in (alike == owner for owner in np.unique(alike)):
         seen = x[rows & train]
         x[rows] = (x[rows] - seen.mean(0)) / (seen.std(0, ddof=1) + 1e-9)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from parley.channels.secure.channel import GROUP, KEYS, SHARES, UNMASK, SecureSum, raw, received, rows
+from parley.channels.secure.channel import GROUP, KEYS, SHARES, UNMASK, SecureSum, exchange_of, raw, received, rows
 from parley.channels.secure.fixed_point import Layout
 from parley.channels.secure.masks import BOX, ROW, TICKET, Terms, unmasked
 from parley.core.errors import QuorumError, WireError
@@ -21,15 +21,7 @@ from parley.core.form import Form
 from parley.core.message import Message
 from parley.core.shamir import SHARE
 from parley.core.tree import Tree
-
-
-@dataclass(frozen=True)
-class Stage:
-    """An exchange of the course; replies must have the form."""
-
-    asked: str
-    messages: Mapping[str, Message]
-    form: Form
+from parley.engine.reading import Stage
 
 
 @dataclass(frozen=True)
@@ -45,13 +37,15 @@ Course = Generator[Stage, Mapping[str, Message], Total]
 
 def secure_sum(
     channel: SecureSum, asked: str, messages: Mapping[str, Message], factors: Mapping[str, float], layout: Layout,
-    place: tuple[int, int],
+    place: tuple[int, int], raw_size: int,
 ) -> Course:  # fmt: skip
     """The sum of factors[i] reply_i over all that give the method's function `asked` an answer.
 
-    `place`: the round and the method's exchange.
+    `place`: the round and the method's exchange. `raw_size`: bytes that a reply would have by itself.
     """
-    told = yield Stage(KEYS, dict.fromkeys(messages, Message()), Form.of(keys=(torch.uint8, (ROW,))))
+    told = yield Stage(
+        KEYS, dict.fromkeys(messages, Message()), exchange_of(KEYS, place[1]), Form.of(keys=(torch.uint8, (ROW,)))
+    )
     clients = [client for client in messages if client in told]
     count = len(clients)
     threshold = channel.needed(count)
@@ -62,7 +56,9 @@ def secure_sum(
     common: Tree = {"keys": keys, "factors": weights}
 
     form = Form.of(boxes=(torch.uint8, (count, BOX)), ticket=(torch.uint8, (TICKET,)))
-    shared = yield Stage(SHARES, dict.fromkeys(clients, Message.of(**{GROUP: common})), form)
+    shared = yield Stage(
+        SHARES, dict.fromkeys(clients, Message.of(**{GROUP: common})), exchange_of(SHARES, place[1]), form
+    )
     there = {number for number, client in enumerate(clients) if client in shared}
     _check(place, threshold, len(there), count, "shared their keys")
     common["there"] = _chosen(there, count)
@@ -71,7 +67,8 @@ def secure_sum(
     for number in there:
         tickets[number] = shared[clients[number]].tensor("ticket")
     asking = _with(messages, {**common, "tickets": tickets})
-    answers = yield Stage(asked, {clients[i]: asking[clients[i]] for i in sorted(there)}, layout.transmitted(count))
+    asked_of = {clients[i]: asking[clients[i]] for i in sorted(there)}
+    answers = yield Stage(asked, asked_of, form=layout.transmitted(count), raw=raw_size)
     masked = {i: received(answers[clients[i]], layout, count) for i in sorted(there) if clients[i] in answers}
     _check(place, threshold, len(masked), count, "sent their masked replies")
 
@@ -79,7 +76,9 @@ def secure_sum(
     boxes = {i: _boxes_for(i, clients, shared) for i in masked}
     own = {i: {"boxes": boxes[i], "ticket": tickets[i].clone()} for i in masked}
     last = {clients[i]: Message.of(**{GROUP: {**common, **own[i]}}) for i in masked}
-    given = yield Stage(UNMASK, last, Form.of(shares=(torch.uint8, (count, SHARE))))
+    given = yield Stage(
+        UNMASK, last, exchange_of(UNMASK, place[1]), Form.of(shares=(torch.uint8, (count, SHARE))), helps=True
+    )
     shares = {
         i: dict(enumerate(raw(row) for row in given[clients[i]].tensor("shares")))
         for i in masked

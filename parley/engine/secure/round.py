@@ -1,35 +1,64 @@
-"""What a method may ask and read in a round whose replies are summed securely."""
+"""Secure sums: of an exchange's replies the server reads their sum and no single one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 
-from parley.algorithms.base.protocol import Cohort, Replies
+from parley.algorithms.base.exchange import Exchange, Party, Question
+from parley.algorithms.base.protocol import Algorithm, Cohort, Replies
 from parley.algorithms.base.summed import SingleReplyError, SummedReplies
 from parley.channels.secure.channel import SecureSum
 from parley.channels.secure.fixed_point import Layout
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
-from parley.core.message import Message, State
-from parley.core.tree import Tree, is_finite
+from parley.core.message import Message
+from parley.core.tree import is_finite
+from parley.core.wire import wire_size
+from parley.engine.reading import Collected, Reading, Stage, Stages
+from parley.engine.secure.course import secure_sum
+from parley.learn.task import Task
 from parley.runtimes.protocol import Job
 
 
-@dataclass
-class SummedRound:
+def obstacle(algorithm: Algorithm) -> str | None:
+    """Why a method cannot be run with secure sums, as it declares itself; None if it can."""
+    if algorithm.needs.pooled:
+        return "it trains on data in one place."
+    sending = [each for each in algorithm.exchanges() if each.reads != "nothing"]
+    for each in sending:
+        if isinstance(each.asks, Party):
+            return f"it hides whose replies are whose by parties of its own ({each.asks.name})."
+    for each in sending:
+        if each.reads == "each":
+            return f"it reads single replies ('{each.name}'), but of a secure sum only the sum can be read."
+        if each.asks == "everyone":
+            return "it asks clients that were not drawn for the round."
+    return None
+
+
+def check_summable(algorithm: Algorithm, task: Task) -> None:
+    """Refuse, before training, a method that declares to read more than sums, and counters among its statistics."""
+    reason = obstacle(algorithm)
+    sent = task.sent_buffers if task.module is not None else Form()
+    counters = [name for name, spec in sent.items() if spec and spec[0] and not spec[0].is_floating_point]
+    if reason is None and counters and any(each.reads == "mean" for each in algorithm.exchanges()):
+        reason = f"of counters such as 'buffers/{counters[0]}' there is no mean (set buffers = \"local\")."
+    if reason is not None:
+        raise UnsupportedError(f"{algorithm.title} cannot be run with secure sums: {reason}")
+
+
+class SecureReading(Reading):
     """One round: the form of what is summed, with which weights, and what is made of the sum."""
 
-    job: Job
-    cohort: Cohort
-    uniform: bool = False
-    """Every client counts the same, whatever the cohort says (differential privacy)."""
-    _form: Form = field(default_factory=Form)
-    _plain: bool = False
+    about = "secure sums"
+
+    def __init__(self, job: Job, cohort: Cohort, number: int, uniform: bool = False) -> None:
+        """`uniform`: every client counts the same, whatever the cohort says (differential privacy)."""
+        super().__init__(job, cohort, number)
+        self._uniform, self._plain, self._form = uniform, False, Form()
 
     @property
     def channel(self) -> SecureSum:
@@ -37,91 +66,59 @@ class SummedRound:
         assert isinstance(closing, SecureSum)
         return closing
 
-    def open(self, state: State) -> tuple[State, Cohort]:
-        return state, self.cohort
-
-    def close(self, state: State) -> State:
-        return state
-
-    def note(self, client: str, transmitted: Message) -> None:
-        """Nothing of a single client is noted."""
-
-    def messages(self, asked: str, messages: Mapping[Any, Message], seen: Cohort) -> Mapping[Any, Message]:
-        """The messages of an exchange, whose replies can be summed; a SingleReplyError says why they cannot."""
+    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+        asked, messages = question.asked, question.messages
         try:
-            self._form = self._checked(asked, messages)
+            self._form = self._checked(declared, messages)
         except UnsupportedError as error:
             raise SingleReplyError(str(error)) from None
-        self._plain = self.uniform or asked in self.job.algorithm.summed
-        return messages
+        self._plain = self._uniform or declared.reads == "sum"
+        if not self._form or not messages:
+            received = yield Stage(asked, messages)
+            return Collected({}, {}, tuple(received))
+        raw = wire_size(Message({n: torch.empty(shape, dtype=dtype) for n, (dtype, shape) in self._form.sizes.items()}))
+        total = yield from secure_sum(
+            self.channel, asked, messages, self.factors, self._layout(self._form, asked), (self.number, place), raw
+        )
+        return Collected({}, total.tensors, total.clients)
 
-    def _checked(self, asked: str, messages: Mapping[Any, Message]) -> Form:
+    def _checked(self, declared: Exchange, messages: Mapping[Any, Message]) -> Form:
         if any(not isinstance(recipient, str) for recipient in messages):
             raise UnsupportedError("it asks parties, who read single replies.")
         if not messages:
             return Form()
-        known = {id(m): self.job.algorithm.reply_form(self.job.server, asked, m) for m in messages.values()}
-        forms = list(known.values())
+        forms = list({id(m): declared.form(self.job.server, m) for m in messages.values()}.values())
         form = forms[0]
         if form is None:
-            raise UnsupportedError("it does not state the form of its replies (reply_form).")
+            raise UnsupportedError("it does not declare the form of its replies (form).")
         if any(other != form for other in forms):
             raise UnsupportedError("its replies differ in their form from client to client.")
         if form and not set(messages) <= set(self.cohort.ids):
             raise UnsupportedError("it asks clients that were not drawn for the round.")
-        self._layout_of(form)
-        if asked not in self.job.algorithm.summed:
+        self._layout(form, declared.name)
+        if declared.reads != "sum":
             whole = next((name for name, (dtype, _) in form.sizes.items() if not dtype.is_floating_point), None)
             if whole is not None:
                 hint = ' (set buffers = "local")' if whole.startswith("buffers/") else ""
                 raise UnsupportedError(f"it reads more of the whole numbers '{whole}' than their sum{hint}.")
         return form
 
-    def _layout_of(self, form: Form) -> Layout:
-        sent = self.job.channels.unclosed.form(form)
-        return Layout(Form(sorted(sent.items())), self.channel.code)
-
-    @property
-    def empty(self) -> bool:
-        """Nothing is sent in this exchange."""
-        return not self._form
-
-    @property
-    def layout(self) -> Layout:
+    def _layout(self, form: Form, asked: str) -> Layout:
         """Of what is transmitted."""
-        return self._layout_of(self._form)
-
-    @property
-    def raw(self) -> Message:
-        """As large as a reply without channels."""
-        return Message({name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in self._form.sizes.items()})
-
-    @cached_property
-    def _weights(self) -> dict[str, float]:
-        return dict(zip(self.cohort.ids, self.cohort.weights, strict=True))
+        sent = self.job.channels.unclosed.form(form, asked)
+        return Layout(Form(sorted(sent.items())), self.channel.code)
 
     @property
     def factors(self) -> dict[str, float]:
         """What each client multiplies its reply with: its weight over the largest, or nothing where plain sums are
         read."""
-        most = 1.0 if self._plain else max(self._weights.values(), default=1.0)
-        return {i: 1.0 if self._plain else weight / most for i, weight in self._weights.items()}
+        weights = dict(zip(self.cohort.ids, self.cohort.weights, strict=True))
+        most = 1.0 if self._plain else max(weights.values(), default=1.0)
+        return {i: 1.0 if self._plain else weight / most for i, weight in weights.items()}
 
-    def replies(self, received: Mapping[Any, Message]) -> Replies:
-        """Of the reply of one client that is at hand, as before training."""
-        total = {name: torch.zeros(shape, dtype=_wide(dtype)) for name, (dtype, shape) in self._form.sizes.items()}
-        for message in received.values():
-            for name, value in total.items():
-                value.add_(message.tensors[name].to(value.dtype))
-        return self.summed(total, tuple(received))
-
-    def summed(self, total: Tree, clients: tuple[str, ...]) -> SummedReplies:
-        """What the method may read."""
+    def replies(self, collected: Collected) -> Replies:
+        total = collected.total or {}
         assert is_finite(total)
-        shares, factors = self.cohort.shares([i for i in self.cohort.ids if i in clients]), self.factors
+        shares, factors = self.cohort.shares([i for i in self.cohort.ids if i in collected.clients]), self.factors
         factor = None if self._plain else next((share / factors[client] for client, share in shares.items()), 0.0)
         return SummedReplies(total, self._form, factor, shares, self.cohort.expected)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype.is_floating_point else dtype

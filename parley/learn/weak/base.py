@@ -47,7 +47,7 @@ class Learner:
     needs_model: ClassVar[bool] = False
     """Is a network of the study's model."""
     discloses: ClassVar[tuple[str, ...]] = ()
-    """What of a client's samples can be read off it (see `Algorithm.discloses`)."""
+    """What of a client's samples can be read off it (see `Exchange.discloses`)."""
 
     def check(self, task: Task, norm: Norm) -> None:
         """Refuse a task that it cannot be used for."""

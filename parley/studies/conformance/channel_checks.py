@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.protocol import Reply
+from parley.algorithms.base.exchange import Reply
 from parley.channels.base import Chain, Channel, Channels, title
 from parley.core.context import Context
 from parley.core.errors import InputError, ParleyError, WireError
@@ -97,9 +97,10 @@ class _Trip:
 
     def __init__(self, channel: Channel, vector: Tensor, seed: int, once: bool) -> None:
         wide = {"a": vector[: len(vector) // 2].view(2, -1), "b": vector[len(vector) // 2 :]}
-        rows = channel.touches == "exchangeable"
+        rows = channel.touches == "reorder"
         message = Message.of(update=wide, label="k")
-        channels = Channels(Chain((channel,)), () if rows else ("update",), ("update",) if rows else ())
+        names = {"client": ("update",)}
+        channels = Channels(Chain((channel,)), {} if rows else names, names if rows else {})
         context, form = Context.alone(Key(seed)), Form.like(message.tensors)
         transmitted = channels.send(Reply(message), Memory(), context).message
         arrived = channels.receive(decode(encode(transmitted)), form, context, None).message

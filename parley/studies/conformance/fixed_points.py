@@ -45,7 +45,7 @@ def family() -> list[Case]:
     setting = QuadraticSetting(given.clients, given.sizes, given.start)
     cases = []
     for member in members(setting, STEPS, TOLERANCE):
-        says = "the true optimum" if member.method.pooled else "the minimiser of its surrogate"
+        says = "the true optimum" if member.method.needs.pooled else "the minimiser of its surrogate"
         name, _, which = member.name.partition(", ")
         statement = f"settles at {says}{', ' + which if which else ''}"
         # Adaptive servers need longer here, where the start is farther away, until their second moments have settled.
@@ -166,7 +166,7 @@ class _Shared(Listener):
     def exchange(
         self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
     ) -> None:
-        if asked == "shared":
+        if asked == "shared_rows":
             self.rows = {client: len(reply["rows"]["y"]) for client, reply in replies.items()}
 
 

@@ -60,7 +60,7 @@ class Drawn(Listener):
     def exchange(
         self, number: int, index: int, asked: str, sent: Mapping[Any, Message], replies: Mapping[Any, Message]
     ) -> None:
-        if asked == "client":
+        if asked.endswith("client"):
             self.ids = tuple(replies)
 
 
@@ -94,7 +94,7 @@ def _pooled() -> list[Case]:
     setting = QuadraticSetting(given.clients, given.sizes, given.start)
     return [
         settles(member.name, SETTLES, given, member.method, member.goal(given.clients), member.rounds, HALF)
-        for member in members(setting, STEPS, TOLERANCE) if member.method.pooled
+        for member in members(setting, STEPS, TOLERANCE) if member.method.needs.pooled
     ]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _moving() -> list[Case]:
 
     setting = QuadraticSetting(given.clients, given.sizes, given.start)
     family = {
-        m.name: m.method for m in members(setting, STEPS, TOLERANCE) if not m.method.pooled and ", " not in m.name
+        m.name: m.method for m in members(setting, STEPS, TOLERANCE) if not m.method.needs.pooled and ", " not in m.name
     }
     methods: dict[str, Algorithm] = {
         **family,

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from scipy.optimize import root
 
+from parley.algorithms.base.wrapper import inner
 from parley.algorithms.local_update import FedAvg
 from parley.algorithms.scaffold import Scaffold
 from parley.algorithms.tct import TCT
@@ -70,7 +71,7 @@ def _run(loss: str, runtime: str, rounds: int, cohort: Sampling | None = None) -
 
 def _learned(run: Run) -> Array:
     """[features + 1, classes]."""
-    V = run.state["model"]
+    V = inner(run.state, "second")["model"]
     return np.column_stack([V["weight"].numpy(), V["bias"].numpy()]).T
 
 

@@ -69,7 +69,7 @@ def _fixed_points(
     drifts = []
     for setting, member in context.track(work, "fixed points"):
         goal = member.goal(setting.clients)
-        if member.gamma > 0 and not member.method.pooled:
+        if member.gamma > 0 and not member.method.needs.pooled:
             drifts.append(float(np.linalg.norm(goal - setting.clients.empirical_minimiser)))
         distance = found.setdefault(member.name, dict.fromkeys(RUNTIMES, 0.0))
         for runtime in RUNTIMES:

@@ -34,7 +34,7 @@ class Member:
 
     def goal(self, clients: Quadratics) -> Array:
         """Where it should converge to; pooled data leave nothing to disagree about."""
-        if self.method.pooled:
+        if self.method.needs.pooled:
             return clients.empirical_minimiser
         return clients.minimiser(self.gamma, self.theta, self.alpha)
 
@@ -42,7 +42,7 @@ class Member:
         """Eigenvalues of what the server descends on, as its messages are scaled; ascending."""
         scale = self.gamma if self.method.form == "delta" else 1.0
         all_clients = Quadratics(clients.mean_hessian[None], clients.empirical_minimiser[None])
-        seen = all_clients if self.method.pooled else clients
+        seen = all_clients if self.method.needs.pooled else clients
         return np.asarray(scale * np.linalg.eigvalsh(seen.hessian(self.gamma, self.theta, self.alpha)))
 
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parley.algorithms.base.protocol import Algorithm, Contexts, Reply
+from parley.algorithms.base.exchange import Reply, exchange
+from parley.algorithms.base.protocol import Algorithm, Contexts
 from parley.algorithms.baselines import Centralised
 from parley.algorithms.fednova import FedNova
 from parley.algorithms.local_update import FedAvg
@@ -72,6 +73,7 @@ class SubsampledFedAvg(FedAvg):
     beta: float = 1.0
     """The share."""
 
+    @exchange(like=FedAvg.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         rows = context.key.fold("subsample").numpy().permutation(len(data))[: max(1, round(self.beta * len(data)))]
         return super().client(task, message, memory, ClientData(data.x[rows], data.y[rows]), context)

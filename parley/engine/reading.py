@@ -1,0 +1,83 @@
+"""Readings: what the server may read of the replies to a question, and in how many stages they are asked for.
+
+Without anything else it reads every reply (`Reading`). Under secure sums it reads their sum, which takes four stages;
+under differential privacy a noisy sum of whatever the reading below it leaves to read. The round loop knows none of
+this: it plays stages until the reading says what the method gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parley.algorithms.base.exchange import Exchange, Question
+from parley.algorithms.base.protocol import Cohort, Replies
+from parley.core.form import Form
+from parley.core.message import Message, State
+from parley.core.tree import Tree
+from parley.runtimes.protocol import Job
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Messages of one step of an exchange."""
+
+    asked: str
+    messages: Mapping[Any, Message]
+    place: int | None = None
+    """The number of the exchange under which it is asked; None: that of the question."""
+    form: Form | None = None
+    """Of what comes back; None: what the exchange declares, through the channels."""
+    helps: bool = False
+    """Who does not answer is not missing from the round: it only did not help."""
+    raw: int | None = None
+    """Bytes that each reply would have without channels, where the reading knows and nobody else does."""
+    heard: Callable[[str, Message], None] | None = None
+    """Is given what each client transmitted."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the stages have brought: replies one by one, or nothing but their sum."""
+
+    replies: Mapping[Any, Message]
+    total: Tree | None = None
+    clients: tuple[str, ...] = ()
+    """Whose replies are in the total."""
+
+
+Stages = Generator[Stage, Mapping[Any, Message], Collected]
+
+
+class Reading:
+    """Every reply can be read."""
+
+    needs_someone = True
+    """A round in which nobody answers changes nothing."""
+
+    def __init__(self, job: Job, cohort: Cohort, number: int) -> None:
+        self.job, self.cohort, self.number = job, cohort, number
+
+    def open(self, state: State) -> tuple[State, Cohort]:
+        """The state and the cohort as the method sees them."""
+        return state, self.cohort
+
+    def close(self, state: State) -> State:
+        """The state after the round, from the method's."""
+        return state
+
+    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+        """What is asked; `place`: the number of the exchange in the round. An UnsupportedError says what cannot be."""
+        received = yield Stage(question.asked, question.messages)
+        return Collected(received)
+
+    def replies(self, collected: Collected) -> Replies:
+        """What the method may read."""
+        shares = self.cohort.shares([i for i in self.cohort.ids if i in collected.replies])
+        return Replies(dict(collected.replies), shares, self.cohort.expected)
+
+    @property
+    def about(self) -> str:
+        """What it is, in a sentence that says why a method cannot go on."""
+        return ""
