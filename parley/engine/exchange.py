@@ -59,7 +59,7 @@ class Round:
     def __post_init__(self) -> None:
         self.cohort = self.reading.cohort
         self._asked = self._drawn = set(self.cohort.ids)
-        self._times: Counter[tuple[str, Any]] = Counter()
+        self._times: dict[str, Counter[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._held: list[Message] = []
         """The messages whose sizes are known, so that their ids stay their own."""
@@ -101,16 +101,17 @@ class Round:
         """What the method asks now; what is wrong with it is said with the line of the user's own code."""
         try:
             question = next(questions) if replies is None else questions.send(replies)
-            if not isinstance(question, Question):
-                raise InputError(
-                    f"it yields {type(question).__name__} where `yield ask(self.client, messages)` was expected"
-                )
-            return question
         except InputError as error:
-            if not (place := own_line(error)) and isinstance(error, UnsupportedError):
+            if not (place := own_line(error)):
                 raise
             title, said = self.job.algorithm.title, str(error).rstrip(".")
             raise InputError(f"round {self.stamp.round} of {title}: {said}{place}.") from error
+        if not isinstance(question, Question):
+            raise InputError(
+                f"a round of {self.job.algorithm.title} yields {type(question).__name__} where "
+                "`yield ask(self.client, messages)` was expected."
+            )
+        return question
 
     def _exchange(self, question: Question, place: int) -> Replies:
         """The question's stages, and what the method may read then."""
@@ -151,22 +152,20 @@ class Round:
         first, last = declared.rounds
         if number < first or (last is not None and number > last):
             raise InputError(f"{title} asks '{question.asked}' in round {number}, outside of the rounds it declares.")
-        self._times.update((question.asked, recipient) for recipient in question.messages)
-        recipients = question.messages.keys()
-        over = next((i for i in recipients if self._times[question.asked, i] > declared.times), None)
-        if over is not None:
+        recipients, times = question.messages.keys(), self._times.setdefault(question.asked, Counter())
+        times.update(recipients)
+        if times and max(times.values()) > declared.times:
             raise InputError(
                 f"{title} asks '{question.asked}' more often in a round than the {declared.times} times it declares."
             )
-        parties = [recipient for recipient in recipients if isinstance(recipient, Party)]
+        parties = {recipient for recipient in recipients if isinstance(recipient, Party)}
         if parties and len(parties) < len(recipients):
             raise InputError(f"{title} asks clients and parties in one exchange; make it two.")
-        asks = declared.asks
-        if recipients and not (
-            recipients <= {asks}
-            if isinstance(asks, Party)
-            else not parties and (asks == "everyone" or recipients <= self._drawn)
-        ):
+        if isinstance(declared.asks, Party):
+            kept = recipients <= {declared.asks}
+        else:
+            kept = not parties and (declared.asks == "everyone" or recipients <= self._drawn)
+        if not kept:
             raise InputError(f"{title} asks '{question.asked}' of others than it declares (asks).")
         return declared
 

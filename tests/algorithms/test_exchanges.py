@@ -316,7 +316,7 @@ def test_a_method_that_keeps_to_its_declarations(federation: pl.Federation):
         ("client as party", "Toy asks 'note' of others than it declares (asks)."),
         ("other party", "Toy asks 'note' of others than it declares (asks)."),
         ("both", "Toy asks clients and parties in one exchange; make it two."),
-        ("mapping", "round 1 of Toy: it yields dict where `yield ask(self.client, messages)` was expected."),
+        ("mapping", "a round of Toy yields dict where `yield ask(self.client, messages)` was expected."),
     ],
 )
 def test_a_question_that_breaks_its_declaration_is_refused(federation: pl.Federation, breaks: str, says: str):
