@@ -16,7 +16,7 @@ from parley.algorithms import algorithms
 from parley.algorithms.base.exchange import Exchange, disclosed, parties
 from parley.algorithms.base.protocol import declared
 from parley.algorithms.ema import EMA
-from parley.algorithms.histogram_boosting import HistogramBoosting
+from parley.algorithms.statistics import FederatedStatistics
 from parley.algorithms.tct import TCT
 from parley.channels.base import Channels
 from parley.cli.main import main
@@ -331,7 +331,7 @@ def test_a_question_that_breaks_its_declaration_is_refused(federation: pl.Federa
 @pytest.mark.parametrize(
     ("method", "asked"),
     [
-        (HistogramBoosting(edges="counts"), "sketch"),
+        (FederatedStatistics(quantiles="cells"), "neighbours"),
         (pl.FedAvg(), "round"),
         (pl.FedAvg(), "__init__"),
         (EMA(pl.FedAvg()), "of.client"),
@@ -359,10 +359,10 @@ def test_the_same_exchange_is_answered_where_the_settings_declare_it():
     def names(method: pl.Algorithm) -> set[str]:
         return {each.name for each in method.exchanges()}
 
-    assert "sketch" in names(HistogramBoosting(edges="sketches"))
-    assert disclosed(HistogramBoosting(edges="sketches").exchanges()) == ("inputs",)
-    assert "sketch" not in names(HistogramBoosting(edges="counts"))
-    assert disclosed(HistogramBoosting(edges="counts").exchanges()) == ()
+    assert "neighbours" in names(FederatedStatistics(quantiles="blocks"))
+    assert "neighbours" not in names(FederatedStatistics(quantiles="cells"))
+    assert disclosed(FederatedStatistics(floor=1).exchanges()) == ("inputs", "labels")
+    assert disclosed(FederatedStatistics().exchanges()) == ()
 
 
 def test_exchanges_meet_in_rounds_that_both_may_ask():

@@ -122,12 +122,11 @@ MARGIN = 0.015
 
 
 @pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize("bins", ["counts", "ranges", "sketches"])
+@pytest.mark.parametrize("bins", ["counts", "ranges"])
 def test_narrow_and_extreme_columns_are_worth_what_they_are_to_scikit_learn(name, bins):
     x, y = hard_table("binary", 4000, 0, (name,))
     offset, scale = HARD[name]
-    more = {"counts": {}, "ranges": {"ranges": ((min(offset, -scale) * 2 - scale, (abs(offset) + scale) * 2),)},
-            "sketches": {"edges": "sketches"}}[bins]  # fmt: skip
+    more = {"counts": {}, "ranges": {"ranges": ((min(offset, -scale) * 2 - scale, (abs(offset) + scale) * 2),)}}[bins]
     run = trained(HistogramBoosting(depth=4, **more), federation(x[:3000], y[:3000], np.arange(3000) % 4), 30)
     ours = (run.predict(x[3000:]).argmax(1).numpy() == y[3000:]).mean()
     peer = HistGradientBoostingClassifier(max_iter=30, max_depth=4, early_stopping=False).fit(x[:3000], y[:3000])
@@ -479,11 +478,10 @@ def test_only_new_trees_travel():
     assert len(set(down[2:])) == 1
 
 
-@pytest.mark.parametrize("edges", ["sketches", "ranges"])
-def test_other_bins(edges):
+def test_bins_of_public_ranges():
     x, y = table("binary", 1500, missing=True)
-    own = {"edges": "sketches"} if edges == "sketches" else {"ranges": ((-3, 3), (0, 4), (1000, 1020), (-3, 3))}
-    run = trained(replace(SMALL, **own), federation(x, y, partitions(y, 0)[1]), 20)
+    ranges = ((-3, 3), (0, 4), (1000, 1020), (-3, 3))
+    run = trained(replace(SMALL, ranges=ranges), federation(x, y, partitions(y, 0)[1]), 20)
     usual = trained(SMALL, federation(x, y, partitions(y, 0)[1]), 20)
     accuracy = [(each.predict(x).argmax(1).numpy() == y).mean() for each in (run, usual)]
     assert accuracy[0] > accuracy[1] - 0.02
@@ -528,7 +526,6 @@ def test_histograms_with_channels():
         ({"rows": 0.0}, "rows is a share"),
         ({"lr": 0.0}, "lr must lie above 0"),
         ({"monotone": (2, 0, 0, 0)}, "monotone has -1, 0 or 1"),
-        ({"edges": "sketches", "ranges": ((0.0, 1.0),)}, "leave them out"),
     ],
 )
 def test_bad_settings_are_sentences(given, sentence):

@@ -117,9 +117,6 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "lightgbm", None)
     with pytest.raises(InputError, match=r"pip install 'parley-fl\[trees\]'"):
         run(TreeBagging())
-    monkeypatch.setitem(__import__("sys").modules, "datasketches", None)
-    with pytest.raises(InputError, match=r"pip install 'parley-fl\[trees\]'"):
-        run(HistogramBoosting(edges="sketches"))
 
 
 # -- out of Parley -----------------------------------------------------------------------------------------------------

@@ -1,29 +1,28 @@
 """What boosting from histograms begins with, bins of columns and the mean target, and how histograms travel.
 
-counts     every client counts its values in cells of the number line (or of public ranges); cells with many values
-           are cut and counted again until there are bins (`learn.binning`)
-sketches   clients send quantile sketches, in which some of their values stand as they are (`learn.sketches`)
+Every client counts its values in cells of the number line (or of public ranges); where the sums are large the cells are
+refined and counted again, until they can be cut into bins (`learn.binning`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from parley.algorithms.base.boosted import BoostedTrees, objective
-from parley.algorithms.base.exchange import Exchange, Reply, ask, exchange
+from parley.algorithms.base.exchange import Reply, ask, exchange
 from parley.algorithms.base.protocol import Cohort, Contexts, Replies
 from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
 from parley.data import ClientData
-from parley.learn import binning, sketches
+from parley.learn import binning
 from parley.learn.histograms import first_values, fixed, real_sums, statistic_names
 from parley.learn.stack import Data
 from parley.learn.task import Task
@@ -35,9 +34,6 @@ class BinnedTrees(BoostedTrees):
 
     bins: int = 64
     """Bins of a column, at most 255; traffic grows with them."""
-    edges: Literal["counts", "sketches"] = "counts"
-    """Where bins come from: counts added over clients, or quantile sketches of each client, which hold some of its raw
-    values (needs the extra `trees`)."""
     ranges: tuple[tuple[float, float], ...] = ()
     """Public ranges of the columns, [low, high] for all or each: bins come from counts in them. Without, one more
     exchange finds where values lie."""
@@ -49,25 +45,17 @@ class BinnedTrees(BoostedTrees):
         """Of all sums."""
         return torch.float64 if self.real else torch.int64
 
-    def exchanges(self) -> tuple[Exchange, ...]:
-        every = super().exchanges()
-        return every if self.edges == "sketches" else tuple(each for each in every if each.name != "sketch")
-
     def check_bins(self) -> None:
         """Refuse settings that cannot be."""
         if not 2 <= self.bins <= binning.MOST_BINS:
             raise InputError(f"bins must lie between 2 and {binning.MOST_BINS}, not {self.bins}.")
         if len(self.ranges):
             object.__setattr__(self, "ranges", binning.check_ranges(self.ranges))
-            if self.edges == "sketches":
-                raise InputError('ranges are for counts; leave them out with edges = "sketches".')
 
     def begin(self, task: Task) -> State:
         """The first state, of columns that the settings fit."""
         if self.ranges:
             binning.check_ranges(self.ranges, prod(task.info.shape))
-        if self.edges == "sketches":
-            sketches.check_installed()
         return State()
 
     def binned(self, task: Task, cohort: Cohort, number: int) -> Any:
@@ -77,7 +65,7 @@ class BinnedTrees(BoostedTrees):
         if self.ranges:
             cells = binning.range_cells(binning.check_ranges(self.ranges, columns))
             parts["x"] = binning.Refinement(cells, columns, binning.filling(self.bins), coarse=False)
-        elif self.edges == "counts":
+        else:
             parts["x"] = binning.Refinement(line, columns, binning.filling(self.bins), coarse=True)
         if kind == "squares":
             parts["y"] = binning.Refinement(line, task.info.outputs, binning.bounding, coarse=False)
@@ -99,13 +87,7 @@ class BinnedTrees(BoostedTrees):
                 part.take(np.rint(counted[name]).astype(np.int64))
             if totals:
                 first = first_values(kind, counted["targets"], int(counted["rows"]), unit, middle)
-        if "x" in parts:
-            edges = parts["x"].edges(self.bins)
-        else:
-            replies = yield ask(self.sketch, dict.fromkeys(cohort.ids, Message()))
-            edges = sketches.edges_of(
-                [reply.tensor("sketch").numpy() for reply in replies.values()], self.bins, columns
-            )
+        edges = parts["x"].edges(self.bins)
         gains = torch.zeros(columns, dtype=torch.float64)
         bins = {"edges": torch.from_numpy(edges), "first": torch.from_numpy(first), "gains": gains}
         return State.of(bins=bins, unit=unit, begun=number)
@@ -134,14 +116,6 @@ class BinnedTrees(BoostedTrees):
         return Reply(
             Message.of(counts={name: torch.from_numpy(own).to(self.number_type) for name, own in found.items()})
         )
-
-    @exchange(
-        form=lambda self, task, message: Form.of(sketch=(torch.uint8, (None,))), feedback=False, discloses=("inputs",)
-    )
-    def sketch(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        """Quantile sketches of all columns, in which some values stand as they are."""
-        assert isinstance(data, ClientData)
-        return Reply(Message.of(sketch=torch.from_numpy(sketches.sketch(table_of(data)))))
 
     def _counts_form(self, task: Task, message: Message) -> Form:
         parts: dict[str, Any] = {}
