@@ -82,7 +82,7 @@ class Scheduled(Sampler):
     cohorts: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def draw(self, number: int) -> Cohort:
-        ids = tuple(str(client) for client in self.cohorts[number].tolist())
+        ids = tuple(str(client) for client in self.cohorts[number - 1].tolist())
         return Cohort(ids, (1.0 / len(ids),) * len(ids))
 
 
@@ -103,7 +103,7 @@ class Parley:
         if self.work.epochs == 0:
             return Idle()
         orders = {}
-        for number, (cohort, order) in enumerate(zip(self.work.cohorts, self.work.orders, strict=True)):
+        for number, (cohort, order) in enumerate(zip(self.work.cohorts, self.work.orders, strict=True), 1):
             for client, own in zip(cohort.tolist(), order, strict=True):
                 key = _KEY.fold("round", number).fold("recipient", str(client)).fold("client", 0).fold("batches")
                 orders[key.digest] = own
@@ -131,14 +131,14 @@ class Parley:
             self.work.cohorts.shape[0] + 1,
             Memories(),
         )
-        self.loop.step(0)  # workers are up and warm
+        self.loop.step(1)  # workers are up and warm
         self.loop.run.state = self.algorithm.init(task, _KEY)
 
     def run(self, start: int, stop: int) -> None:
         assert self.loop is not None
         with long_lived():  # as in `Loop.go`
             for number in range(start, stop):
-                self.loop.step(number)
+                self.loop.step(number + 1)
 
     def parameters(self) -> Mapping[str, Tensor]:
         assert self.loop is not None
