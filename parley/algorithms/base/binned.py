@@ -35,8 +35,8 @@ class BinnedTrees(BoostedTrees):
     bins: int = 64
     """Bins of a column, at most 255; traffic grows with them."""
     ranges: tuple[tuple[float, float], ...] = ()
-    """Public ranges of the columns, [low, high] for all or each: bins come from counts in them. Without, one more
-    exchange finds where values lie."""
+    """Public ranges of the columns, [low, high] for all or each: bins come from counts in them. Without, further
+    exchanges find where values lie."""
     real: bool = False
     """Send real numbers in place of integers, which quantisation, clipping and noise need; sums are then rounded."""
 
