@@ -83,6 +83,8 @@ def stats(
         wrong = (f"--method takes {', '.join(METHODS)}", method), (f"--fill takes {' or '.join(FILLS)}", fill)
         sentence, given = wrong[method in METHODS]
         raise InputError(f"{sentence}, not '{given}'.")
+    if fill is not None and freeze is None:
+        raise InputError("--fill says what a frozen study fills in: give --freeze FILE too.")
     table = study_table(study, settings or [])
     secure = secure_names(table)
     if secure and quantiles == "blocks":
