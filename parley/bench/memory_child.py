@@ -23,8 +23,8 @@ from parley.bench.harness import peak_resident
 from parley.bench.many_memories import Crowd
 from parley.core.key import Key
 from parley.data import ClientData, DataInfo, Federation
+from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
-from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
 from parley.engine.loop import Loop
 from parley.engine.run import Run
@@ -93,13 +93,14 @@ def main(folder: Path, crowd: Crowd, seed: int) -> None:
         known = store.runs()
         run.id = known[0].id if known else store.create("crowd", {}, "")
         store.claim(run.id)
-        keeper = Keeper(store, run.id, crowd.checkpoint)
-        memories = run.memories = Memories(keeper.memory_folder)
-        if known and keeper.restore(run, memories):
+        checkpointer = Checkpointer(store, run.id, crowd.checkpoint)
+        memories = run.memories = Memories(checkpointer.memory_folder)
+        if known and checkpointer.restore(run, memories):
             tell(resume=time.perf_counter() - began)
         Loop(
             job, run, runtime, Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=crowd),
-            Evaluator(job, Evaluation(central=False), key), Faults(), key, crowd.rounds, memories, keeper, [Teller()],
+            Evaluator(job, Evaluation(central=False), key), Faults(), key, crowd.rounds, memories, checkpointer,
+            [Teller()],
         ).go()  # fmt: skip
         memories.rest(crowd.rounds)
         tell(**verified(run), peak=peak_resident())

@@ -44,7 +44,7 @@ class AdaptiveClip(Channel):
     def sensitivity(self) -> float:
         return self.bound
 
-    def told(self, received: Message) -> AdaptiveClip:
+    def configured(self, received: Message) -> AdaptiveClip:
         bound = received.scalars.get(BOUND)
         return self if bound is None else replace(self, bound=float(bound))
 

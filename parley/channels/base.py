@@ -96,7 +96,7 @@ class Channel:
         """The form of what `send` makes of a message of this form."""
         return form
 
-    def told(self, received: Message) -> Channel:
+    def configured(self, received: Message) -> Channel:
         """The channel as the server's message sets it for this reply."""
         return self
 
@@ -210,9 +210,9 @@ class Channels:
         """The same without it."""
         return self if self.closing is None else replace(self, up=Chain(self.up.stages[:-1]))
 
-    def told(self, received: Message) -> Channels:
+    def configured(self, received: Message) -> Channels:
         """The channels as the server's message sets them."""
-        stages = tuple(stage.told(received) for stage in self.up.stages)
+        stages = tuple(stage.configured(received) for stage in self.up.stages)
         same = all(now is before for now, before in zip(stages, self.up.stages, strict=True))
         return self if same else replace(self, up=Chain(stages))
 

@@ -124,7 +124,7 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
         replace(study, data=federation, checkpoint=0.0, device="cpu"),
         store=folder.store,
         resume=resume,
-        listeners=[Clerk(submissions, one.id, list(enrolled))],
+        listeners=[RunLog(submissions, one.id, list(enrolled))],
         execute=lambda job: Flower(job, carrier, engagement),
     )
 
@@ -134,7 +134,7 @@ def _has_begun(folder: ServerFolder, run: str) -> bool:
         return store.checkpoint(run) is not None
 
 
-class Clerk(Listener):
+class RunLog(Listener):
     """Keeps the log of a run: every round with its roll-call."""
 
     def __init__(self, submissions: Submissions, id: str, enrolled: list[str]) -> None:

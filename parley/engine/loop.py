@@ -16,9 +16,9 @@ from parley.algorithms.base.protocol import Cohort
 from parley.core.errors import QuorumError, StopRun, computable
 from parley.core.key import Key
 from parley.core.message import Memory, State
+from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
-from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
 from parley.engine.privacy.plan import PrivacyPlan
 from parley.engine.privacy.round import PrivateReading
@@ -47,7 +47,7 @@ class Loop:
     key: Key
     rounds: int
     memories: Memories
-    keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
     listeners: Sequence[Listener] = ()
     privacy: PrivacyPlan | None = None
     spent: Mapping[str, Metric] = field(default_factory=dict)
@@ -107,10 +107,10 @@ class Loop:
             raise
         finally:
             run.status = status
-            if self.keeper is not None and self._settled:
-                self.keeper.save(run, self.memories, status)
-            elif self.keeper is not None:  # interrupted between two of them; the last checkpoint stands
-                self.keeper.store.commit(self.keeper.run, [], status=status)
+            if self.checkpointer is not None and self._settled:
+                self.checkpointer.save(run, self.memories, status)
+            elif self.checkpointer is not None:  # interrupted between two of them; the last checkpoint stands
+                self.checkpointer.store.commit(self.checkpointer.run, [], status=status)
             self._call_roll()
             for listener in self.listeners:
                 listener.end(run)
@@ -145,7 +145,11 @@ class Loop:
         begin = time.perf_counter()
         cohort = replace(self.sampler.draw(number), since=_Since(self.memories))
         stamp = Stamp(
-            self.run.id or "", self.incarnation, number, 0, self.keeper.durable if self.keeper else number - 1
+            self.run.id or "",
+            self.incarnation,
+            number,
+            0,
+            self.checkpointer.durable if self.checkpointer else number - 1,
         )
         course = Round(
             self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number),
@@ -194,8 +198,8 @@ class Loop:
         run.state = state
         self.memories.accept(record.number, remembered)
         run.records.append(record)
-        if self.keeper is not None:
-            self.keeper.pending.append(record)
+        if self.checkpointer is not None:
+            self.checkpointer.pending.append(record)
         self._settled = True
         self._stopping.see(record)
         stop: StopRun | None = None
@@ -204,8 +208,8 @@ class Loop:
                 listener.round(record)
             except StopRun as wanted:  # the others hear of the round too
                 stop = stop or wanted
-        if self.keeper is not None and self.keeper.due():
-            self.keeper.save(run, self.memories)
+        if self.checkpointer is not None and self.checkpointer.due():
+            self.checkpointer.save(run, self.memories)
         if stop is not None:
             raise stop
 

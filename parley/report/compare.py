@@ -62,13 +62,13 @@ class Line(Brief):
         return self.group.label
 
     @property
-    def there(self) -> list[Reached]:
+    def successes(self) -> list[Reached]:
         """Of the runs that reached the target."""
         return [one for one in self.reached if one is not None]
 
     def cost(self, what: str) -> SeedMean | None:
         """round, megabytes or seconds to the target, over the runs that reached it; None if none did."""
-        found = [float(getattr(one, what)) for one in self.there]
+        found = [float(getattr(one, what)) for one in self.successes]
         return SeedMean.of(found) if found else None
 
     @property

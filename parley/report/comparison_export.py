@@ -38,7 +38,7 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
             runs.append(own | {"curve": curve, "clients": run.clients})
     groups = [
         {"group": line.label, "runs": [run.id or run.label for run in line.group.runs], "last": line.last.plain(),
-         "best": line.best.plain(), "reached": len(line.there),
+         "best": line.best.plain(), "reached": len(line.successes),
          "left_out": [{"run": one.id, "seed": one.seed, "status": one.status} for one in line.group.unfinished],
          **{f"{what}_to_target": _plain(line.cost(what)) for what in COSTS}}
         for line in comparison.lines
@@ -92,7 +92,7 @@ def to_latex(comparison: Comparison, path: Path | str | None = None) -> str:
     body = [f"% {sentence}" for sentence in comparison.warnings]
     body += [f"% {printable(words)}; means over seeds, half of 95% intervals."]
     body += [f"% {BOLD if comparison.winner is not None else NOT_BOLD}."]
-    if any(0 < len(line.there) < len(line.reached) for line in comparison.lines):
+    if any(0 < len(line.successes) < len(line.reached) for line in comparison.lines):
         body += ["% (1/3): one of three seeds reached it, and the costs are those of the seeds that did."]
     body += [r"\begin{tabular}{lrrrrrr}", r"\toprule"]
     body += [rf"& & & & \multicolumn{{3}}{{c}}{{to reach {_tex(reached)}}} \\", r"\cmidrule(lr){5-7}", *rows]
@@ -185,7 +185,7 @@ def _tex_cost(line: Line, what: str) -> str:
     if mean is None or (what == "megabytes" and line.group.role != "federated"):
         return "--"
     value = f"{mean.value:,.0f}" if what == "round" and mean.value.is_integer() else amount(mean.value)
-    part = "" if len(line.there) == len(line.reached) else f" ({len(line.there)}/{len(line.reached)})"
+    part = "" if len(line.successes) == len(line.reached) else f" ({len(line.successes)}/{len(line.reached)})"
     return value + ("" if math.isnan(mean.half) else rf" $\pm$ {amount(mean.half)}") + part
 
 

@@ -112,10 +112,11 @@ def _band(
 def _arrivals(comparison: Comparison, line: Line, what: str) -> list[tuple[float, float]]:
     """Where runs met the target: of one run, the point on its curve; of several, each on the target's line."""
     if len(line.group.runs) > 1:
-        return [(float(getattr(one, what)), comparison.target) for one in line.there]
+        return [(float(getattr(one, what)), comparison.target) for one in line.successes]
     rounds, values = line.group.runs[0].series[comparison.metric]
     return [
-        (float(getattr(one, what)), float(values[int(np.flatnonzero(rounds == one.round)[0])])) for one in line.there
+        (float(getattr(one, what)), float(values[int(np.flatnonzero(rounds == one.round)[0])]))
+        for one in line.successes
     ]
 
 

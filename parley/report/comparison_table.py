@@ -29,7 +29,7 @@ def table(comparison: Comparison) -> Table:
         caption=_below(comparison), caption_justify="left", caption_style="dim", padding=(0, 1, 0, 0),
     )  # fmt: skip
     lines = comparison.lines
-    costs = {line.label: _costs(line) for line in lines if line.there}
+    costs = {line.label: _costs(line) for line in lines if line.successes}
     widths = [
         max([least, *(len(row[i]) for rows in costs.values() for row in rows)]) for i, least in enumerate((6, 5, 4))
     ]
@@ -135,7 +135,7 @@ def caption(comparison: Comparison) -> str:
         phrases.append(BOLD)
     if any(len(line.group.runs) == 2 for line in lines):
         phrases.append(TWO_SEEDS)
-    if any(0 < len(line.there) < len(line.reached) for line in lines):
+    if any(0 < len(line.successes) < len(line.reached) for line in lines):
         phrases.append("Costs to the target are those of the seeds that reached it")
     sent = "MB: sent and received by all clients, as measured"
     federated = all(line.group.role == "federated" for line in lines)
@@ -165,7 +165,7 @@ def amount(value: float) -> str:
 def _costs(line: Line) -> list[tuple[str, str, str]]:
     """Means, and where there are several seeds half of their intervals."""
     found = [cost for what in COSTS if (cost := line.cost(what)) is not None]
-    several = len(line.there) > 1
+    several = len(line.successes) > 1
     rows = [tuple(amount(cost.value) for cost in found)]
     rows += [tuple("" if math.isnan(cost.half) else f"±{amount(cost.half)}" for cost in found)] if several else []
     shown = []
@@ -181,8 +181,8 @@ def _to_target(line: Line, costs: dict[str, list[tuple[str, str, str]]], widths:
     if line.label not in costs:
         return Text(MISSED, style="yellow")
     text = Text("\n".join(_row(row, widths) for row in costs[line.label]))
-    if len(line.there) < len(line.reached):
-        text.append(f"\n{len(line.there)} of {len(line.reached)} reached it", style="yellow")
+    if len(line.successes) < len(line.reached):
+        text.append(f"\n{len(line.successes)} of {len(line.reached)} reached it", style="yellow")
     return text
 
 

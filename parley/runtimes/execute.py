@@ -68,7 +68,7 @@ def finish(job: Job, call: Call, reply: object, through: bool = True) -> Answer:
         if not job.on_cpu:
             checked = _on_cpu(checked)
         if through and not call.party and job.channels.up:
-            checked = job.channels.told(call.message).send(checked, call.memory, call.context)
+            checked = job.channels.configured(call.message).send(checked, call.memory, call.context)
             check_payload(checked.message)
     except (InputError, WireError) as error:
         return Failure(call.recipient, f"gave a reply that cannot be used: {error}")

@@ -22,7 +22,7 @@ def from_version_1(db: sqlite3.Connection, tables: Sequence[str], path: Path) ->
     """Format 1 had no checksums: what it says is taken as it is, inside the caller's transaction.
 
     Its checkpoints do not say which memories of clients belong to them, so such a run can be read but not resumed
-    (`Keeper.restore` refuses it).
+    (`Checkpointer.restore` refuses it).
     """
     found = db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     names, plain = sorted(name for name, _ in found), all(sql.startswith("CREATE TABLE ") for _, sql in found)

@@ -55,17 +55,19 @@ def _pooling(best: Line, pooled: Line, tested: int) -> str:
 
 
 def _speed(comparison: Comparison, federated: Sequence[Line], best: Line, tested: int) -> str:
-    there = {line.label: line.there[0] for line in federated if line.there}
-    missed = [line.label for line in federated if not line.there]
+    first_runs = {line.label: line.successes[0] for line in federated if line.successes}
+    missed = [line.label for line in federated if not line.successes]
     target = comparison.show(comparison.target)
-    if not there:
+    if not first_runs:
         return f"None of the federated methods reached {target}. {_ranking(federated, best, tested)}"
-    rounds = sorted({reached.round for reached in there.values()})
-    quickest, slowest = ([name for name in there if there[name].round == end] for end in (rounds[0], rounds[-1]))
-    first = there[quickest[0]]
+    rounds = sorted({run.round for run in first_runs.values()})
+    quickest, slowest = (
+        [name for name in first_runs if first_runs[name].round == end] for end in (rounds[0], rounds[-1])
+    )
+    first = first_runs[quickest[0]]
     text = f"To {target}, {_listed(quickest)} took {_rounds(first.round)} and {first.megabytes:.1f} MB"
     if slowest != quickest:
-        last = there[slowest[0]]
+        last = first_runs[slowest[0]]
         text += f", {_listed(slowest)} {_rounds(last.round)} and {last.megabytes:.1f} MB"
     if missed:
         text += f"; {_listed(missed)} did not get there"

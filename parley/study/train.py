@@ -17,8 +17,8 @@ from parley.core.errors import InputError, computable
 from parley.core.key import Key
 from parley.data import Federation
 from parley.data.preprocessing import Preprocessing
+from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
-from parley.engine.keeper import Keeper
 from parley.engine.listeners import Listener
 from parley.engine.loggers import loggers
 from parley.engine.loop import Loop
@@ -137,24 +137,24 @@ def train(
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()
         run.note, run.trial, run.config = why or f"runtime {opened.name}", trial, config
-        keeper = None
+        checkpointer = None
         if kept is not None:
             before = kept.info(found).status if found else None
             run.id = found or kept.create(study.title, config, study.fingerprint(), run.summary())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
             stack.enter_context(starting).push(_NotStarted(kept, run.id, before))
-            keeper = Keeper(kept, run.id, study.checkpoint)
+            checkpointer = Checkpointer(kept, run.id, study.checkpoint)
             keep_secret(kept.folder(run.id), plan.job.secrets)
             if plan.initial is not None:
                 plan.initial.keep(kept.folder(run.id))
                 config["init_from"]["digest"] = plan.initial.digest
                 kept.describe(run.id, config)
             opened.folder = kept.folder(run.id) / "nodes"
-        memories = run.memories = Memories(keeper.memory_folder if keeper is not None else None)
+        memories = run.memories = Memories(checkpointer.memory_folder if checkpointer is not None else None)
         failing = stack.enter_context(ExitStack())
         failing.callback(memories.close)
-        if keeper is not None and found is not None and keeper.restore(run, memories):
+        if checkpointer is not None and found is not None and checkpointer.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
         key, private = Key(study.seed), plan.privacy
         for listener in plan.listeners:
@@ -170,7 +170,7 @@ def train(
         drawn = key.fold("sampling") if private is None else private.sampling_key
         sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, drawn)
         Loop(
-            plan.job, run, opened, sampler, plan.evaluator, plan.faults, key, study.rounds, memories, keeper,
+            plan.job, run, opened, sampler, plan.evaluator, plan.faults, key, study.rounds, memories, checkpointer,
             plan.listeners, private, plan.initial.costs if plan.initial is not None else {},
         ).go()  # fmt: skip
         failing.pop_all()

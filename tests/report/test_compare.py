@@ -80,8 +80,8 @@ def test_the_loss_is_better_when_lower() -> None:
     assert comparison.target == pytest.approx(2.0 / 0.95)
     first, second = comparison.lines
     assert (first.best.value, first.last.value) == (1.0, 2.0)
-    assert [one.round for one in first.there] == [1]
-    assert second.there == []
+    assert [one.round for one in first.successes] == [1]
+    assert second.successes == []
     figure(comparison)
 
 

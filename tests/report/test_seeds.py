@@ -67,9 +67,9 @@ def test_seeds_are_one_line_with_means_and_intervals(store):
     assert good.last.half == pytest.approx((high - low) / 2)
     assert comparison.target == pytest.approx(0.95 * values.mean())
     # Seed 0 ends at 0.8, above the target of 0.78375, in round 4; every seed gets there in round 4.
-    assert [one.round for one in good.there] == [4] * 6
+    assert [one.round for one in good.successes] == [4] * 6
     assert good.cost("megabytes").value == 12.0
-    assert bad.there == []
+    assert bad.successes == []
     text = shown(table(comparison))
     assert max(map(len, text.splitlines())) <= 80
     assert "82.5%" in text
@@ -78,7 +78,7 @@ def test_seeds_are_one_line_with_means_and_intervals(store):
 
 def test_some_seeds_that_miss_the_target_are_said(store):
     (line, _) = Comparison.stored(store, [], target=0.83).lines
-    assert len(line.there) == 3
+    assert len(line.successes) == 3
     text = shown(table(Comparison.stored(store, [], target=0.83)))
     assert "3 of 6 reached it" in text
     assert "Costs to the target are those of the seeds that reached it" in " ".join(text.split())

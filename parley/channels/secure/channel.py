@@ -93,7 +93,7 @@ class SecureSum(Channel):
             return message
         raise InputError("its replies leave it masked for a secure sum, and it was not asked for one.")
 
-    def told(self, received: Message) -> Channel:
+    def configured(self, received: Message) -> Channel:
         return Masking(self, received) if GROUP in received else self
 
     def answers(self, asked: str) -> Callable[[Message, Context], Message] | None:

@@ -14,7 +14,7 @@ from parley.store.runs import RunStore
 
 
 @dataclass
-class Keeper:
+class Checkpointer:
     """Writes records and checkpoints of a stored run, at most every `interval` seconds."""
 
     store: RunStore
