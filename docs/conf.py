@@ -16,8 +16,8 @@ from make_api import write_pages  # noqa: E402
 project = "Parley"
 author = "The Parley developers"
 release = version = parley.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 
 html_theme = "furo"
 html_title = f"Parley {release}"
@@ -25,6 +25,7 @@ html_theme_options = {"source_edit_link": ""}
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+nb_execution_mode = "off"  # outputs are stored by make_tutorials.py
 highlight_language = "none"  # a block that names no language is what a terminal shows, or a formula
 
 autodoc_member_order = "bysource"

@@ -19,10 +19,10 @@ from typing import Any
 
 import parley
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import disclosed
+from parley.algorithms.exchange import disclosed
+from parley.conformance import cases
 from parley.core.fields import settings_of
-from parley.engine.secure.round import obstacle
-from parley.studies.conformance import cases
+from parley.secure.reading import obstacle
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -32,7 +32,7 @@ from pages import rows  # noqa: E402
 MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
 FACTS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
 FACTS_SHOWN = ("settles", "traffic", "remembers")
-FAMILY = "local-update"
+FEWEST_SHARED = 3
 _configuration = runpy.run_path(str(DOCS / "make_configuration.py"))
 
 INTRODUCTION = f"""\
@@ -40,10 +40,10 @@ INTRODUCTION = f"""\
 
 {MADE}
 
-Each method has a page: when to use it, its pseudo-code next to the paper, settings, traffic, what can be read off its
-messages, the point it settles at, and the studies that show it at work. What is said about fixed points and special
-cases is checked by `parley conformance`, see [conformance.md](conformance.md); a file of your own is a method like any
-other, see [extending.md](extending.md).
+Each method has a page with its pseudo-code, settings, traffic and fixed point; [choose a method](choose.md) says which
+to take. Fixed points and special cases are checked by `parley conformance` ([conformance](conformance.md)). The last
+column says whether [secure sums](secure-sums.md) take the method with its defaults; the reason for a "no" is on its
+page (`statistics` can be summed with `quantiles = "cells"`). To write your own: [extending](extending.md).
 """
 
 AFTER = """\
@@ -52,8 +52,8 @@ weights are scaled to sum to one estimate the population's mean with a bias, wha
 
 ## Methods that are settings of FedALS
 
-A part of the model with the period "never" stays with each client: it does not travel, neither its parameters nor its
-statistics. Patterns are matched with the names of parameters (`model.named_parameters()`).
+Parts of the model with the period "never" stay with each client, parameters and statistics. Patterns match names in
+`model.named_parameters()`.
 
 ```python
 import parley as pl
@@ -63,9 +63,9 @@ federation = pl.data.digits().split(pl.Dirichlet(0.5), clients=8, seed=0)
 mlp = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 normalised = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
-fedper = pl.FedALS(lr=0.1, steps=5, periods={"3.*": "never"})  # a head of one's own
-lg_fedavg = pl.FedALS(lr=0.1, steps=5, alpha="never")  # a representation of one's own under a common head
-fedbn = pl.FedALS(lr=0.1, steps=5, batch=0, periods={"2.*": "never"})  # normalisations of one's own
+fedper = pl.FedALS(lr=0.1, steps=5, periods={"3.*": "never"})  # a personal head
+lg_fedavg = pl.FedALS(lr=0.1, steps=5, alpha="never")  # a personal representation under a common head
+fedbn = pl.FedALS(lr=0.1, steps=5, batch=0, periods={"2.*": "never"})  # personal normalisations
 
 runs = {
     "FedPer": pl.train(fedper, federation, model=mlp, rounds=5),
@@ -92,23 +92,13 @@ def ours() -> list[str]:
 
     def place(name: str) -> tuple[bool, str, int]:
         module = algorithms[name].__module__
-        return module != "parley.algorithms.local_update", module, inspect.getsourcelines(algorithms[name])[1]
+        return (
+            module != "parley.algorithms.averaging.local_update",
+            module,
+            list(vars(sys.modules[module])).index(algorithms[name].__name__),
+        )
 
     return sorted((name for name in algorithms if algorithms[name].__module__.startswith("parley.")), key=place)
-
-
-SECURE_SUMS = """\
-## Which methods run with secure sums
-
-As each declares itself, with its defaults ([secure-sums.md](secure-sums.md)).
-`statistics` can be summed with `quantiles = "cells"`.
-
-"""
-
-
-def secure_sums() -> str:
-    """A row for every method."""
-    return SECURE_SUMS + rows(("method", "secure sums"), ([f"`{name}`", _summable(name)] for name in ours()))
 
 
 @cache
@@ -118,13 +108,17 @@ def _summable(name: str) -> str:
 
 
 def overview() -> str:
-    head = ("method", "settles at (quadratics, exact gradients)", "traffic, FedAvg = 1", "a client remembers")
+    head = ("method", "settles at (quadratics, exact gradients)", "traffic, FedAvg = 1", "a client remembers", "summed")
     body = (
-        [f"[`{name}`](algorithms/{name}.md)", *(FACTS.get(name, {}).get(key, "") for key in FACTS_SHOWN)]
+        [
+            f"[`{name}`](algorithms/{name}.md)",
+            *(FACTS.get(name, {}).get(key, "") for key in FACTS_SHOWN),
+            _summable(name).partition(":")[0],
+        ]
         for name in ours()
     )
     toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
-    return "\n".join([INTRODUCTION, rows(head, body), AFTER, secure_sums(), *toctree])
+    return "\n".join([INTRODUCTION, rows(head, body), AFTER, *toctree])
 
 
 def page(name: str, statements: list[str]) -> str:
@@ -136,9 +130,14 @@ def page(name: str, statements: list[str]) -> str:
     parts = [f"# {name}\n\n{MADE}\n\n{inspect.getdoc(cls)}\n"]
     if "when" in facts:
         parts.append(f"**When to use it.** {facts['when']}\n")
-    parts += [table(name, facts), "## Pseudo-code\n", f"{' '.join(paper.split())}\n"]
-    if pseudo_code.strip():
-        parts.append(pseudo_code.strip("\n") + "\n")
+    parts += [table(name, facts), "## Pseudo-code\n"]
+    first = next(each for each in ours() if algorithms[each].__module__ == cls.__module__)
+    if name != first:
+        parts.append(f"That of [{first}]({first}.md#pseudo-code).\n")
+    else:
+        parts.append(f"{' '.join(paper.split())}\n")
+        if pseudo_code.strip():
+            parts.append(pseudo_code.strip("\n") + "\n")
     place = cls.__module__.replace(".", "/")
     parts += [f"{from_python}The code: `{place}.py`.\n", "## Settings\n", settings(name)]
     if statements:
@@ -152,31 +151,48 @@ def table(name: str, facts: dict[str, Any]) -> str:
     cls = algorithms[name]
     required = any(setting.required for setting in settings_of(cls))
     readable = () if required else disclosed(cls().exchanges())  # type: ignore[attr-defined]
-    told = (
+    privacy = (
         f"SENDS THE DATA: the server can read {' and '.join(readable)} off single replies"
         if readable
-        else "replies hold no samples as such, but what they hold can give some away"
+        else "sends no samples, but replies can reveal some"
     )
     rows = [("Settles at", "settles"), ("Traffic, FedAvg = 1", "traffic"), ("A client remembers", "remembers")]
     lines = [f"| {title} | {facts[key].replace('](', '](../')} |" for title, key in rows if key in facts]
-    lines.append(f"| Privacy | {told} ([attacks](../attacks.md), [differential privacy](../privacy.md)) |")
+    lines.append(f"| Privacy | {privacy} ([attacks](../attacks.md)) |")
     lines.append(f"| [Secure sums](../secure-sums.md) | {_summable(name)} |")
     if facts.get("studies"):
         shown = ", ".join(f"`{study}`" for study in facts["studies"])
-        lines.append(f"| Studies | {shown} ([reproduction status](../reproduction.md)) |")
+        lines.append(f"| [Studies](../reproduction.md) | {shown} |")
     return "\n".join(["| | |", "| --- | --- |", *lines, ""])
 
 
 def settings(name: str) -> str:
-    """Its settings; a member of the family shows what it changes."""
-    head, cls = algorithms[FAMILY], algorithms[name]
-    known = {} if cls is head or not issubclass(cls, head) else {s.name: s for s in settings_of(head)}
-    own = [s for s in settings_of(cls) if not _configuration["_same"](s, known.get(s.name))]
-    shown = _configuration["table"](own) if own else ""
-    if len(own) < len(settings_of(cls)):
-        others = "The other settings are" if own else "Its settings are"
-        shown += f"\n{others} those of [{FAMILY}]({FAMILY}.md#settings).\n"
-    return shown or "It has no settings.\n"
+    """Its settings; those of a method shown before are linked."""
+    own, nearest = settings_of(algorithms[name]), _relative(name)
+    if nearest is None:
+        return _configuration["table"](own) if own else "It has no settings.\n"
+    shared = _shared(name, nearest)
+    shown = [setting for setting in own if setting.name not in shared]
+    page = f"[{nearest}]({nearest}.md#settings)"
+    if not shown:
+        return f"Its settings are those of {page}.\n"
+    names = ", ".join(f"`{each}`" for each in shared)
+    return f"{_configuration['table'](shown)}\nAs in {page}: {names}.\n"
+
+
+@cache
+def _relative(name: str) -> str | None:
+    """The method before it, with a full table, that it shares most settings with; None below half of them, or three."""
+    before = [other for other in ours()[: ours().index(name)] if _relative(other) is None]
+    nearest = max(before, key=lambda other: len(_shared(name, other)), default=None)
+    fewest = max(FEWEST_SHARED, len(settings_of(algorithms[name])) / 2)
+    return nearest if nearest and len(_shared(name, nearest)) >= fewest else None
+
+
+def _shared(name: str, other: str) -> list[str]:
+    """The settings that both have, with the same default and meaning."""
+    known = {setting.name: setting for setting in settings_of(algorithms[other])}
+    return [s.name for s in settings_of(algorithms[name]) if _configuration["_same"](s, known.get(s.name))]
 
 
 if __name__ == "__main__":

@@ -13,14 +13,23 @@ ROOMS = {
     "study": "Studies: describe, train, load, compare",
     "algorithms": "Algorithms, and what they are made of",
     "channels": "Channels",
+    "privacy": "Differential privacy",
+    "secure": "Secure sums",
+    "robust": "Robust folding",
+    "statistics": "Federated statistics",
+    "analyse": "Regression and survival analysis",
+    "sklearn": "scikit-learn estimators",
     "data": "Data and federations",
     "models": "Models",
-    "learn": "Local training, losses, metrics, weak learners",
-    "engine": "Runs, sampling, evaluation, faults, listeners, privacy",
+    "training": "Local training, losses, metrics",
+    "engine": "Runs, sampling, evaluation, faults, listeners",
+    "display": "Loggers",
     "store": "The run store",
     "report": "Reports, figures and tables",
-    "advise": "Advice: heterogeneity, gain, attacks",
-    "studies": "Papers' studies and their harness",
+    "tuning": "Tuning",
+    "advise": "Advice: heterogeneity, gain, step sizes",
+    "attack": "Attacks on what is sent",
+    "conformance": "Conformance: fixed points and special cases",
     "core": "Messages, keys, trees, errors",
 }
 """Rooms of the house, in the order of the site."""
@@ -46,14 +55,14 @@ def write_pages(folder: Path) -> None:
 def names_of(room: str) -> list[str]:
     """What a room offers: public names of the package, then those that are reached through the room."""
     public = [name for name, home in parley._HOME.items() if home.split(".")[1:2] == [room]]
-    module = getattr(parley, room)
+    module = import_module(f"parley.{room}")
     things = {id(getattr(parley, name)) for name in public}
     own = [f"{room}.{name}" for name in getattr(module, "__all__", ()) if id(getattr(module, name)) not in things]
     return [*public, *own]
 
 
 def _room(room: str, title: str) -> str:
-    described = inspect.getdoc(getattr(parley, room)) or ""
+    described = inspect.getdoc(import_module(f"parley.{room}")) or ""
     parts = [f"# {title}\n", f"{described.splitlines()[0]}\n"]
     return "\n".join([*parts, *(_directive(name) for name in names_of(room))])
 

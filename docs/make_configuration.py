@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings' own types, defaults and docstrings.
+"""Writes docs/configuration.md and docs/configuration/*.md from the settings' own types, defaults and docstrings.
 
     python docs/make_configuration.py
 
@@ -15,28 +15,32 @@ from pathlib import Path
 from typing import Any
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.server import server_optimizers
+from parley.algorithms.averaging.server import server_optimizers
+from parley.algorithms.boosting.weak import learners
+from parley.algorithms.protocol import Algorithm
 from parley.core.fields import Setting, settings_of, summary, type_text
 from parley.core.registry import Registry
 from parley.data import datasets, partitioners
-from parley.learn.schedules import schedules
-from parley.learn.weak import learners
+from parley.data.columns import Column
+from parley.data.preprocessing import Preprocessing
 from parley.models import feature_maps, models
 from parley.study.data_section import loader_settings, own_settings
 from parley.study.sections import plain
-from parley.study.study import SECTIONS, General
-from parley.study.tuning.settings import Tuning
+from parley.study.toml import SECTIONS, General
+from parley.study.tuning_settings import Tuning
 from parley.theory.kernel.registry import kernels
+from parley.training.schedules import schedules
 
-PAGE = Path(__file__).with_name("configuration.md")
-sys.path.insert(0, str(PAGE.parent))
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
-INTRODUCTION = """\
+MADE = "<!-- Made by docs/make_configuration.py from the code; do not edit. -->"
+INTRODUCTION = f"""\
 # Configuration
 
-<!-- Made by docs/make_configuration.py from the code; do not edit. -->
+{MADE}
 
 A study is a TOML file: what to train, on which data, how. `parley run study.toml` trains it,
 `--set section.setting=value` overrides a setting, and the stored run keeps the whole configuration with all defaults.
@@ -44,7 +48,9 @@ An unknown setting is refused with the nearest one that exists. Required are onl
 a `file`, `[model]` with a `name` and `[algorithm]` with a `name`. A complete, commented study is
 [examples/digits.toml](../examples/digits.toml).
 
-On the command line, `parley list` shows the choices and `parley list algorithms fedprox` the settings of one.
+Here are the general sections. Those with a choice have pages of their own: [`[data]`](configuration/data.md),
+[`[model]`](configuration/model.md), [`[algorithm]`](configuration/algorithm.md). On the command line, `parley list`
+shows the choices and `parley list algorithms fedprox` the settings of one.
 """
 
 KERNELS = """\
@@ -53,48 +59,75 @@ as vectors. Without a name, RBF.
 """
 
 
-def page() -> str:
-    """The whole page."""
-    parts = [INTRODUCTION, "## Above the first section\n", table(settings_of(General))]
-    data = {s.name: s for s in [*own_settings("name"), *own_settings("file"), *own_settings("folder")]}
-    parts += ["## [data]\n", f"{described('Which samples there are and who has them.')}\n", table(data.values())]
-    parts += ["### Data sets and their options\n", "Options stand in `[data]` beside the name.\n"]
-    about = ([f"`{name}`", datasets[name].title, ", ".join(map(_option, loader_settings(name)))] for name in datasets)
-    parts.append(rows(("data set", "about", "options"), about))
-    parts += ["## [data.partition]\n", choices(partitioners)]
-    parts += ["## [model]\n", choices(models)]
-    parts += ["## [model.map]\n", "The features of the model `features`.\n", choices(feature_maps)]
-    parts += ["## [algorithm]\n", choices(algorithms, "local-update")]
-    parts += ["## [algorithm.server]\n", "Without a name, the algorithm's own default class is kept.\n"]
-    parts.append(choices(server_optimizers))
-    parts += ["## [algorithm.schedule]\n", "How the step size changes with the rounds or steps taken.\n"]
-    parts.append(choices(schedules))
-    parts += ["## [algorithm.learner]\n", "The weak learner of `ffgb`; without a name, a tree.\n", choices(learners)]
-    parts += ["## [algorithm.kernel]\n", KERNELS, choices(kernels)]
+def pages() -> dict[str, str]:
+    """Every page by its path below docs/: the general settings, and those of data, models and algorithms."""
+    general = [INTRODUCTION, "## Above the first section\n", table(settings_of(General))]
     for name, cls in SECTIONS.items():
-        parts += [f"## [{name}]\n", f"{summary(cls)}\n", table(settings_of(cls))]
-    parts += ["## [tune]\n", f"{summary(Tuning)}\n", table(settings_of(Tuning))]
-    return "\n".join(parts)
+        general += [f"## [{name}]\n", f"{summary(cls)}\n", table(settings_of(cls))]
+        if cls is Preprocessing:
+            general += ["### [preprocessing.table.COLUMN]\n", f"{summary(Column)}\n", table(settings_of(Column))]
+    general += ["## [tune]\n", f"{summary(Tuning)}\n", table(settings_of(Tuning))]
+    general.append("```{toctree}\n:hidden:\n\nconfiguration/data\nconfiguration/model\nconfiguration/algorithm\n```\n")
+    return {
+        "configuration.md": "\n".join(general),
+        "configuration/data.md": "\n".join(_data()),
+        "configuration/model.md": "\n".join(_model()),
+        "configuration/algorithm.md": "\n".join(_algorithm()),
+    }
 
 
-def choices(registry: Registry[Any], family: str | None = None) -> str:
-    """A paragraph and a table for each registered class; members of the family show only what they change."""
-    head = registry[family] if family is not None else None
-    common = {s.name: s for s in settings_of(head)} if head is not None else {}
-    parts = []
+def _data() -> list[str]:
+    own = {s.name: s for s in [*own_settings("name"), *own_settings("file"), *own_settings("folder")]}
+    options = (
+        [f"`{name}`", ", ".join(map(_option, loader_settings(name)))] for name in datasets if loader_settings(name)
+    )
+    return [
+        f"# Configuration: data\n\n{MADE}\n",
+        "## [data]\n\nWhich samples there are and who has them ([data](../data.md)).\n",
+        table(own.values()),
+        "## Options of data sets\n\nThey stand beside the name; [all sets](../data.md#data-sets).\n",
+        rows(("data set", "options"), options),
+        "## [data.partition]\n",
+        choices(partitioners),
+    ]
+
+
+def _model() -> list[str]:
+    return [
+        f"# Configuration: models\n\n{MADE}\n",
+        "## [model]\n",
+        choices(models),
+        "## [model.map]\n\nThe features of the model `features`.\n",
+        choices(feature_maps),
+    ]
+
+
+def _algorithm() -> list[str]:
+    page = "../algorithms/{0}.md#settings"
+    named = ", ".join(f"[`{name}`]({page.format(name)})" for name in algorithms)
+    return [
+        f"# Configuration: algorithms\n\n{MADE}\n",
+        "## [algorithm]\n\nThe name of a [method](../algorithms.md), and its settings:\n",
+        f"{named}.\n",
+        "## [algorithm.server]\n\nWithout a name, the algorithm's own default class is kept.\n",
+        choices(server_optimizers),
+        "## [algorithm.schedule]\n\nHow the step size changes with the rounds or steps taken.\n",
+        choices(schedules),
+        "## [algorithm.learner]\n\nThe weak learner of `ffgb`; without a name, a tree.\n",
+        choices(learners),
+        f"## [algorithm.kernel]\n\n{KERNELS}",
+        choices(kernels),
+    ]
+
+
+def choices(registry: Registry[Any]) -> str:
+    """A paragraph and a table for each registered class; a table that was shown before is named."""
+    parts, shown = [], {}
     for name in registry:
-        cls = registry[name]
-        settings = settings_of(cls)
-        member = head is not None and issubclass(cls, head) and cls is not head
-        own = [s for s in settings if not member or not _same(s, common.get(s.name))]
-        parts.append(f"### `{name}`\n\n{described(summary(cls))}\n")
-        if own:
-            parts.append(table(own))
-        if len(own) < len(settings):
-            others = "The other settings are" if own else "Its settings are"
-            parts.append(f"{others} those of [`{family}`](#{family}).\n")
-        elif not own:
-            parts.append("It has no settings.\n")
+        settings = table(settings_of(registry[name])) if settings_of(registry[name]) else "It has no settings.\n"
+        same = shown.setdefault(settings, name)
+        parts.append(f"### `{name}`\n\n{described(summary(registry[name]))}\n")
+        parts.append(settings if same == name or settings.count("\n") == 1 else f"Settings as of `{same}`.\n")
     return "\n".join(parts)
 
 
@@ -119,6 +152,8 @@ def _default(setting: Setting) -> str:
     value = plain(setting.default)
     if setting.name == "partition":
         return "`iid`"
+    if isinstance(setting.default, Algorithm):
+        return f"`{value['name']}` with its defaults"
     if isinstance(value, dict) and "name" in value:
         inner = ", ".join(f"{key} = {json.dumps(field)}" for key, field in value.items() if key != "name")
         return f"`{value['name']}` ({inner})" if inner else f"`{value['name']}`"
@@ -130,4 +165,6 @@ def _option(setting: Setting) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    (DOCS / "configuration").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        (DOCS / path).write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parley.studies.conformance.peers import LIBRARIES, METHODS, SETTINGS, TOLERANCE
+from parley_benchmarks.peers import LIBRARIES, METHODS, SETTINGS, TOLERANCE
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -40,7 +40,7 @@ def section(file: Path) -> str:
         f"since round {enough} rests.\n",
         rows(("library", "method", "clients", "weights", "off by", "verdict", "again"), map(_row, read["rows"])),
         "What is known of those that end elsewhere. Each cause was written down again in NumPy "
-        "(`parley/studies/conformance/peers/causes.py`) and led to the library's own numbers, to the relative distance "
+        "(`parley_benchmarks/peers/causes.py`) and led to the library's own numbers, to the relative distance "
         f"given: after {last} rounds, or after {few} where it diverges.\n",
         *causes(read["rows"]),
         "",

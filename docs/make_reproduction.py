@@ -18,6 +18,8 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
+from parley_papers.versions import PAPERS  # noqa: E402
+
 VERDICTS = ("reproduced", "in part", "not", "undecided", "not run", "no result")
 
 INTRODUCTION = """\
@@ -25,21 +27,22 @@ INTRODUCTION = """\
 
 <!-- Made by docs/make_reproduction.py from docs/reproduction.toml; do not edit. -->
 
-Every figure and table of the five papers behind Parley, with the paper's numbers and ours. What the verdicts mean:
+Every figure and table of the five papers behind Parley, with the paper's numbers and ours.
 
 | verdict | |
 | --- | --- |
-| reproduced | the paper's statement holds in the run named, with the numbers shown |
-| in part | some of it holds, or on smaller data or another network than the paper's; "ours" says which |
-| **not** | it was looked for and not found |
-| undecided | no run came far enough, or its interval holds both answers: it speaks neither for it nor against it |
-| not run | the study exists, but has not been run to its end at a scale that could show it |
-| no result | a schematic, a list of settings, or a study of ours: there is nothing of the paper's to reproduce |
+| reproduced | the paper's statement holds in the run named |
+| in part | some of it holds, or on smaller data or another network than the paper's ("ours" says which) |
+| **not** | it does not hold in the run named |
+| undecided | no run was long enough, or its interval includes both answers |
+| not run | not run to its end at a scale that could show it |
+| no result | a schematic, a list of settings, or a study of ours |
 
 A verdict rests on the scale and date beside it: `cpu` is smaller than the paper, `paper` has the paper's sizes. **Scale
-`smoke` supports nothing**: the tests run every study at it, which shows that the study runs and no more. `parley
-reproduce NAME --scale SCALE` makes each of these again, with its checks; [studies](studies.md) tells the stories behind
-the numbers, the failed designs among them. The date is that of the run or, of runs told there, of the telling.
+`smoke` supports nothing**: the tests run every study at it to see that it runs. The date is when the study was run, or
+for results described only in [studies](studies.md) when they were written down. Seconds are wall time on one or two
+busy cores, tuning included; some runs from before 2026-11-18 have none. `parley reproduce NAME --scale SCALE` runs a
+study again, with its checks, after printing its size; interrupted, the same command resumes.
 """
 
 
@@ -55,26 +58,48 @@ def page() -> str:
     titles, notes = read["papers"], read["notes"]
     parts = [INTRODUCTION, summary()]
     for paper, own in entries().items():
-        parts.append(f"## Paper {paper}\n\n{titles[paper]}.\n")
+        parts.append(f"## {_authors(titles[paper])} (`{PAPERS[paper]}`, `{paper}`)\n\n{titles[paper]}.\n")
         parts.append(rows(("item", "verdict", "the paper", "ours", "run"), map(_row, own)))
         parts += [notes[paper]] if paper in notes else []
     return "\n".join(parts)
 
 
+def _authors(title: str) -> str:
+    """`Su et al.`, or both where there are two."""
+    names = title.partition(":")[0]
+    return names if "," not in names else f"{names.partition(',')[0]} et al."
+
+
 def summary() -> str:
+    titles = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))["papers"]
     counts = {paper: Counter(entry["verdict"] for entry in own) for paper, own in entries().items()}
-    body = [[paper, *(str(own[verdict] or "") for verdict in VERDICTS)] for paper, own in counts.items()]
+    body = [
+        [f"{_authors(titles[paper])} (`{paper}`)", *(str(own[verdict] or "") for verdict in VERDICTS)]
+        for paper, own in counts.items()
+    ]
     return rows(("paper", *VERDICTS), body)
 
 
 def _row(entry: dict[str, Any]) -> list[str]:
     verdict = f"**{entry['verdict']}**" if entry["verdict"] == "not" else entry["verdict"]
     run = f"`{entry['study']}`" if "study" in entry else ""
-    run += f" {entry['scale']}, {entry['date']}" if "scale" in entry else ""
+    run += f" {', '.join(_run(entry))}" if "date" in entry else ""
     ours = entry.get("ours", "")
     if "crossing" in entry:
-        ours += f". {entry['steps']:,} steps; the authors' curves cross at about {entry['crossing']:,}"
+        ours += f". The authors' curves cross at about step {entry['crossing']:,}"
     return [entry["item"], verdict, entry.get("paper", ""), ours, run]
+
+
+def _run(entry: dict[str, Any]) -> list[str]:
+    """What is known of the run: scale, date, seeds, length, seconds, commit."""
+    said = [entry["scale"]] if "scale" in entry else []
+    said.append(str(entry["date"]))
+    said += [f"seed{'s' * (not entry['seeds'].isdigit())} {entry['seeds']}"] if "seeds" in entry else []
+    said += [f"{entry['steps']:,} steps"] if "steps" in entry else []
+    said += [entry["length"]] if "length" in entry else []
+    said += [f"{entry['seconds']:,} s"] if "seconds" in entry else []
+    said += [f"commit {entry['commit']}"] if "commit" in entry else []
+    return said
 
 
 if __name__ == "__main__":

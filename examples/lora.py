@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 import parley as pl
 from parley.data import Sorted, multinli
 from parley.data.fetch import cache_dir
-from parley.learn.schedules import Inverse
 from parley.models.hugging_face import HfCausal
 from parley.models.llama2c import convert_llama2c
+from parley.training.schedules import Inverse
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument(

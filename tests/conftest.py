@@ -12,3 +12,8 @@ for number in (signal.SIGTERM, signal.SIGHUP):
 os.umask(0o022)
 for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)  # what is printed is compared as a file or a pipe has it, whoever runs the tests
+
+# The device without memory of tests/training/test_devices.py must be known before anything is differentiated.
+from torch.utils import backend_registration  # noqa: E402
+
+backend_registration._setup_privateuseone_for_python_backend("gpu")

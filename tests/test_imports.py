@@ -12,8 +12,10 @@ import parley
 
 ROOT = Path(parley.__file__).parent
 FLOORS = (
-    ("cli",), ("studies", "bench"), ("report",), ("advise",), ("deploy",), ("study",), ("engine",), ("store",),
-    ("runtimes",), ("algorithms",), ("channels",), ("learn",), ("models",), ("data",), ("theory",), ("core",),
+    ("cli",), ("demo",), ("report",), ("advise", "attack", "conformance", "deploy"), ("analyse",),
+    ("sklearn", "statistics", "tuning"), ("study",), ("display",), ("privacy", "robust", "secure"), ("engine",),
+    ("store",), ("runtimes",), ("algorithms",), ("channels",), ("training",), ("models",), ("data",),
+    ("theory",), ("core",),
 )  # fmt: skip
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
@@ -43,7 +45,7 @@ def upward(path: Path) -> list[str]:
         if parts[0] != "parley":
             continue
         target = parts[1] if len(parts) > 1 else ""
-        if target.startswith("__") or (not target and LEVEL[own] <= LEVEL["bench"]):
+        if target.startswith("__") or (not target and LEVEL[own] <= LEVEL["demo"]):
             continue  # the version; or the whole package, as its users import it
         if target not in LEVEL:
             found.append(f"{path.relative_to(ROOT.parent)}:{line} imports {name}; name the room it comes from")
@@ -60,12 +62,21 @@ def test_imports_point_downwards():
     assert [line for path in MODULES if room_of(path) in LEVEL for line in upward(path)] == []
 
 
+def test_the_library_does_without_the_laboratory():
+    """`parley reproduce` and `parley bench` are found through entry points."""
+    found = [(path, line, name) for path in MODULES for line, name in imports(path) if name.startswith("parley_")]
+    assert found == []
+
+
 def test_an_import_upwards_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "parley" / "learn" / "wrong.py"
+    path = tmp_path / "parley" / "training" / "wrong.py"
     path.parent.mkdir(parents=True)
     path.write_text("def f():\n    from parley.engine import train\n    from ..algorithms import server\n")
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path / "parley")
-    assert [line.split(" ", 1)[0] for line in upward(path)] == ["parley/learn/wrong.py:2", "parley/learn/wrong.py:3"]
+    assert [line.split(" ", 1)[0] for line in upward(path)] == [
+        "parley/training/wrong.py:2",
+        "parley/training/wrong.py:3",
+    ]
 
 
 def test_theory_needs_no_torch():
@@ -112,3 +123,8 @@ def test_no_global_random_state_and_nothing_unpickled():
             f"{path.relative_to(ROOT)}:{line} {name}" for line, name in imports(path) if name.split(".")[0] == "pickle"
         ]
     assert found == []
+
+
+def test_the_private_parts_of_torch_that_stacks_need_are_behind_one_module():
+    users = {path.relative_to(ROOT).as_posix() for path in MODULES for _, name in imports(path) if "_functorch" in name}
+    assert users == {"training/stack.py"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def run(*words: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[s
 def test_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "version"} <= set(citation)
-    assert citation["version"] == PROJECT["version"] == parley.__version__
+    assert citation["version"] == parley.__version__
+    assert PROJECT["dynamic"] == ["version"]  # taken from the package
     assert citation["license"] == PROJECT["license"]
 
 
@@ -44,11 +46,18 @@ def test_the_container_file_is_pinned_and_not_root():
     torch = next(line for line in pins.splitlines() if line.startswith("torch=="))
     assert torch in text
     assert "constraints.txt" in text
-    (base,) = [line.split()[1] for line in text.splitlines() if line.startswith("FROM")]
+    bases = {line.split()[1] for line in text.splitlines() if line.startswith("FROM")}
+    (base,) = bases  # what is built in is what is run in
     assert base.partition(":")[2].count(".") == 2
+    assert "[flower]" in text
     assert "://" not in text  # whoever builds it says where packages come from, if not from pip's own index
     assert text.index("USER parley") < text.index("ENTRYPOINT")
-    named = [word for line in text.splitlines() if line.startswith("COPY") for word in line.split()[1:-1]]
+    named = [
+        word
+        for line in text.splitlines()
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
     assert all((ROOT / word).exists() for word in named)
 
 
@@ -144,3 +153,13 @@ def test_the_wheel_runs_in_an_environment_of_its_own(shipped: tuple[Path, Path],
     assert "✓ packages" in run(program, "doctor", cwd=work).stdout
     run(program, "list", "algorithms", "fedavg", cwd=work)
     run(program, "reproduce", "001/fig1", "--scale", "smoke", cwd=work)
+
+
+def test_every_dependency_has_a_floor_that_is_installed_in_ci():
+    printed = run(sys.executable, ROOT / ".github" / "floors.py", cwd=ROOT).stdout.split()
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert [re.split("[=<>]", line)[0] for line in printed] == [re.split("[=<>]", line)[0] for line in required]
+    assert all("==" in line for line in printed)
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert "python .github/floors.py > floors.txt" in workflow
+    assert "-c floors.txt" in workflow

@@ -1,4 +1,4 @@
-"""What paper 001's trade-off needs to know of a real federation: L, mu, C and the distance of the start.
+"""What Charles and Konečný's trade-off needs to know of a real federation: L, mu, C and the distance of the start.
 
     curvature = estimate(task, federation, ridge=1e-3)
     best_setting(L=curvature.L, mu=curvature.mu, C=curvature.C, start_distance=curvature.distance, rounds=50)
@@ -20,14 +20,14 @@ import torch
 
 from parley.advise.lanczos import Extremes, extremes
 from parley.advise.linear import LinearProblem, least_squares
-from parley.advise.objective import Objective, flat, torch_on_one_thread
+from parley.advise.objective import Objective, torch_on_one_thread
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.core.tree import Tree
+from parley.core.tree import Tree, flat
 from parley.data import ClientData, Federation
-from parley.learn.task import Task
 from parley.theory.rounds import Rounds
 from parley.theory.surrogate import Quadratics
+from parley.training.task import Task
 
 Array = npt.NDArray[np.float64]
 
@@ -180,10 +180,10 @@ def _measured(
     objectives = [Objective(task, own, ridge) for own in data]
     objectives.append(_mean_objective(task, data, shares, ridge))
     looked = [_look(own, x0, key.fold("lanczos", i), steps, tolerance) for i, own in enumerate(objectives)]
-    spectra = np.array([[found.lowest, found.highest] for found in looked])
+    spectra = np.array([[extreme.lowest, extreme.highest] for extreme in looked])
     worst = int(np.argmin(spectra[:-1, 0]))
-    scale = max(found.scale for found in looked)
-    error = max(max(found.lowest_error, found.highest_error) for found in looked) / scale
+    scale = max(extreme.scale for extreme in looked)
+    error = max(max(extreme.lowest_error, extreme.highest_error) for extreme in looked) / scale
     notes = [
         "the model is not linear with a squared loss: Hessians were measured at the given weights and hold there, "
         f"eigenvalues to {error:.0e} of L."

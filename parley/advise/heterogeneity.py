@@ -1,4 +1,4 @@
-"""How different a federation's clients are: omega_TV and omega_W1 of labels, inputs and both (paper 002).
+"""How different a federation's clients are: omega_TV and omega_W1 of labels, inputs and both (Shen et al.).
 
 found = heterogeneity(federation)
 found.omega("inputs", "w1")            # its value and the two ends between which it lies
@@ -39,7 +39,7 @@ class FederationHeterogeneity(Brief):
     repeats: dict[Part, float]
     """Samples that were measured, over how many of them are different."""
 
-    def telling(self, part: Part, metric: Metric) -> bool:
+    def informative(self, part: Part, metric: Metric) -> bool:
         """Whether the distance says something of the clients: total variation does only where samples come up again.
 
         Of samples that are all different it is 1 - 1/N, be the clients alike or not.
@@ -61,15 +61,23 @@ class FederationHeterogeneity(Brief):
     def plain(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
-            "clients": list(self.clients), "population": self.population, "label_cost": self.label_cost,
+            "clients": list(self.clients),
+            "population": self.population,
+            "label_cost": self.label_cost,
             "omega": [{"of": part, "metric": metric, **vars(one.omega)} for (part, metric), one in self.found.items()],
-        }  # fmt: skip
+        }
 
 
 def heterogeneity(
-    federation: Federation, *, clients: int = 20, samples: int = 200, limit: int = 500,
-    label_cost: float | None = None, pairs: bool = True, seed: int = 0,
-) -> FederationHeterogeneity:  # fmt: skip
+    federation: Federation,
+    *,
+    clients: int = 20,
+    samples: int = 200,
+    limit: int = 500,
+    label_cost: float | None = None,
+    pairs: bool = True,
+    seed: int = 0,
+) -> FederationHeterogeneity:
     """omega_TV and omega_W1 of labels, inputs and pairs of both.
 
     Measured on at most `clients` evenly spaced clients and `samples` random samples of each; W1 is exact where no
@@ -87,7 +95,7 @@ def heterogeneity(
     drawn = [_drawn(federation.client(name), samples, key.fold("samples", name)) for name in chosen]
     numeric = federation.info.kind == "regression"
     cost = _median_distance(drawn, key) if label_cost is None else label_cost
-    found: dict[tuple[Part, Metric], Heterogeneity] = {}
+    values: dict[tuple[Part, Metric], Heterogeneity] = {}
     repeats: dict[Part, float] = {}
     for part in PARTS:
         repeats[part] = _repeats(drawn, part)
@@ -97,10 +105,10 @@ def heterogeneity(
         for metric in METRICS:
             scale = 1.0 if part == "labels" else cost
             rng = key.fold(part, metric).numpy()
-            found[part, metric] = distances.heterogeneity(
+            values[part, metric] = distances.heterogeneity(
                 own, metric, label_cost=scale, limit=limit, pairs=pairs, rng=rng
             )
-    return FederationHeterogeneity(tuple(chosen), len(federation), found, cost, repeats)
+    return FederationHeterogeneity(tuple(chosen), len(federation), values, cost, repeats)
 
 
 def _drawn(data: ClientData, most: int, key: Key) -> tuple[Array, Array]:
@@ -122,5 +130,5 @@ def _median_distance(drawn: list[tuple[Array, Array]], key: Key) -> float:
     x = np.concatenate([inputs for inputs, _ in drawn])
     rng = key.fold("scale").numpy()
     a, b = (x[rng.integers(len(x), size=2000)] for _ in range(2))
-    found = np.linalg.norm(a - b, axis=1)
-    return float(np.median(found[found > 0])) if (found > 0).any() else 1.0
+    distances = np.linalg.norm(a - b, axis=1)
+    return float(np.median(distances[distances > 0])) if (distances > 0).any() else 1.0

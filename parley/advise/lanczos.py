@@ -56,7 +56,7 @@ def extremes(
     basis = np.empty((min(steps, dimension), dimension))
     diagonal: list[float] = []
     beside: list[float] = []
-    found = Extremes(0.0, 0.0, np.inf, np.inf, 0)
+    result = Extremes(0.0, 0.0, np.inf, np.inf, 0)
     for count in range(len(basis)):
         basis[count] = vector
         image = product(vector)
@@ -66,9 +66,9 @@ def extremes(
         left = float(np.linalg.norm(image))
         values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside))
         errors = left * np.abs(vectors[-1])
-        found = Extremes(float(values[0]), float(values[-1]), float(errors[0]), float(errors[-1]), count + 1)
-        if max(found.lowest_error, found.highest_error) <= tolerance * found.scale or left <= 1e-14 * found.scale:
+        result = Extremes(float(values[0]), float(values[-1]), float(errors[0]), float(errors[-1]), count + 1)
+        if max(result.lowest_error, result.highest_error) <= tolerance * result.scale or left <= 1e-14 * result.scale:
             break
         vector = image / left
         beside.append(left)
-    return found
+    return result

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.data import ClientData
-from parley.learn.losses import half_squares, mse
-from parley.learn.task import Task
 from parley.models.feature_model import FeatureModel
 from parley.models.structure import Step
 from parley.theory.surrogate import Quadratics
+from parley.training.losses import half_squares, mse
+from parley.training.task import Task
 
 Array = npt.NDArray[np.float64]
 

@@ -15,9 +15,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from parley.core.tree import Tree
 from parley.data import ClientData
-from parley.learn.task import Task
+from parley.training.task import Task
 
 Array = npt.NDArray[np.float64]
 
@@ -81,14 +80,14 @@ class Objective:
 
     def minimiser(self, start: Array, iterations: int = 500) -> tuple[Array, float]:
         """Where L-BFGS gets from `start`, and the norm of the gradient there."""
-        found = minimize(
+        solution = minimize(
             self.value_and_gradient,
             start,
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-15, "gtol": 1e-10},
         )
-        x = np.asarray(found.x, dtype=np.float64)
+        x = np.asarray(solution.x, dtype=np.float64)
         return x, float(np.linalg.norm(self.value_and_gradient(x)[1]))
 
     def _parts(self) -> Iterator[Tensor]:
@@ -107,11 +106,6 @@ class Objective:
     def _split(self, x: Array) -> list[Tensor]:
         parts = torch.from_numpy(np.ascontiguousarray(x)).split([leaf.numel() for leaf in self.leaves])
         return [part.view_as(leaf) for part, leaf in zip(parts, self.leaves, strict=True)]
-
-
-def flat(tree: Tree) -> Array:
-    """The entries of a tree of parameters one after the other, [d], in double precision."""
-    return _flat(tuple(tree.values()))
 
 
 def _flat(values: tuple[Tensor, ...]) -> Array:

@@ -21,15 +21,15 @@ import numpy.typing as npt
 from parley.advise.curvature import Curvature, estimate, of_quadratics
 from parley.advise.linear import is_least_squares
 from parley.data import Federation
-from parley.learn.losses import Loss
 from parley.models.buffers import BufferPolicy
-from parley.study.study import Study
+from parley.study.toml import Study
 from parley.study.train import Model, make_task
 from parley.theory.advice import Advice, Choice, best_setting, bound_terms
 from parley.theory.condition import log_distortion_spread
 from parley.theory.exact_advice import ExactAdvice, ExactChoice, best_exact_setting
 from parley.theory.rounds import Rounds
 from parley.theory.surrogate import Quadratics
+from parley.training.losses import Loss
 
 Array = npt.NDArray[np.float64]
 
@@ -112,9 +112,17 @@ def from_constants(
 ) -> Tradeoff:
     """The best guarantee from kappa_0, or from L and mu; only C / distance matters, so both default to 1."""
     advice = best_setting(
-        rounds=rounds, start_distance=distance, C=C, kappa0=kappa0, L=L, mu=mu, server=server, alpha=alpha,
-        max_steps=max_steps, max_gamma=max_gamma,
-    )  # fmt: skip
+        rounds=rounds,
+        start_distance=distance,
+        C=C,
+        kappa0=kappa0,
+        L=L,
+        mu=mu,
+        server=server,
+        alpha=alpha,
+        max_steps=max_steps,
+        max_gamma=max_gamma,
+    )
     relative = kappa0 is not None
     high, low = (1.0, 1.0 / kappa0) if kappa0 is not None else (float(L or 0), float(mu or 0))
     return Tradeoff(high, low, C, distance, rounds, server, advice, relative=relative)
@@ -155,7 +163,7 @@ def from_federation(
     clients: int | None = None,
     samples: int | None = None,
 ) -> Tradeoff:
-    """The best for any federation, model (an `nn.Module` too) and loss, as measured by `learn.curvature`.
+    """The best for any federation, model (an `nn.Module` too) and loss, as measured by `advise.curvature`.
 
     `C` and `distance` replace what was measured, `mu` says below which curvature directions do not matter. `clients`
     and `samples` limit what is looked at; by default all, but only 20 clients where the model is not linear.
@@ -163,22 +171,33 @@ def from_federation(
     task = make_task(federation, model, seed, loss, buffers)
     if clients is None and not is_least_squares(task):
         clients = CLIENTS
-    found = estimate(task, federation, ridge=ridge, mu=mu, weights=weights, samples=samples, clients=clients)
+    curvature = estimate(task, federation, ridge=ridge, mu=mu, weights=weights, samples=samples, clients=clients)
     actual = None
-    if found.quadratics is not None and found.start is not None and len(found.ids) == len(federation):
+    if curvature.quadratics is not None and curvature.start is not None and len(curvature.ids) == len(federation):
         actual = best_exact_setting(
-            found.quadratics, found.start, rounds, server, max_steps=max_steps, max_gamma=max_gamma,
+            curvature.quadratics,
+            curvature.start,
+            rounds,
+            server,
+            max_steps=max_steps,
+            max_gamma=max_gamma,
             form="delta" if ridge else "gradients",
-        )  # fmt: skip
-    return _advise(found, rounds, server, alpha, max_steps, max_gamma, C, distance, actual, ridge)
+        )
+    return _advise(curvature, rounds, server, alpha, max_steps, max_gamma, C, distance, actual, ridge)
 
 
 def from_study(study: Study, *, rounds: int | None = None, **options: Any) -> Tradeoff:
     """The same for a study's own data, model, loss, weights and first model; `options` are `from_federation`'s."""
     return from_federation(
-        study.federation(), study.network, rounds=study.rounds if rounds is None else rounds, loss=study.loss,
-        seed=study.seed, buffers=study.buffers, weights=study.sampling.weights, **options,
-    )  # fmt: skip
+        study.federation(),
+        study.network,
+        rounds=study.rounds if rounds is None else rounds,
+        loss=study.loss,
+        seed=study.seed,
+        buffers=study.buffers,
+        weights=study.sampling.weights,
+        **options,
+    )
 
 
 def _advise(
@@ -195,9 +214,16 @@ def _advise(
 ) -> Tradeoff:
     radius, away = found.C if C is None else C, found.distance if distance is None else distance
     guaranteed = best_setting(
-        rounds=rounds, start_distance=away, C=radius, L=found.L, mu=found.mu, server=server, alpha=alpha,
-        max_steps=max_steps, max_gamma=max_gamma,
-    )  # fmt: skip
+        rounds=rounds,
+        start_distance=away,
+        C=radius,
+        L=found.L,
+        mu=found.mu,
+        server=server,
+        alpha=alpha,
+        max_steps=max_steps,
+        max_gamma=max_gamma,
+    )
     return Tradeoff(found.L, found.mu, radius, away, rounds, server, guaranteed, actual, found, ridge)
 
 

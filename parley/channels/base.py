@@ -14,13 +14,14 @@ followed by others takes the place of their error feedback.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from parley.core.context import Context
 from parley.core.errors import InputError, WireError
-from parley.core.form import Form
+from parley.core.form import Form, Number
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
@@ -50,6 +51,8 @@ class Channel:
     for both."""
     summable: ClassVar[bool] = False
     """Its server's half has nothing to undo, so that the sum of what is transmitted is that of what arrives."""
+    told: ClassVar[tuple[str, ...]] = ()
+    """Scalars of the server's message that are for it and not for the method, numbers above 0."""
     last: ClassVar[bool] = False
     """It closes what the others made, so it comes after all of them wherever it is named."""
 
@@ -211,14 +214,15 @@ class Channels:
         return self if self.closing is None else replace(self, up=Chain(self.up.stages[:-1]))
 
     def configured(self, received: Message) -> Channels:
-        """The channels as the server's message sets them."""
-        stages = tuple(stage.configured(received) for stage in self.up.stages)
+        """The channels as the server's message sets them; what it says to the closing one is for that one alone."""
+        question = received if self.closing is None else received.replace(**{title(self.closing): {}})
+        stages = tuple(stage.configured(received if stage.last else question) for stage in self.up.stages)
         same = all(now is before for now, before in zip(stages, self.up.stages, strict=True))
         return self if same else replace(self, up=Chain(stages))
 
     def answers(self, asked: str) -> Callable[[Message, Context], Message] | None:
         """What a client answers to a question of a channel's own."""
-        return next((found for stage in self.up.stages if (found := stage.answers(asked)) is not None), None)
+        return next((answer for stage in self.up.stages if (answer := stage.answers(asked)) is not None), None)
 
     def form(self, form: Form, asked: str) -> Form:
         """The form of what is transmitted of a reply of this form."""
@@ -227,7 +231,13 @@ class Channels:
         return form
 
     def bare(self, received: Message) -> Message:
-        """The server's message without what it says to a channel that closes replies."""
+        """The server's message without what it says to channels; a WireError where that cannot be."""
+        names = [name for stage in self.up.stages for name in stage.told if name in received.scalars]
+        for name in names:
+            Number(float, math.ulp(0.0)).check(name, received.scalars[name])
+        if names:
+            kept = {name: value for name, value in received.scalars.items() if name not in names}
+            received = Message(received.tensors, kept)
         if self.closing is None:
             return received
         return received.replace(**{title(self.closing): {}})

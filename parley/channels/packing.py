@@ -34,16 +34,16 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, codes: int, bits: int, largest: int) -> Tensor:
     """The codes again; a WireError if one is above `largest`."""
     if bits == 8:
-        found = packed
+        unpacked = packed
     else:
         many = 8 // bits
         if many * bits == 8:
-            found = torch.stack([(packed >> (bits * place)) & (2**bits - 1) for place in range(many)], 1).view(-1)
+            unpacked = torch.stack([(packed >> (bits * place)) & (2**bits - 1) for place in range(many)], 1).view(-1)
         else:
             rows = pad(packed, (0, -len(packed) % bits)).view(-1, bits)
             words = pad(rows, (0, 8 - bits)).view(torch.int64)
-            found = ((words >> _SHIFTS[bits]) & (2**bits - 1)).to(torch.uint8).view(-1)
-        found = found[:codes]
-    if largest < 2**bits - 1 and len(found) and int(found.max()) > largest:
+            unpacked = ((words >> _SHIFTS[bits]) & (2**bits - 1)).to(torch.uint8).view(-1)
+        unpacked = unpacked[:codes]
+    if largest < 2**bits - 1 and len(unpacked) and int(unpacked.max()) > largest:
         raise WireError(f"it has a code above {largest}, the largest there is.")
-    return found
+    return unpacked

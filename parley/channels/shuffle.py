@@ -1,4 +1,4 @@
-"""Row shuffling: the rows of a reply in a random order that the server cannot undo (paper 003's shuffling).
+"""Row shuffling: the rows of a reply in a random order that the server cannot undo (Yue et al.'s shuffling).
 
 For replies whose rows are samples, in trees that the exchange declares so (`reorder`). All tensors of such a tree that
 have the same number of rows are permuted alike, so what belongs together stays together. The order comes from the

@@ -60,20 +60,20 @@ def advise(
     except to estimate gains. A study that names a target loss gets the cheapest way to it.
     """
     from parley.advise.plan.make import advise, load
-    from parley.cli.gain import progress
+    from parley.display.progress import steps
 
-    with progress() as tell:
-        found = advise(
+    with steps() as tell:
+        advice = advise(
             load(study, settings or []), rounds=rounds, megabytes=megabytes, pilot=pilot, gain=gain, tell=tell
         )
-    show(found)
-    text = found.toml() if write is not None else ""
-    write_texts((write, lambda: text), (json, found.json))
+    show(advice)
+    text = advice.toml() if write is not None else ""
+    write_texts((write, lambda: text), (json, advice.json))
     if page is not None:
         from parley.report.advice_page import write_advice
 
         with writing(page):
-            write_advice(found, page, names=names)
+            write_advice(advice, page, names=names)
 
 
 advise.__doc__ = f"{advise.__doc__}\n    {EXAMPLES}"
@@ -84,16 +84,17 @@ def show(found: Advice) -> None:
     screen = console()
     print_table(["measured", "", ""], found.measured.rows())
     print(f"Advised for {found.budget()}:\n")
-    for one in found.recommendations:
-        screen.print(f"{one.what}: [bold]{_plain(one.value)}[/bold]", soft_wrap=True)
-        screen.print(f"  {one.reason}", markup=False, soft_wrap=True)
-        if one.formula:
-            screen.print(f"  {one.formula}", markup=False, style="dim", soft_wrap=True)
+    for item in found.recommendations:
+        screen.print(f"{item.what}: [bold]{_plain(item.value)}[/bold]", soft_wrap=True)
+        screen.print(f"  {item.reason}", markup=False, soft_wrap=True)
+        if item.formula:
+            screen.print(f"  {item.formula}", markup=False, style="dim", soft_wrap=True)
     if found.pilot is not None:
         print_table(
-            ["pilot", "rounds", "metric"], [(one.name, one.rounds, f"{one.metric:.4g}") for one in found.pilot.tried],
+            ["pilot", "rounds", "metric"],
+            [(item.name, item.rounds, f"{item.metric:.4g}") for item in found.pilot.tried],
             right=("rounds", "metric"),
-        )  # fmt: skip
+        )
     if found.gains is not None:
         screen.print(f"\nWho gains: {found.gains.summary()}", markup=False)
     print("\nNot estimated:")
@@ -104,7 +105,7 @@ def show(found: Advice) -> None:
 
 def changed(found: Advice) -> str:
     """The advised rounds, method and channels as a study file has them."""
-    from parley.study.toml_text import to_toml
+    from parley.study.toml import to_toml
 
     whole = found.best.resolved()
     method = {

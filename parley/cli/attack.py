@@ -11,7 +11,7 @@ from parley.cli.options import Set
 from parley.cli.screen import console, print_table, save_figure, write_texts
 
 if TYPE_CHECKING:
-    from parley.advise.attack import Findings
+    from parley.attack.findings import Findings
 
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 OptionalInt = Optional[int]  # noqa: UP045
@@ -33,9 +33,7 @@ def attack(
             'several kinds by default, "none" tries nothing but the study.',
         ),
     ] = None,
-    after: Annotated[
-        int, typer.Option("--after", help="Train so many rounds first; needed to say anything about membership.")
-    ] = 0,
+    after: Annotated[int, typer.Option("--after", help="Rounds to train first; needed to measure membership.")] = 0,
     restarts: Annotated[int, typer.Option("--restarts", help="Random starts of each search.")] = 2,
     seed: Annotated[
         OptionalInt, typer.Option("--seed", help="Chooses victims and starts of searches; the study's.")
@@ -54,26 +52,31 @@ def attack(
     matching with total variation. The table says how alike reconstructions and originals are, beside what one guesses
     who received nothing.
     """
-    from parley.advise.attack import Effort
-    from parley.advise.attack import attack as attacks
-    from parley.cli.gain import progress
+    from parley.attack.matching import Effort
+    from parley.attack.run import attack as attacks
     from parley.core.errors import InputError
-    from parley.study.study import load_study
+    from parley.display.progress import steps
+    from parley.study.toml import load_study
 
     if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"{figure} cannot be written: a figure's name ends in .png, .svg or .pdf.")
-    with progress() as tell:
-        found = attacks(
-            load_study(study, settings or []), victims=victims, batches=batch or (1, 4, 16), after=after,
+    with steps() as tell:
+        findings = attacks(
+            load_study(study, settings or []),
+            victims=victims,
+            batches=batch or (1, 4, 16),
+            after=after,
             defences=None if defence is None else [text for text in defence if text != "none"],
-            effort=Effort(restarts=restarts), seed=seed, tell=tell,
-        )  # fmt: skip
-    show(found)
-    write_texts((csv, found.csv), (json, found.json))
+            effort=Effort(restarts=restarts),
+            seed=seed,
+            tell=tell,
+        )
+    show(findings)
+    write_texts((csv, findings.csv), (json, findings.json))
     if figure is not None:
         from parley.report.attack_figure import attack_figure
 
-        save_figure(attack_figure(found), figure)
+        save_figure(attack_figure(findings), figure)
 
 
 def show(found: Findings) -> None:

@@ -54,11 +54,12 @@ def compare(
     ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="The file of numbers; its ending (.csv, .parquet, .tex, .json) is a format, too.",
-                     metavar="FILE"),
+        typer.Option(
+            help="The file of numbers; its ending (.csv, .parquet, .tex, .json) is a format, too.", metavar="FILE"
+        ),
     ] = None,
     store: Store = None,
-) -> None:  # fmt: skip
+) -> None:
     """Compare runs: accuracy, and the rounds, megabytes and seconds to a target.
 
     Runs that differ in their seeds alone are one line, with means, 95% intervals and paired tests over equal seeds.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -18,7 +17,8 @@ def conformance(
     algorithm: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="An algorithm, or an update rule of your own: package.module:name or file.py:name; default: all.",
+            help="An algorithm, or a method of your own with a `promise`: file.py:Name or package.module:Name; "
+            "default: all.",
             metavar="[ALGORITHM]",
             autocompletion=algorithm_names,
         ),
@@ -61,20 +61,29 @@ def conformance(
         typer.Option("--write", help="With --peers: write the rows to this JSON file too.", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Hold methods against their exact fixed points on four quadratics; exit 1 if one misses.
+    """Compare methods with their exact fixed points on four quadratics; exit 1 if one misses.
 
     With --peers nothing is judged of Parley: what other libraries do is shown, and the exit code is 0.
     """
-    from rich.console import Console
-
-    from parley.engine.progress import track
+    from parley.algorithms import Algorithm
+    from parley.conformance import (
+        RUNTIMES,
+        check_channel,
+        check_rule,
+        load_channel,
+        load_method,
+        planned,
+        refusal,
+        table,
+    )
+    from parley.display.progress import steps
     from parley.runtimes import runtimes
-    from parley.studies.conformance import RUNTIMES, check_channel, check_rule, load_channel, load_rule, planned, table
 
     if peers or peer:
         if runtime or channel is not None:
             raise InputError("other libraries run on their own; leave out --runtime and --channel.")
-        _peers(algorithm, tuple(peer or ()), install, write)
+        for point in entry_points(group="parley.conformance", name="peers"):
+            point.load()(algorithm, tuple(peer or ()), install, write)
         return
     if write is not None:
         raise InputError("--write goes with --peers.")
@@ -85,39 +94,19 @@ def conformance(
         if algorithm is not None or runtime:
             raise InputError("a channel is checked by itself; leave out the algorithm and --runtime.")
         checks = check_channel(load_channel(channel), channel)
-    elif algorithm is not None and ":" in algorithm:
-        checks = check_rule(load_rule(algorithm))
     else:
-        plan = planned(algorithm, chosen)
-        checks = [case.check(name) for case, name in track(plan, "checking", Console(stderr=True))]
+        method = load_method(algorithm) if algorithm is not None and ":" in algorithm else algorithm
+        if not isinstance(method, str | Algorithm | None):
+            checks = check_rule(method)
+        else:
+            plan = planned(method, chosen)
+            checks = []
+            with steps() as tell:
+                for done, (case, name) in enumerate(plan, 1):
+                    checks.append(case.check(name))
+                    tell("checking", done, len(plan))
+        if isinstance(method, Algorithm) and "stacked" in chosen and (why := refusal(method)):
+            typer.echo(f"Not checked on 'stacked': {why}", err=True)
     console().print(table(checks))
     if not all(check.passed for check in checks):
         raise typer.Exit(1)
-
-
-def _peers(method: str | None, libraries: tuple[str, ...], may_install: bool, write: Path | None) -> None:
-    """Other libraries, in environments made and kept as the benchmark makes them."""
-    from rich.console import Console
-
-    from parley.bench import environments
-    from parley.engine.progress import track
-    from parley.studies.conformance.peers import Library, fill, peers_table, planned_peers, record
-
-    if write is not None and not write.parent.is_dir():
-        raise InputError(f"there is no folder {write.parent} to write {write.name} into.")
-
-    def python(library: Library) -> Path:
-        if library.own:
-            return Path(sys.executable)
-        if may_install:
-            return environments.install(library.name, say=lambda text: print(text, file=sys.stderr))
-        found = environments.installed(library.name)
-        if found is None:
-            raise InputError(f"{library.name} is not installed; leave out --no-install.")
-        return found
-
-    plans = planned_peers(method, libraries)
-    rows = [fill(plan, python) for plan in track(plans, "asking", Console(stderr=True))]
-    console().print(peers_table(rows))
-    if write is not None:
-        write.write_text(json.dumps(record(rows), indent=1) + "\n", encoding="utf-8")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -19,7 +20,7 @@ app = typer.Typer(help="Data sets: list, fetch, show.", no_args_is_help=True)
 
 @app.command("list")
 def list_sets() -> None:
-    """List the data sets, where they come from and whether they are here."""
+    """List the data sets, their sources and whether they are installed."""
     from parley.data import cache_dir, datasets
 
     rows: list[tuple[str, ...]] = []
@@ -39,21 +40,12 @@ def fetch(
     ],
 ) -> None:
     """Download data sets from their official source and verify their checksums."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     from parley.data import datasets
+    from parley.display.progress import steps
 
     loaders = [datasets[name] for name in names]
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def progress(file: str, arrived: int, expected: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bars.add_task(file, total=expected)
-            bars.update(tasks[file], completed=arrived)
-
-        fetched = [(loader.name, loader.fetch(progress)) for loader in loaders]
+    with steps(of_bytes=True) as tell:
+        fetched = [(loader.name, loader.fetch(tell)) for loader in loaders]
     for name, files in fetched:
         print(f"{name}: {len(files)} files here" if files else f"{name}: comes with Parley, nothing to fetch")
 
@@ -82,9 +74,11 @@ def show(
     from parley.core.errors import InputError
 
     if what.endswith(".toml") or Path(what).is_file():
-        from parley.study.study import load_study
+        from parley.study.toml import load_study
 
         study = load_study(what, settings or [])
+        if study.preprocessing is not None and not study.preprocessing.known:
+            study = replace(study, preprocessing=None)  # `parley stats` has still to find out the numbers
         _show_federation(study.federation(), figure)
         if heterogeneity:
             _show_heterogeneity(study.federation(), study.seed)
@@ -128,20 +122,29 @@ def _show_heterogeneity(federation: Federation, seed: int) -> None:
 
     from parley.advise.heterogeneity import METRICS, PARTS, heterogeneity
 
-    found = heterogeneity(federation, seed=seed)
+    measured = heterogeneity(federation, seed=seed)
     rows: list[tuple[object, ...]] = []
     for part in PARTS:
-        for metric in filter(lambda metric: found.telling(part, metric), METRICS):
-            omega, between = found.omega(part, metric), found.between(part, metric)
+        for metric in filter(lambda metric: measured.informative(part, metric), METRICS):
+            omega, between = measured.omega(part, metric), measured.between(part, metric)
             ends = "exact" if omega.exact else f"{omega.low:.4g} to {omega.high:.4g}"
             pairs = between[~np.eye(len(between), dtype=bool)]
-            rows.append((f"omega_{metric.upper()}", part, f"{omega.value:.4g}", ends, f"{pairs.mean():.4g}",
-                         f"{pairs.max():.4g}", found.farthest(part, metric)))  # fmt: skip
+            rows.append(
+                (
+                    f"omega_{metric.upper()}",
+                    part,
+                    f"{omega.value:.4g}",
+                    ends,
+                    f"{pairs.mean():.4g}",
+                    f"{pairs.max():.4g}",
+                    measured.farthest(part, metric),
+                )
+            )
     head = ["heterogeneity", "of", "to the mixture", "within", "client to client", "at most", "farthest"]
     print_table(head, rows, right=head[2:6])
     print(
-        f"{len(found.clients)} of {found.population} clients measured; in joint two labels are {found.label_cost:.4g} "
-        "apart."
+        f"{len(measured.clients)} of {measured.population} clients measured; in joint two labels are "
+        f"{measured.label_cost:.4g} apart."
     )
-    if left := [part for part in PARTS if not found.telling(part, "tv")]:
+    if left := [part for part in PARTS if not measured.informative(part, "tv")]:
         print(f"omega_TV of {' and '.join(left)} is left out: hardly any two samples are equal, so it says nothing.")

@@ -48,7 +48,7 @@ def init(
 
 @app.command("renew")
 def renew(folder: Folder = _SERVER) -> None:
-    """Renew the server's certificate; nodes need nothing new, and a server that runs takes it over."""
+    """Renew the server's certificate; nodes and a running server need no action."""
     from parley.deploy import certificates
     from parley.deploy.server_folder import ServerFolder
 
@@ -70,7 +70,7 @@ def register(
     ] = None,
     folder: Folder = _SERVER,
 ) -> None:
-    """Let a node in. Compare the fingerprint with its owner.
+    """Register a node by its signing request or public key. Compare the fingerprint with its owner.
 
     A signing request proves that who sent it has the private key, and that the name is the one it was made for; the
     fingerprint, that it comes from whom you think.
@@ -85,7 +85,7 @@ def register(
 
 @app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument(help="The node.", metavar="NAME")], folder: Folder = _SERVER) -> None:
-    """Shut a node out, at once and for good; with a new key it can be registered again."""
+    """Revoke a node's key at once; a new key can be registered."""
     from parley.deploy.server_folder import ServerFolder
 
     ServerFolder.open(folder).revoke(name)
@@ -94,14 +94,16 @@ def revoke(name: Annotated[str, typer.Argument(help="The node.", metavar="NAME")
 
 @app.command("nodes")
 def nodes(folder: Folder = _SERVER) -> None:
-    """List the nodes that are let in."""
+    """List the registered nodes."""
     from parley.deploy import keys
     from parley.deploy.server_folder import ServerFolder
 
     opened = ServerFolder.open(folder)
     known = opened.numbers()
-    rows = [(name, keys.fingerprint(key), "yes" if key in known else "when the server runs")
-            for name, key in opened.nodes().items()]  # fmt: skip
+    rows = [
+        (name, keys.fingerprint(key), "yes" if key in known else "when the server runs")
+        for name, key in opened.nodes().items()
+    ]
     print_table(["node", "fingerprint of its key", "known to Flower"], rows)
 
 
@@ -180,16 +182,20 @@ def run(
     from parley.deploy.proposal import Proposal
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions, submitted_study
-    from parley.study.study import study_table
+    from parley.study.toml import study_table
 
     opened = ServerFolder.open(folder)
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     written = {"table": study_table(study, overrides), "base": str(study.resolve().parent)}
-    proposal = Proposal.of(submitted_study(written))
-    one, fresh = Submissions(opened).submit(written, proposal, again=again, resume=resume)
-    print(f"{one.id} ({proposal.title}, study {proposal.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
+    proposal = Proposal.of(submitted_study(written), opened.nodes())
+    submission, fresh = Submissions(opened).submit(written, proposal, again=again, resume=resume)
+    print(
+        f"{submission.id} ({proposal.title}, study {submission.hash[:12]}) "
+        f"{'submitted' if fresh else submission.status}",
+        flush=True,
+    )
     if not detach:
-        follow(opened.path, one.id, whole=False)
+        follow(opened.path, submission.id, whole=False)
 
 
 def follow(path: Path, id: str, *, whole: bool) -> None:
@@ -209,16 +215,19 @@ def finished(path: Path, id: str, *, whole: bool) -> str:
     if not whole and submissions.log(id).exists() and not submissions[id].active:
         place = submissions.log(id).stat().st_size
     while True:
-        one = submissions[id]
+        submission = submissions[id]
         if submissions.log(id).exists():
             with submissions.log(id).open("rb") as file:
                 file.seek(place)
                 text = file.read()
             place += len(text)
             print(text.decode(errors="replace"), end="", flush=True)
-        if not one.active:
-            print(f"{one.id} {one.status}: {one.said}" + (f" Run {one.run} is in {folder.store}." if one.run else ""))
-            return str(one.run) if one.status == "finished" else ""
+        if not submission.active:
+            print(
+                f"{submission.id} {submission.status}: {submission.said}"
+                + (f" Run {submission.run} is in {folder.store}." if submission.run else "")
+            )
+            return str(submission.run) if submission.status == "finished" else ""
         if not warned and not is_locked(folder.path / "server.lock"):
             print(f"the server does not run; it begins when it does: parley deploy server -f {path}", flush=True)
             warned = True
@@ -227,15 +236,24 @@ def finished(path: Path, id: str, *, whole: bool) -> str:
 
 @app.command("status")
 def status(folder: Folder = _SERVER) -> None:
-    """Show the submitted runs and how far they are."""
+    """Show the submitted runs and their progress."""
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions
     from parley.store.locks import is_locked
 
     opened = ServerFolder.open(folder)
     print(f"the server {'runs' if is_locked(opened.path / 'server.lock') else 'does not run'}.")
-    rows = [(one.id, one.status, one.run, one.attempts, ", ".join(one.enrolled), one.said)
-            for one in Submissions(opened).all()]  # fmt: skip
+    rows = [
+        (
+            submission.id,
+            submission.status,
+            submission.run,
+            submission.attempts,
+            ", ".join(submission.enrolled),
+            submission.said,
+        )
+        for submission in Submissions(opened).all()
+    ]
     print_table(["submitted", "status", "run", "starts", "nodes", "why"], rows, right=["starts"])
 
 
@@ -253,11 +271,11 @@ def logs(
 
     opened = ServerFolder.open(folder)
     submissions = Submissions(opened)
-    one = submissions[run]
+    submission = submissions[run]
     if following:
-        follow(opened.path, one.id, whole=True)
-    elif submissions.log(one.id).exists():
-        print(submissions.log(one.id).read_text(encoding="utf-8"), end="")
+        follow(opened.path, submission.id, whole=True)
+    elif submissions.log(submission.id).exists():
+        print(submissions.log(submission.id).read_text(encoding="utf-8"), end="")
 
 
 @app.command("stop")
@@ -265,17 +283,17 @@ def stop(
     run: Annotated[str, typer.Argument(help="A submitted run, the beginning of its id, or 'last'.", metavar="RUN")],
     folder: Folder = _SERVER,
 ) -> None:
-    """Stop a run after what it is doing; submitted again, it goes on from there."""
+    """Stop a run after its current step; submitted again, it resumes."""
     from parley.core.errors import InputError
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions
 
     submissions = Submissions(ServerFolder.open(folder))
-    one = submissions[run]
-    if not one.active:
-        raise InputError(f"run {one.id} has ended already ({one.status}).")
-    submissions.ask_to_stop(one.id)
-    print(f"{one.id} is asked to stop")
+    submission = submissions[run]
+    if not submission.active:
+        raise InputError(f"run {submission.id} has ended already ({submission.status}).")
+    submissions.ask_to_stop(submission.id)
+    print(f"{submission.id} is asked to stop")
 
 
 @app.command("check")
@@ -291,9 +309,57 @@ def check(
     from parley.deploy.node_folder import NodeFolder
     from parley.deploy.server_folder import ServerFolder
 
-    found = list(check_node(NodeFolder.open(node)) if node is not None else check_server(ServerFolder.open(folder)))
-    print_table(["", "", ""], [(one.what, "ok" if one.fine else "WRONG", one.said) for one in found])
-    raise typer.Exit(0 if all(one.fine for one in found) else 1)
+    findings = list(check_node(NodeFolder.open(node)) if node is not None else check_server(ServerFolder.open(folder)))
+    print_table(["", "", ""], [(finding.what, "ok" if finding.fine else "WRONG", finding.said) for finding in findings])
+    raise typer.Exit(0 if all(finding.fine for finding in findings) else 1)
+
+
+@app.command("health")
+def health(
+    node: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--node", help="Ask this node instead of the server.", metavar="DIR"),
+    ] = None,
+    folder: Folder = _SERVER,
+) -> None:
+    """Say whether the server or a node on this machine works, by its health endpoint; exit code 1 if it does not."""
+    from parley.deploy.health import asked
+    from parley.deploy.node_folder import NodeFolder
+    from parley.deploy.server_folder import ServerFolder
+
+    port = NodeFolder.open(node).settings.health if node is not None else ServerFolder.open(folder).settings.health
+    said = asked(port)
+    print_table(["", ""], [(name, str(value).lower()) for name, value in said.items()])
+    raise typer.Exit(0 if said.get("healthy") is True else 1)
+
+
+@app.command("backup")
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.", metavar="FILE")],
+    node: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--node", help="Back up this node instead of the server.", metavar="DIR"),
+    ] = None,
+    folder: Folder = _SERVER,
+) -> None:
+    """Write the server's folder, or a node's without samples and answers, to one file; they may run meanwhile.
+
+    It has private keys: keep it as you keep them.
+    """
+    from parley.deploy.backup import backup as write
+
+    print(f"wrote {write(node or folder, file)} files to {file}; it has private keys.")
+
+
+@app.command("restore")
+def restore(
+    file: Annotated[Path, typer.Argument(help="What 'parley deploy backup' wrote.", metavar="FILE")],
+    folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="DIR")],
+) -> None:
+    """Make the folder of a server or a node from a backup. A restored node approves nothing."""
+    from parley.deploy.backup import restore as read
+
+    print(f"made {folder}: {read(file, folder)}")
 
 
 @app.command("demo")
@@ -303,10 +369,10 @@ def demo(
         typer.Argument(help="A folder to keep it in; by default it is made for the occasion and goes.", metavar="DIR"),
     ] = None,
 ) -> None:
-    """A whole federation on this machine: a server and three hospitals as processes over TLS, consent included."""
+    """Run a federation on this machine: a server and three hospitals as processes over TLS, with consent."""
     import tempfile
 
-    from parley.cli.screen import percent
+    from parley.core.numbers import percent
     from parley.deploy.demo import demo as shown
     from parley.deploy.extra import check_flower
     from parley.store.runs import RunStore
@@ -316,11 +382,11 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="parley-demo-") as temporary:
         place = (folder or Path(temporary)).resolve()
         place.mkdir(parents=True, exist_ok=True)
-        one = shown(place, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
-        if one.status != "finished" or one.run is None:
+        summary = shown(place, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
+        if summary.status != "finished" or summary.run is None:
             raise typer.Exit(1)
         with RunStore(place / "server" / "runs.db", create=False) as store:
-            records = store.records(one.run)
+            records = store.records(summary.run)
         first, last = (record.metrics["clients/accuracy"].value for record in (records[0], records[-1]))
         print(f"accuracy on the hospitals' held-out samples: {percent(first)} before, {percent(last)} after.")
         if folder is not None:

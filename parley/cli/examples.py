@@ -27,6 +27,7 @@ EXAMPLES = {
     "data show": "parley data show examples/digits.toml --figure partition.png",
     "list": "parley list algorithms fedprox",
     "stats": "parley stats examples/digits.toml --csv digits.csv",
+    "analyse": "parley analyse examples/own-folder.toml --model logistic --covariates radius,texture",
     "pareto": "parley pareto --kappa0 100 --rounds 50 --server heavy-ball",
     "gain": "parley gain examples/digits.toml",
     "attack": "parley attack examples/digits.toml --victims 2 --batch 1",
@@ -45,12 +46,16 @@ EXAMPLES = {
     "deploy logs": "parley deploy logs last -f parley-server",
     "deploy stop": "parley deploy stop last -f parley-server",
     "deploy check": "parley deploy check --node north",
+    "deploy health": "parley deploy health --node north",
+    "deploy backup": "parley deploy backup north.tar.gz --node north",
+    "deploy restore": "parley deploy restore north.tar.gz north",
     "deploy demo": "parley deploy demo",
     "node init": "parley node init north --node north --data north.csv --target diagnosis",
     "node pending": "parley node pending --node north",
     "node show": "parley node show 3f9c --node north",
     "node approve": 'parley node approve 3f9c --node north --note "data board, 12 May"',
     "node reject": "parley node reject 3f9c --node north",
+    "node purge": "parley node purge --node north --dry-run",
     "node log": "parley node log --node north --last 20",
     "new algorithm": "parley new algorithm my-method",
     "doctor": "parley doctor",
@@ -60,7 +65,7 @@ EXAMPLES = {
 def show_examples(app: typer.Typer, path: str = "") -> None:
     """Put each command's example below its help, in which brackets are no markup."""
     for command in app.registered_commands:
-        command.help = re.sub(r"(\[[a-z#/@])", r"\\\1", command.help or inspect.getdoc(command.callback) or "")
+        command.help = re.sub(r"(?<!\\)(\[[a-z#/@])", r"\\\1", command.help or inspect.getdoc(command.callback) or "")
         example = EXAMPLES.get(f"{path}{command.name}")
         command.epilog = f"Example: {example}" if example else command.epilog
     for group in app.registered_groups:

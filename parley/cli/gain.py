@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -21,8 +18,6 @@ OptionalInt = Optional[int]  # noqa: UP045
 OptionalText = Optional[str]  # noqa: UP045
 OptionalPath = Optional[Path]  # noqa: UP045
 _FORMATS = (".png", ".svg", ".pdf")
-_QUIET = 5.0
-"""Seconds between lines of progress where the output is not a terminal."""
 
 
 def gain(
@@ -30,10 +25,10 @@ def gain(
     settings: Set = None,
     folds: Annotated[int, typer.Option("--folds", help="Parts of each client's samples, each held out in turn.")] = 8,
     repeats: Annotated[
-        OptionalInt, typer.Option("--repeats", help="Deal the samples anew so many times; 1, or 3 in closed form.")
+        OptionalInt, typer.Option("--repeats", help="Number of dealings of the samples; 1, or 3 in closed form.")
     ] = None,
     clients: Annotated[
-        OptionalInt, typer.Option("--clients", help="Judge a random set of so many clients; all take part in training.")
+        OptionalInt, typer.Option("--clients", help="Random clients to evaluate; all take part in training.")
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.9,
     measure: Annotated[
@@ -46,7 +41,7 @@ def gain(
     ] = None,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", help="Train all models with so many seeds; from 2 on intervals include their luck."),
+        typer.Option("--seeds", help="Number of training seeds; from 2 on intervals include their variance."),
     ] = 1,
     local_rounds: Annotated[
         OptionalInt,
@@ -73,7 +68,7 @@ def gain(
         ),
     ] = None,
     norm: Annotated[
-        float, typer.Option("--norm", help="How far the start is from the truth, to say when they stop; nobody knows.")
+        float, typer.Option("--norm", help="Distance of the start from the truth; unknown for real data.")
     ] = 1.0,
     figure: Annotated[
         OptionalPath, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
@@ -89,24 +84,36 @@ def gain(
     """
     from parley.advise.gain import from_study
     from parley.core.errors import InputError
-    from parley.study.study import load_study
+    from parley.display.progress import steps
+    from parley.study.toml import load_study
 
     if figure is not None and figure.suffix not in _FORMATS:
         raise InputError(f"{figure} cannot be written: a figure's name ends in {', '.join(_FORMATS)}.")
-    with progress() as tell:
-        found = from_study(
-            load_study(study, settings or []), folds=folds, repeats=repeats, clients=clients, level=level,
-            measure=measure, seeds=seeds, local_rounds=local_rounds, local_rates=local_rate or None, kernel=kernel,
-            lengthscale=lengthscale, sigma=sigma, norm=norm, tell=tell,
-        )  # fmt: skip
-    show(found)
-    write_texts((csv, found.csv), (json, found.json))
+    with steps() as tell:
+        gains = from_study(
+            load_study(study, settings or []),
+            folds=folds,
+            repeats=repeats,
+            clients=clients,
+            level=level,
+            measure=measure,
+            seeds=seeds,
+            local_rounds=local_rounds,
+            local_rates=local_rate or None,
+            kernel=kernel,
+            lengthscale=lengthscale,
+            sigma=sigma,
+            norm=norm,
+            tell=tell,
+        )
+    show(gains)
+    write_texts((csv, gains.csv), (json, gains.json))
     if figure is not None:
         from parley.report.files import save_figure
         from parley.report.gain_figure import figure as draw
 
         with writing(figure):
-            save_figure(draw(found), figure)
+            save_figure(draw(gains), figure)
 
 
 def show(found: Gains) -> None:
@@ -118,33 +125,3 @@ def show(found: Gains) -> None:
     paragraphs = [found.summary(), f"{last}, {stop.reason}", found.how]
     for text in [*paragraphs, *(f"Note: {note}" for note in found.notes)]:
         screen.print(text, markup=False)
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error that goes away, or a line now and then where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        spoken = time.monotonic()
-
-        def say(what: str, done: int, total: int) -> None:
-            nonlocal spoken
-            if time.monotonic() - spoken >= _QUIET:
-                spoken = time.monotonic()
-                print(f"{what}: {done} of {total}", file=screen.file, flush=True)
-
-        yield say
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
-        tasks: dict[str, object] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
-
-        yield tell

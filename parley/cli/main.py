@@ -1,57 +1,82 @@
 """The command `parley`.
 
-Everything heavy is imported inside the commands, so that help and mistakes are answered at once.
+A command's module is imported when the command is called, and what is heavy inside the commands, so that help and
+mistakes are answered at once.
 """
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import click
 import typer
 
-from parley.cli import (
-    advise,
-    attack,
-    bench,
-    catalogue,
-    compare,
-    conformance,
-    data,
-    deploy,
-    doctor,
-    gain,
-    new,
-    node,
-    pareto,
-    report,
-    run,
-    runs,
-    stats,
-    studies,
-    trained,
-    tune,
-    ui,
-    watch,
-)
 from parley.cli.examples import show_examples
 from parley.core.checks import shown
-from parley.core.errors import InputError, ParleyError, ParleyWarning, own_line, raised_here
-from parley.core.processes import interruptible
+from parley.core.errors import InputError, ParleyError, ParleyWarning, raised_here, user_line
+from parley.core.processes import Interrupted, interruptible
 from parley.core.text import printable
 
-app = typer.Typer(
-    name="parley",
-    help="Federated learning among clients that disagree.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "demo": "parley.cli.demo:demo",
+    "run": "parley.cli.run:run",
+    "compare": "parley.cli.compare:compare",
+    "report": "parley.cli.report:report",
+    "tune": "parley.cli.tune:tune",
+    "watch": "parley.cli.watch:watch",
+    "ui": "parley.cli.ui:ui",
+    "runs": "parley.cli.runs:app",
+    "export": "parley.cli.trained:export",
+    "predict": "parley.cli.trained:predict",
+    "data": "parley.cli.data:app",
+    "list": "parley.cli.catalogue:show",
+    "stats": "parley.cli.stats:stats",
+    "analyse": "parley.cli.analyse:analyse",
+    "pareto": "parley.cli.pareto:pareto",
+    "gain": "parley.cli.gain:gain",
+    "advise": "parley.cli.advise:advise",
+    "attack": "parley.cli.attack:attack",
+    "conformance": "parley.cli.conformance:conformance",
+    "deploy": "parley.cli.deploy:app",
+    "node": "parley.cli.node:app",
+    "new": "parley.cli.new:app",
+    "doctor": "parley.cli.doctor:doctor",
+}
+"""Command -> the function that runs it, or the group of its subcommands; other packages add theirs by entry points in
+the group `parley.commands`."""
+
+
+def application(command: str | None = None) -> typer.Typer:
+    """The command line: with that command alone if there is one of this name, else with all of them."""
+    app = typer.Typer(
+        name="parley",
+        help="Federated learning among clients that disagree.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(parley)
+    chosen = {name: home for name, home in COMMANDS.items() if name == command}
+    for name, home in (chosen or COMMANDS).items():
+        module, _, attribute = home.partition(":")
+        target = getattr(import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name)
+        else:
+            app.command(name)(target)
+    if not chosen:
+        for point in sorted(entry_points(group="parley.commands"), key=lambda point: point.name):
+            app.command(point.name)(point.load())
+    show_examples(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -62,7 +87,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def parley(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -71,41 +95,19 @@ def parley(
     pass
 
 
-app.command("demo")(studies.demo)
-app.command("run")(run.run)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("tune")(tune.tune)
-app.command("watch")(watch.watch)
-app.command("ui")(ui.ui)
-app.add_typer(runs.app, name="runs")
-app.command("export")(trained.export)
-app.command("predict")(trained.predict)
-app.add_typer(data.app, name="data")
-app.command("list")(catalogue.show)
-app.command("stats")(stats.stats)
-app.command("pareto")(pareto.pareto)
-app.command("gain")(gain.gain)
-app.command("advise")(advise.advise)
-app.command("attack")(attack.attack)
-app.command("reproduce")(studies.reproduce)
-app.command("conformance")(conformance.conformance)
-app.command("bench")(bench.bench)
-app.add_typer(deploy.app, name="deploy")
-app.add_typer(node.app, name="node")
-app.add_typer(new.app, name="new")
-app.command("doctor")(doctor.doctor)
-show_examples(app)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; bad input is one sentence and exit code 2, an interrupt is 128 and the signal's number."""
+    words = sys.argv[1:] if arguments is None else arguments
+    gc.set_threshold(
+        20_000, 10, 10
+    )  # loading makes a million objects that stay: not worth looking for garbage so often
     with interruptible() as interruption:
         try:
-            if any("\0" in argument for argument in arguments or ()):
+            if any("\0" in word for word in words):
                 raise InputError("an argument contains the character NUL.")
             with _warnings():
-                code = app(args=arguments, prog_name="parley", standalone_mode=False)
+                app = application(words[0] if words else None)
+                code = app(args=words, prog_name="parley", standalone_mode=False)
             if code == 130:  # Typer has swallowed the interrupt
                 raise KeyboardInterrupt
         except ParleyError as error:
@@ -118,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
             code = _say(f"{_once(error.format_message())} See '{command} --help'.", 2)
         except click.ClickException as error:
             code = _say(error.format_message(), error.exit_code)
-        except run.Interrupted as interrupt:
+        except Interrupted as interrupt:
             code = _say(str(interrupt), interruption.exit_code)
         except (click.Abort, KeyboardInterrupt):
             code = _say("interrupted.", interruption.exit_code)
@@ -128,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
             if isinstance(end.__context__, BrokenPipeError):  # Typer or Rich: whoever reads the output has seen enough
                 code = 0
             else:
-                code = _say(f"the program was ended by sys.exit({end.code!r}){own_line(end)}, not by parley.", 2)
+                code = _say(f"the program was ended by sys.exit({end.code!r}){user_line(end)}, not by parley.", 2)
         except OSError as error:
             place = "" if error.filename is None else f"{shown(str(error.filename))}: "
             code = _say(f"{place}{error.strerror or error}.", 2)

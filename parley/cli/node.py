@@ -7,7 +7,9 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from parley.cli.screen import plain_value, print_table
+from parley.cli.screen import print_table
+from parley.core.numbers import setting_text
+from parley.core.text import shown
 
 app = typer.Typer(
     help="The owner of the data decides: which studies a node answers, and what it has answered.", no_args_is_help=True
@@ -53,7 +55,7 @@ def init(
 
 @app.command("pending")
 def pending(node: Node = _NODE) -> None:
-    """List the studies that were proposed, and what was decided about them."""
+    """List the proposed studies and the decisions on them."""
     from parley.deploy.consent import verdict
     from parley.deploy.node_folder import NodeFolder
 
@@ -61,16 +63,17 @@ def pending(node: Node = _NODE) -> None:
     rows = []
     for hash in folder.studies():
         proposal = folder.proposal(hash)
-        found = verdict(folder, proposal)
-        said = "waits for you" if found.pending else found.why
+        decision = verdict(folder, proposal)
+        said = "waits for you" if decision.pending else decision.why
         rows.append((hash[:12], proposal.title, proposal.algorithm, proposal.model, proposal.rounds, said))
     print_table(["study", "name", "algorithm", "model", "rounds", "decision"], rows, right=["rounds"])
 
 
 @app.command("show")
 def show(study: Study, node: Node = _NODE) -> None:
-    """Show all settings of a study, its modules, and what it would hand out."""
+    """Show all settings of a study, its modules, and what it would disclose."""
     from parley.deploy.consent import discloses, policy_obstacle, verdict
+    from parley.deploy.keys import fingerprint
     from parley.deploy.node_folder import NodeFolder
 
     folder = NodeFolder.open(node)
@@ -81,14 +84,15 @@ def show(study: Study, node: Node = _NODE) -> None:
         ("Parley", proposal.parley),
         ("decision", verdict(folder, proposal).why),
         ("by policy", policy_obstacle(folder.policy, folder, proposal) or "approved"),
-        ("hands out samples", handed_out or "no"),
+        ("discloses samples", handed_out or "no"),
     ]
     facts += [(f"module {name}", digest) for name, digest in proposal.modules.items()]
+    facts += [(f"node {name}", fingerprint(key)) for name, key in proposal.roster.items()]
     print_table(["", ""], facts)
     rows: list[tuple[str, str]] = []
     for name, value in proposal.study.items():
         below = value.items() if isinstance(value, dict) else [("", value)]
-        rows += [(f"{name}.{key}" if key else name, plain_value(inner)) for key, inner in below]
+        rows += [(f"{name}.{key}" if key else name, setting_text(inner)) for key, inner in below]
     print_table(["setting", "value"], rows)
 
 
@@ -96,12 +100,15 @@ def show(study: Study, node: Node = _NODE) -> None:
 def approve(
     study: Study,
     disclose: Annotated[
-        bool, typer.Option("--disclose", help="Also agree that samples are handed out, where the method does that.")
+        bool, typer.Option("--disclose", help="Also agree that samples are sent, if the method sends them.")
     ] = False,
     note: Annotated[str, typer.Option(help="Why, for the log.", metavar="TEXT")] = "",
     node: Node = _NODE,
 ) -> None:
-    """Let this node answer a study, just as it is; more rounds or another seed ask again."""
+    """Approve one run of a study, exactly as proposed; more rounds or another seed ask again.
+
+    Approved again after a run, it answers one more.
+    """
     from parley.deploy.consent import check_decidable
     from parley.deploy.node_folder import NodeFolder
 
@@ -118,7 +125,7 @@ def reject(
     note: Annotated[str, typer.Option(help="Why, for the log.", metavar="TEXT")] = "",
     node: Node = _NODE,
 ) -> None:
-    """Let this node answer nothing of a study, from the next message on, whatever the policy says."""
+    """Reject a study from the next message on, whatever the policy says."""
     from parley.deploy.node_folder import NodeFolder
 
     folder = NodeFolder.open(node)
@@ -127,22 +134,94 @@ def reject(
     print(f"rejected {hash[:12]}")
 
 
+@app.command("purge")
+def purge(
+    days: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Of runs and studies older than this; by default the policy's approval_days.", min=0),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    node: Node = _NODE,
+) -> None:
+    """Remove what this node keeps of old runs (samples, memory, answers), and studies that nobody decided about.
+
+    The log, the decisions and what has been disclosed stay; a run that went is never begun again.
+    """
+    from parley.deploy.node_folder import NodeFolder
+    from parley.deploy.purge import old_runs, old_studies, remove
+
+    folder = NodeFolder.open(node)
+    age = folder.policy.approval_days if days is None else days
+    runs, studies = old_runs(folder, age), old_studies(folder, age)
+    for path in runs + studies:
+        print(f"{'would remove' if dry else 'removed'} {path}")
+    if not dry:
+        remove(folder, runs + studies)
+    print(f"{len(runs)} runs and {len(studies)} studies are older than {age:g} days.")
+
+
+def _answer(line: dict[str, Any]) -> str | None:
+    """What was answered; of a refusal that the server knows by its id alone, what happened too."""
+    if "why" in line:
+        return shown(f"{line['answered']} {line['why']}")
+    return line.get("answered") or line.get("note")
+
+
+def _shown(line: dict[str, Any], answered: set[str]) -> bool:
+    """Of a message that was answered one line is enough."""
+    return line["event"] != "received" or line["frame"] not in answered
+
+
 @app.command("log")
 def log(
     node: Node = _NODE,
-    last: Annotated[int, typer.Option(help="Only so many lines, the last ones; 0 for all.", min=0)] = 0,
+    last: Annotated[int, typer.Option(help="Number of last lines; 0 for all.", min=0)] = 0,
+    disclosed: Annotated[
+        bool, typer.Option("--disclosed", help="Instead, what has been answered in all, in every run of every study.")
+    ] = False,
 ) -> None:
-    """Print what this node was asked and what it answered; refuses a log that was tampered with."""
+    """Print the questions and answers of this node; refuses a log that was tampered with."""
     from parley.deploy.node_folder import NodeFolder
 
-    lines = list(NodeFolder.open(node).logged())
+    folder = NodeFolder.open(node)
+    if disclosed:
+        _print_disclosed(folder)
+        return
+    lines = list(folder.logged())
+    answered = {str(line["frame"]) for line in lines if line["event"] == "message" and "frame" in line}
+    lines = [line for line in lines if _shown(line, answered)]
     rows = [
         (
             line["when"], line["event"], str(line.get("study", ""))[:12] or None, line.get("round"),
-            line.get("asked") or line.get("kind") or line.get("decision"), line.get("bytes_in"), line.get("bytes_out"),
-            line.get("answered") or line.get("note"), line.get("verdict"),
+            line.get("asked") or line.get("what") or line.get("kind") or line.get("decision"), line.get("bytes_in"),
+            line.get("bytes_out"), _answer(line), line.get("verdict"),
         )
         for line in lines[-last:]
     ]  # fmt: skip
     columns = ["when", "event", "study", "round", "asked", "bytes in", "bytes out", "answer", "why it may"]
     print_table(columns, rows, right=["round", "bytes in", "bytes out"])
+
+
+def _print_disclosed(folder: Any) -> None:
+    """Every run with what it was told, and what two of them tell together."""
+    import math
+
+    from parley.deploy.disclosed import disclosed
+
+    told = disclosed(folder)
+    rows = [
+        (
+            one.study[:12], one.title, one.run, one.by, each.name, "-".join(map(str, dict.fromkeys(each.rounds))),
+            each.count, each.size,
+        )
+        for one in told for each in one.answers
+    ]  # fmt: skip
+    columns = ["study", "name", "run", "approved by", "asked", "rounds", "answers", "bytes"]
+    print_table(columns, rows, right=["answers", "bytes"])
+    answers, size = sum(row[-2] for row in rows), sum(row[-1] for row in rows)
+    print(f"{answers} answers of {size} bytes in {len(told)} runs.")
+    if private := [one.epsilon for one in told if one.epsilon is not None]:
+        print(f"[privacy] of {len(private)} runs costs an epsilon of at most {math.fsum(private):.4g} together.")
+    for one in told:
+        if one.near:
+            print(f"Run {shown(one.run)} of study {one.study[:12]}: {one.near}")

@@ -40,17 +40,17 @@ def pareto(
     alpha: Annotated[float, typer.Option("--alpha", help="Proximal strength to find the best guarantee with.")] = 0.0,
     max_steps: Annotated[
         OptionalInt,
-        typer.Option("--max-steps", help="At most so many local steps (K); 1000."),
+        typer.Option("--max-steps", help="Largest number of local steps (K); 1000."),
     ] = None,
     max_gamma: Annotated[
         OptionalFloat, typer.Option("--max-gamma", help="At most this client step (gamma); 0 is one exact gradient.")
     ] = None,
     ridge: Annotated[float, typer.Option("--ridge", help="With a study: weight decay added to every loss.")] = 0.0,
     clients: Annotated[
-        OptionalInt, typer.Option("--clients", help="With a study: measure so many clients; all, or 20 for networks.")
+        OptionalInt, typer.Option("--clients", help="With a study: clients to measure; all, or 20 for networks.")
     ] = None,
     samples: Annotated[
-        OptionalInt, typer.Option("--samples", help="With a study: at most so many samples of each client.")
+        OptionalInt, typer.Option("--samples", help="With a study: largest number of samples per client.")
     ] = None,
     figure: Annotated[
         Optional[Path],  # noqa: UP045
@@ -72,20 +72,32 @@ def pareto(
         for option, value in (("--kappa0", kappa0), ("--L", smoothness)):
             if value is not None:
                 raise InputError(f"{option} is measured on the study; leave it out, or leave the study out.")
-        from parley.study.study import load_study
+        from parley.study.toml import load_study
 
         advice = from_study(
-            load_study(study, settings or []), rounds=rounds, mu=mu, C=radius, distance=distance, ridge=ridge,
-            clients=clients, samples=samples, **limits,
-        )  # fmt: skip
+            load_study(study, settings or []),
+            rounds=rounds,
+            mu=mu,
+            C=radius,
+            distance=distance,
+            ridge=ridge,
+            clients=clients,
+            samples=samples,
+            **limits,
+        )
     else:
         for option, given in (("--ridge", ridge), ("--clients", clients), ("--samples", samples), ("--set", settings)):
             if given:
                 raise InputError(f"{option} needs a study file, on which it is measured.")
         advice = from_constants(
-            rounds=50 if rounds is None else rounds, kappa0=kappa0, L=smoothness, mu=mu,
-            C=1.0 if radius is None else radius, distance=1.0 if distance is None else distance, **limits,
-        )  # fmt: skip
+            rounds=50 if rounds is None else rounds,
+            kappa0=kappa0,
+            L=smoothness,
+            mu=mu,
+            C=1.0 if radius is None else radius,
+            distance=1.0 if distance is None else distance,
+            **limits,
+        )
     show(advice)
     if figure is not None:
         from parley.report.tradeoff_figure import figure as draw
@@ -96,8 +108,10 @@ def pareto(
 def show(advice: Tradeoff) -> None:
     """The constants, the choices beside the two extremes, and what to paste into a study."""
     momentum = {"none": "without momentum", "nesterov": "with Nesterov momentum", "heavy-ball": "with heavy ball"}
-    found = advice.curvature
-    measured = "" if found is None else f", {'exact' if found.exact else 'measured'} on {len(found.ids)} clients"
+    curvature = advice.curvature
+    measured = (
+        "" if curvature is None else f", {'exact' if curvature.exact else 'measured'} on {len(curvature.ids)} clients"
+    )
     print_table(
         ["", ""],
         [
@@ -108,7 +122,7 @@ def show(advice: Tradeoff) -> None:
             ("server", f"{momentum[advice.server]}, {advice.rounds} rounds"),
         ],
     )
-    for note in found.notes if found is not None else ():
+    for note in curvature.notes if curvature is not None else ():
         console().print(f"Note: {note}", soft_wrap=True)
     guaranteed, actual = advice.guaranteed, advice.actual
     print(f"\nWhat these constants guarantee after {advice.rounds} rounds (distance to the optimum):")
@@ -135,11 +149,18 @@ def _choices(rows: list[tuple[str, Any, float]], last: str) -> None:
         ["", *_COLUMNS, last],
         [
             (
-                name, f"{own.gamma:.4g}", f"{own.K:,}", f"{own.alpha:.3g}", f"{own.server.eta:.4g}",
-                f"{own.server.momentum:.3f}", f"{own.server.rho:.4f}", f"{own.convergence:.3g}", f"{own.drift:.3g}",
+                name,
+                f"{own.gamma:.4g}",
+                f"{own.K:,}",
+                f"{own.alpha:.3g}",
+                f"{own.server.eta:.4g}",
+                f"{own.server.momentum:.3f}",
+                f"{own.server.rho:.4f}",
+                f"{own.convergence:.3g}",
+                f"{own.drift:.3g}",
                 f"{total:.3g}",
             )
             for name, own, total in rows
         ],
         right=[*_COLUMNS, last],
-    )  # fmt: skip
+    )

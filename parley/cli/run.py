@@ -15,21 +15,19 @@ import typer
 
 from parley.cli.examples import run_names, runtime_names
 from parley.cli.options import Set, Store
-from parley.cli.screen import megabytes, percent, print_table, seconds
+from parley.cli.screen import print_table
+from parley.core.numbers import megabytes, metric_text
+from parley.core.processes import Interrupted
 
 if TYPE_CHECKING:
     from parley.store.runs import RunInfo
     from parley.store.tables import Absence
-    from parley.study.description import Study
     from parley.study.several_seeds import Seed
+    from parley.study.study import Study
 
 MOST_SEEDS = 1000
 MOST_NAMES = 20
 """Clients that are named at the end of a run."""
-
-
-class Interrupted(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP during a run; its text says how to go on."""
 
 
 def run(
@@ -80,11 +78,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Train what STUDY says and keep the run in the store."""
+    """Train STUDY and keep the run in the store."""
     from parley.core.errors import InputError
     from parley.store.runs import RunStore
-    from parley.study.several_seeds import Seed, there
-    from parley.study.study import load_study
+    from parley.study.toml import load_study
     from parley.study.train import train
     from parley.study.warm_start import WarmStart, is_file, pinned
 
@@ -104,6 +101,8 @@ def run(
         if start is not loaded[0].start:
             loaded = [replace(one, init_from=start) for one in loaded]
         try:
+            if chosen:
+                from parley.study.several_seeds import Seed, stored_run
             if workers > 1:
                 begun_from = start.run if isinstance(start, WarmStart) else None
                 each = [Seed(study, (*overrides, seed), resume, begun_from) for seed in chosen]
@@ -113,7 +112,7 @@ def run(
                 else:
                     infos += map(runs.info, found)
             for one in loaded if workers == 1 else []:
-                done, again = there(runs, one) if resume and chosen else (None, resume)
+                done, again = stored_run(runs, one) if resume and chosen else (None, resume)
                 if done is None:
                     trained = train(one, store=runs, resume=again, progress=not quiet)
                     done = str(trained.id)
@@ -131,7 +130,7 @@ def run(
             if isinstance(start, WarmStart) and start.algorithm is None:
                 words += ["--init-from", str(start.file or start.run)]
             words += ["--store", str(store)] if store is not None else []
-            raise Interrupted(f"interrupted; go on with: {shlex.join([*words, '--resume'])}") from None
+            raise Interrupted(f"interrupted; resume with: {shlex.join([*words, '--resume'])}") from None
     if infos:
         show_group(infos)
 
@@ -140,37 +139,35 @@ def _side_by_side(seeds: Sequence[Seed], like: Study, store: Path, workers: int,
     """The runs of all seeds, in their order; a line for each as it ends."""
     from parley.study.several_seeds import train_seeds
 
-    found: dict[int, str] = {}
+    ids: dict[int, str] = {}
     with closing(train_seeds(seeds, like, store, workers)) as ended:
         for place, run in ended:
-            found[place] = run
+            ids[place] = run
             if not quiet:
                 seed = seeds[place].overrides[-1].replace("=", " ")
-                print(f"{seed}: run {run} ({len(found)}/{len(seeds)})", file=sys.stderr)
-    return [found[place] for place in range(len(seeds))]
+                print(f"{seed}: run {run} ({len(ids)}/{len(seeds)})", file=sys.stderr)
+    return [ids[place] for place in range(len(seeds))]
 
 
 def seeds_of(text: str) -> list[int]:
     """`0-4` or `0,3,7-9` as a list."""
     from parley.core.errors import InputError
 
-    found: list[int] = []
+    seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not (first.isdecimal() and (last.isdecimal() if dash else not last)) or len(part) > 20:
             raise InputError(f"--seeds takes seeds such as 0-4 or 0,3,7, not '{text[:80]}'.")
-        found += range(int(first), min(int(last or first), int(first) + MOST_SEEDS) + 1)
-    if not found or len(found) > MOST_SEEDS or len(set(found)) != len(found):
+        seeds += range(int(first), min(int(last or first), int(first) + MOST_SEEDS) + 1)
+    if not seeds or len(seeds) > MOST_SEEDS or len(set(seeds)) != len(seeds):
         raise InputError(f"--seeds takes 1 to {MOST_SEEDS} different seeds, not '{text[:80]}'.")
-    return found
+    return seeds
 
 
 def show_group(infos: list[RunInfo]) -> None:
     """Runs that differ in their seeds, and what they have in common."""
-    from statistics import fmean
-
     from parley.engine.roll_call import is_result
-    from parley.study.seeds import TWO_SEEDS, half_interval
+    from parley.study.seeds import TWO_SEEDS, SeedMean
 
     summaries = [info.summary for info in infos]
     names = [name for name in summaries[0] if is_result(name)]
@@ -179,27 +176,32 @@ def show_group(infos: list[RunInfo]) -> None:
         for info, own in zip(infos, summaries, strict=True)
     ]
     if len(infos) > 1:
-        both = {name: [own[name] for own in summaries if name in own] for name in names}
-        rows.append(["mean", None, None, None, *[metric_value(name, fmean(values)) for name, values in both.items()]])
-        halves = {name: half_interval(values) for name, values in both.items()}
-        rows.append(["±", "half of a 95% interval", None, None, *[metric_value(n, half) for n, half in halves.items()]])
+        means = {name: SeedMean.of([own[name] for own in summaries if name in own]) for name in names}
+        rows.append(["mean", None, None, None, *(_mean(summaries, n, mean.value) for n, mean in means.items())])
+        halves = (metric_text(n, mean.half) for n, mean in means.items())
+        rows.append(["±", "half of a 95% interval", None, None, *halves])
     print_table(["seed", "run", "status", "rounds", *names], rows, right=["seed", "rounds", *names])
     if len(infos) == 2:
         print(f"{TWO_SEEDS}.")
 
 
-def metric_value(name: str, value: float | None) -> str | None:
-    """A metric as it is shown: accuracies in percent."""
-    return percent(value) if name.endswith("accuracy") else None if value is None else f"{value:.4g}"
+def _mean(summaries: Sequence[Mapping[str, Any]], name: str, value: float) -> str:
+    """A mean over seeds, and over how many clients each of them is."""
+    from parley.engine.roll_call import over_clients
+    from parley.study.seeds import covered
+
+    over = dict.fromkeys(filter(None, (covered(own, name.removeprefix("best ")) for own in summaries)))
+    return metric_text(name, value) + over_clients(", ".join(over))
 
 
 def _shown(summary: Mapping[str, Any], name: str) -> str | None:
     """A result of a run, and over how many clients it is."""
     from parley.engine.roll_call import over_clients
-    from parley.study.listing import covered
+    from parley.study.seeds import covered
 
-    value = metric_value(name, summary.get(name))
-    return None if value is None else value + over_clients(covered(summary, name.removeprefix("best ")))
+    if summary.get(name) is None:
+        return None
+    return metric_text(name, summary[name]) + over_clients(covered(summary, name.removeprefix("best ")))
 
 
 def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[Absence] = ()) -> None:
@@ -210,9 +212,9 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
     for name in summary:
         if is_result(name.removeprefix("best ")):
             rows.append((name, _shown(summary, name)))
-    rows.append(("MB up", megabytes(summary.get("up/bytes"))))
-    rows.append(("MB down", megabytes(summary.get("down/bytes"))))
-    rows.append(("seconds", seconds(summary.get("seconds"))))
+    for label, name in (("MB up", "up/bytes"), ("MB down", "down/bytes")):
+        rows.append((label, megabytes(summary[name]) if name in summary else None))
+    rows.append(("seconds", f"{summary['seconds']:,.1f}" if "seconds" in summary else None))
     if "privacy/epsilon" in summary:
         rows.append(("epsilon", f"{summary['privacy/epsilon']:.4g}"))
     if "ended" in summary:
@@ -230,13 +232,13 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
 
 def show_missing(run: str, missing: Sequence[Absence]) -> None:
     """Who was left out, of how many rounds and why."""
-    found: dict[str, list[Absence]] = {}
+    absences: dict[str, list[Absence]] = {}
     for one in missing:
-        found.setdefault(one.client, []).append(one)
-    if not found:
+        absences.setdefault(one.client, []).append(one)
+    if not absences:
         return
-    worst = sorted(found.items(), key=lambda item: -len(item[1]))[:MOST_NAMES]
+    worst = sorted(absences.items(), key=lambda item: -len(item[1]))[:MOST_NAMES]
     rows = [(client, len(own), own[-1].round, own[-1].reason) for client, own in worst]
     print_table(["left out", "rounds", "last", "why, the last time"], rows, right=["rounds", "last"])
-    if len(found) > len(worst):
-        print(f"and {len(found) - len(worst)} others; all of them: parley runs export {run} missing.csv --failures")
+    if len(absences) > len(worst):
+        print(f"and {len(absences) - len(worst)} others; all of them: parley runs export {run} missing.csv --failures")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,12 @@ import typer
 
 from parley.cli.examples import run_names
 from parley.cli.options import Store
-from parley.cli.run import metric_value, show_run
-from parley.cli.screen import megabytes, plain_value, print_table, seconds
+from parley.cli.run import show_run
+from parley.cli.screen import print_table
+from parley.core.numbers import megabytes, metric_text, setting_text
 
 if TYPE_CHECKING:
-    from parley.study.listing import Entry, Seeds
+    from parley.study.seeds import Entry, Seeds
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
@@ -29,7 +31,7 @@ def list_runs(context: typer.Context, store: Store = None) -> None:
         context.obj = store
         return
     from parley.store.runs import RunStore
-    from parley.study.listing import listing
+    from parley.study.seeds import listing
 
     with RunStore(store, create=False) as runs:
         groups = listing(runs)
@@ -60,14 +62,14 @@ def _notes(groups: Sequence[Seeds]) -> list[str]:
     return notes
 
 
-def _result(name: str, value: float | None, over: str, half: float | None = None) -> str:
+def _result(name: str, value: float, over: str, half: float = nan) -> str:
     """`accuracy 93.87 %` on the central test set, `clients' auc 0.81 (3 of 5 clients)` on clients' own samples."""
     from parley.engine.roll_call import over_clients
 
-    place, _, what = name.rpartition("/")
-    whose = "clients' " if place == "clients" else ""
-    around = "" if half is None else f" ±{metric_value(name, half)}"
-    return f"{whose}{what} {metric_value(name, value)}{around}{over_clients(over)}"
+    where, _, what = name.rpartition("/")
+    whose = "clients' " if where == "clients" else ""
+    around = "" if isnan(half) else f" ±{metric_text(name, half)}"
+    return f"{whose}{what} {metric_text(name, value)}{around}{over_clients(over)}"
 
 
 def _row(entry: Entry, before: str) -> list[object]:
@@ -75,23 +77,28 @@ def _row(entry: Entry, before: str) -> list[object]:
     result = _result(name, numbers[name], entry.coverage) if name else None
     return [
         before + info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
-        megabytes(entry.sent), seconds(numbers.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
+        *_costs(entry.sent, numbers.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
     ]  # fmt: skip
 
 
 def _group_row(group: Seeds) -> list[object]:
     """What runs that differ in their seeds have in common: the mean of their results and half of its 95% interval."""
     name = group.headline
-    result = _result(name, group.mean(name), group.coverage, group.half_interval(name)) if name else None
-    costs = megabytes(group.sent), seconds(group.mean("seconds"))
+    mean, seconds = group.mean(name), group.mean("seconds")
+    result = None if mean is None else _result(name, mean.value, group.coverage, mean.half)
+    costs = _costs(group.sent, None if seconds is None else seconds.value)
     return [group.title, group.done, None, result, *costs, None]
+
+
+def _costs(sent: float | None, seconds: float | None) -> tuple[str | None, str | None]:
+    return None if sent is None else megabytes(sent), None if seconds is None else f"{seconds:,.1f}"
 
 
 @app.command("show")
 def show(context: typer.Context, run: Run, store: Store = None) -> None:
     """Show a run's results and its whole configuration."""
     from parley.store.runs import RunStore
-    from parley.study.listing import entry
+    from parley.study.seeds import entry
 
     with RunStore(store or context.obj, create=False) as runs:
         info = runs.info(run)
@@ -100,7 +107,7 @@ def show(context: typer.Context, run: Run, store: Store = None) -> None:
     rows: list[tuple[str, str]] = []
     for name, value in info.config.items():
         below = value.items() if isinstance(value, dict) else [("", value)]
-        rows += [(f"{name}.{key}" if key else name, plain_value(inner)) for key, inner in below]
+        rows += [(f"{name}.{key}" if key else name, setting_text(inner)) for key, inner in below]
     print_table(["setting", "value"], rows)
 
 
@@ -110,9 +117,9 @@ def delete(context: typer.Context, run: Run, store: Store = None) -> None:
     from parley.store.runs import RunStore
 
     with RunStore(store or context.obj, create=False) as runs:
-        found = runs.info(run).id
-        runs.delete(found)
-    print(f"deleted {found}")
+        id = runs.info(run).id
+        runs.delete(id)
+    print(f"deleted {id}")
 
 
 @app.command("export")

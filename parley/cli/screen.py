@@ -83,30 +83,3 @@ def without_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.2f} %"
-
-
-def megabytes(value: float | None) -> str | None:
-    return None if value is None else f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
-
-
-def seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.1f}"
-
-
-def plain_value(value: Any) -> str:
-    """A setting's value as one would write it in a study."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(plain_value(inner) for inner in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {plain_value(inner)}' for key, inner in value.items())}}}"
-    return str(value)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from parley.cli.options import Set
-from parley.cli.screen import console, percent, print_table, write_texts, writing
+from parley.cli.screen import console, print_table, write_texts, writing
+from parley.core.numbers import percent
 
 if TYPE_CHECKING:
-    from parley.algorithms.statistics import FederatedStatistics
     from parley.data.schema import SchemaDifference
-    from parley.study.statistics import Feature, Statistics
+    from parley.statistics.frozen import Feature
+    from parley.statistics.method import FederatedStatistics
+    from parley.statistics.run import Statistics
 
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 OptionalText = Optional[str]  # noqa: UP045
@@ -25,9 +27,7 @@ _SHOWN = {0.0: "low {}", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "high {}"
 def stats(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
-    floor: Annotated[
-        int, typer.Option("--floor", help="Fewest samples of a client that may stand behind anything it tells.")
-    ] = 10,
+    floor: Annotated[int, typer.Option("--floor", help="Fewest samples of a client behind anything it sends.")] = 10,
     bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
     quantiles: Annotated[
         OptionalText,
@@ -76,8 +76,17 @@ def stats(
     secure-sum the server sees no client's own. With --freeze, training does the same to every client's samples.
     """
     from parley.core.errors import InputError
-    from parley.study.statistics import FILLS, METHODS, frozen_table, quantiles_with, secure_names
-    from parley.study.study import study_table
+    from parley.core.text import printable
+    from parley.statistics.run import (
+        FILLS,
+        METHODS,
+        declared_categories,
+        declared_columns,
+        frozen_table,
+        quantiles_with,
+        secure_names,
+    )
+    from parley.study.toml import study_table
 
     if method not in METHODS or fill not in (None, *FILLS):
         wrong = (f"--method takes {', '.join(METHODS)}", method), (f"--fill takes {' or '.join(FILLS)}", fill)
@@ -92,27 +101,38 @@ def stats(
             "--quantiles blocks shows the server each client's own blocks, which the study's channel secure-sum rules "
             "out: take --quantiles cells."
         )
-    asked = _method(floor, bins, quantiles or quantiles_with(secure), blocks, ranges)
+    asked = _method(floor, bins, quantiles or quantiles_with(secure), blocks, ranges, declared_categories(table))
     if freeze is not None:
         _check_place(freeze, study)
-    found = _deployed(server, study, table, asked) if server is not None else _simulated(study, settings or [], asked)
-    show(found)
+    result = _deployed(server, study, table, asked) if server is not None else _simulated(study, settings or [], asked)
+    show(result)
     if secure:
         console().print("The server saw sums of all clients, and no client's own (secure-sum).")
-    write_texts((csv, found.csv), (json, found.json))
+    write_texts((csv, result.csv), (json, result.json))
     if freeze is not None:
         from parley.core.files import write_atomically
-        from parley.study.toml_text import to_toml
+        from parley.study.toml import to_toml
 
-        text = to_toml(frozen_table(table, found.preprocessing(method, fill)))  # type: ignore[arg-type]
+        frozen = result.preprocessing(method, fill, declared_columns(table))  # type: ignore[arg-type]
+        text = to_toml(frozen_table(table, frozen))
         assert text is not None  # it came from a file
         with writing(freeze):
             write_atomically(freeze, text.encode())
+        known = {name for name, column in frozen.table.items() if column.texts or column.fill is not None}
+        gaps = [one.name for one in result.features if one.missing and one.name not in known]
+        if not frozen.fill and gaps:
+            which = ", ".join(map(printable, gaps[:5])) + (" and more" if gaps[5:] else "")
+            console().print(
+                f"Missing cells of {which} stay missing, which only boosted trees take; other methods need "
+                "--fill median or --fill mean.", markup=False,
+            )  # fmt: skip
 
 
-def _method(floor: int, bins: int, quantiles: str, blocks: int, ranges: str | None) -> FederatedStatistics:
-    from parley.algorithms.statistics import FederatedStatistics
+def _method(
+    floor: int, bins: int, quantiles: str, blocks: int, ranges: str | None, categories: dict[str, tuple[str, ...]]
+) -> FederatedStatistics:
     from parley.core.errors import InputError
+    from parley.statistics.method import FederatedStatistics
 
     if quantiles not in ("blocks", "cells"):
         raise InputError(f"--quantiles takes blocks or cells, not '{quantiles}'.")
@@ -123,7 +143,7 @@ def _method(floor: int, bins: int, quantiles: str, blocks: int, ranges: str | No
         except ValueError:
             raise InputError(f"--range takes two numbers such as 0,16, not '{ranges[:80]}'.") from None
         pairs = ((low, high),)
-    return FederatedStatistics(floor, bins, quantiles, blocks, pairs)  # type: ignore[arg-type]
+    return FederatedStatistics(floor, bins, quantiles, blocks, pairs, categories)  # type: ignore[arg-type]
 
 
 def _check_place(freeze: Path, study: Path) -> None:
@@ -137,8 +157,8 @@ def _check_place(freeze: Path, study: Path) -> None:
 
 def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> Statistics:
     from parley.core.errors import InputError
-    from parley.study.statistics import Statistics, differences_of, statistics_study
-    from parley.study.study import load_study
+    from parley.statistics.run import Statistics, differences_of, statistics_study
+    from parley.study.toml import load_study
     from parley.study.train import train
 
     described = load_study(path, settings)
@@ -153,9 +173,9 @@ def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> 
         show_differences(differences)
         more = f" ({len(wrong) - 1} more above)" if len(wrong) > 1 else ""
         raise InputError(f"[data] client '{wrong[0].client}' {wrong[0].what}{more}; mend it first.") from None
-    found = Statistics.of(train(asked))
+    result = Statistics.of(train(asked))
     show_differences([one for one in differences if one.harmless])
-    return found
+    return result
 
 
 def _deployed(folder: Path, path: Path, table: dict[str, Any], method: FederatedStatistics) -> Statistics:
@@ -164,14 +184,14 @@ def _deployed(folder: Path, path: Path, table: dict[str, Any], method: Federated
     from parley.deploy.proposal import Proposal
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions, submitted_study
-    from parley.study.load import load_run
-    from parley.study.statistics import Statistics, statistics_table
+    from parley.statistics.run import Statistics, statistics_table
+    from parley.study.stored import load_run
 
     opened = ServerFolder.open(folder)
     written = {"table": statistics_table(table, method), "base": str(path.resolve().parent)}
-    proposal = Proposal.of(submitted_study(written))
+    proposal = Proposal.of(submitted_study(written), opened.nodes())
     one, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
-    print(f"{one.id} ({proposal.title}, study {proposal.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
+    print(f"{one.id} ({proposal.title}, study {one.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
     run = finished(opened.path, one.id, whole=False)
     if not run:
         raise typer.Exit(1)
@@ -185,11 +205,14 @@ def show(found: Statistics) -> None:
     shown = [name.format(part) for name in _SHOWN.values()]
     columns = ["count", *(["missing"] if missing else []), "mean", "std", *shown]
     rows = [
-        (one.name, one.count, *([one.missing] if missing else []), _number(one.mean, one.std), _number(one.std),
-         *[_number(one.quantiles.get(share), one.std) for share in _SHOWN], bars(one))
+        (one.name, one.count, *([one.missing] if missing else []), _value(one, one.mean), _number(one.std),
+         *[_value(one, one.quantiles.get(share)) for share in _SHOWN], bars(one))
         for one in found.features
     ]  # fmt: skip
     print_table(["column", *columns, "histogram"], rows, right=columns)
+    if found.levels:
+        levels = [(name, *one) for name, told in found.levels.items() for one in told.items()]
+        print_table(["column", "level", "samples"], levels, right=["samples"])
     if found.labels:
         total, counted = (
             max(found.samples, 1),
@@ -254,6 +277,13 @@ def bars(one: Feature) -> str:
     """The histogram in a line, one character a cell."""
     most = max(one.counts, default=0)
     return "".join(_BARS[-(-8 * count // most)] if most else " " for count in one.counts)
+
+
+def _value(one: Feature, value: float | None) -> str | None:
+    """A column's mean or quantile; of dates the day."""
+    from parley.data.dates import date_text
+
+    return date_text(value // 1) if one.date and value is not None else _number(value, one.std)
 
 
 def _number(value: float | None, spread: float | None = None) -> str | None:

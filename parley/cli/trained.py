@@ -17,12 +17,26 @@ Client = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--client", help="The model this client has, not the server's.", metavar="ID"),
 ]
+Recalibrate = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="temperature or platt: fit probabilities of two classes to all clients' held-out samples, which "
+        "pooled = true in \\[evaluate] counted.",
+        metavar="METHOD",
+        autocompletion=one_of("temperature", "platt"),
+    ),
+]
 Best = Annotated[bool, typer.Option("--best", help="The model of the best round, not of the last.")]
 
 
 def export(
     run: Run,
-    folder: Annotated[Path, typer.Argument(help="A new folder for the model and its card.", metavar="FOLDER")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A new folder for the model and its card; one of an earlier export is replaced.", metavar="FOLDER"
+        ),
+    ],
     best: Best = False,
     formats: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -34,19 +48,23 @@ def export(
         ),
     ] = None,
     client: Client = None,
+    recalibrate: Recalibrate = None,
     store: Store = None,
 ) -> None:
-    """Export a run's model with a card that says what it takes, what it gives and where it comes from.
+    """Export a run's model with a card of its inputs, outputs and provenance.
 
     TorchScript and ONNX files take raw samples: what was done to those trained on is inside.
     """
     from parley.models.export import FORMATS
     from parley.store.runs import RunStore
-    from parley.study.load import export_run
+    from parley.study.stored import export_run
 
     with RunStore(store, create=False) as runs:
         chosen: Any = formats or FORMATS
-        for file in export_run(runs, run, folder, best=best, client=client, formats=chosen):
+        method: Any = recalibrate
+        for file in export_run(
+            runs, run, folder, best=best, client=client, formats=chosen, recalibrate=method
+        ):  # fmt: skip
             print(file)
 
 
@@ -63,6 +81,7 @@ def predict(
         Optional[str],  # noqa: UP045
         typer.Option(help="A .csv column to leave out; default: the one the run was trained on.", metavar="COLUMN"),
     ] = None,
+    recalibrate: Recalibrate = None,
     store: Store = None,
 ) -> None:
     """Predict new samples with a run's model.
@@ -74,11 +93,14 @@ def predict(
     parley predict last examples/clinics/clinic-a.csv --out predictions.csv
     """
     from parley.store.runs import RunStore
-    from parley.study.load import load_run
     from parley.study.predict import predict_file
+    from parley.study.stored import load_run
 
     with RunStore(store, create=False) as runs:
         trained = load_run(runs, run)
     known = trained.config.get("data", {}).get("target")
-    count = predict_file(trained, data, out, target=target or known, best=best, client=client)
+    method: Any = recalibrate
+    count = predict_file(
+        trained, data, out, target=target or known, best=best, client=client, recalibrate=method
+    )  # fmt: skip
     print(f"{count:,} prediction{'' if count == 1 else 's'} in {out}")

@@ -12,11 +12,12 @@ import typer
 
 from parley.cli.examples import algorithm_names, one_of
 from parley.cli.options import Set, Store
-from parley.cli.run import Interrupted, metric_value
 from parley.cli.screen import print_table, save_figure, writing
+from parley.core.numbers import metric_text
+from parley.core.processes import Interrupted
 
 if TYPE_CHECKING:
-    from parley.study.tuning.search import Found, Tried
+    from parley.tuning.search import SearchResult, TrialResult
 
 
 def tune(
@@ -80,7 +81,7 @@ def tune(
     store: Store = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the written files only.")] = False,
 ) -> None:
-    """Search settings: every trial is a run of the store; the same command goes on after an interruption.
+    """Search settings: every trial is a run of the store; after an interruption the same command resumes.
 
     Trials have a seed that no result uses and are judged by clients' held-out samples. The best study of each method is
     written as TOML, and a figure of all trials beside it.
@@ -94,23 +95,30 @@ def tune(
     from parley.core.errors import InputError
     from parley.core.files import write_atomically
     from parley.report.tuning_figure import tuning_figure
-    from parley.runtimes import nursery
+    from parley.runtimes import fork_server
     from parley.store.runs import RunStore
-    from parley.study.study import study_table, tuning_of
-    from parley.study.toml_text import to_toml, without_seed
-    from parley.study.tuning.candidates import candidates
-    from parley.study.tuning.search import search
+    from parley.study.seeds import without_seed
+    from parley.study.toml import study_table, to_toml, tuning_of
+    from parley.tuning.candidates import candidates
+    from parley.tuning.search import search
 
     table = study_table(study, settings or [])
-    given = {"methods": methods, "trials": trials, "sampler": sampler, "sampler_seed": sampler_seed, "pruner": pruner,
-             "metric": metric, "workers": workers}  # fmt: skip
+    given = {
+        "methods": methods,
+        "trials": trials,
+        "sampler": sampler,
+        "sampler_seed": sampler_seed,
+        "pruner": pruner,
+        "metric": metric,
+        "workers": workers,
+    }
     section = dict(table.get("tune", {})) | {name: value for name, value in given.items() if value is not None}
     if params:
         section["params"] = _params(params)
     tuning = tuning_of({"tune": section})
     if tuning.workers > 1:
-        nursery.current()  # imports for the workers while this process goes on
-    found = candidates(table, study.parent, tuning)
+        fork_server.current()  # imports for the workers while this process goes on
+    planned = candidates(table, study.parent, tuning)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is no folder; name another with --out.")
     try:
@@ -121,10 +129,10 @@ def tune(
         raise InputError(f"nothing can be written to {out}; name another folder with --out.")
     with RunStore(store) as kept:
         try:
-            results = search(found, kept, (lambda one, all: None) if quiet else _say)
+            results = search(planned, kept, (lambda one, all: None) if quiet else _say)
         except KeyboardInterrupt:
             words = shlex.join(["parley", *sys.argv[1:]])
-            raise Interrupted(f"interrupted; go on with the same command: {words}") from None
+            raise Interrupted(f"interrupted; resume with the same command: {words}") from None
     if not quiet:
         _show(results)
     for result in results:
@@ -140,14 +148,14 @@ def tune(
 
 def _params(texts: list[str]) -> dict[str, Any]:
     """As [tune.params] has them; `fedprox:algorithm.alpha` is a setting of this method alone."""
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for path, space in map(_param, texts):
         method, colon, setting = path.partition(":")
         if colon:
-            found.setdefault(method, {})[setting] = space
+            params.setdefault(method, {})[setting] = space
         else:
-            found[path] = space
-    return found
+            params[path] = space
+    return params
 
 
 def _param(text: str) -> tuple[str, Any]:
@@ -167,31 +175,32 @@ def _param(text: str) -> tuple[str, Any]:
         return path, space
 
 
-def _say(one: Tried, all: Found) -> None:
+def _say(one: TrialResult, all: SearchResult) -> None:
     """A line per trial."""
-    from parley.study.tuning.candidates import settings_text
+    from parley.tuning.candidates import settings_text
 
     metric, best = all.candidate.metric, all.best
-    state = "diverged" if one.score is None and not one.pruned else f"{metric} {metric_value(metric, one.score)}"
     if one.pruned:
         state = f"stopped after round {one.rounds}"
-    so_far = "" if best is None else f", best {metric_value(metric, best.score)}"
-    line = f"{one.method} {len(all.tried)}/{all.candidate.trials}: {settings_text(one.settings)}: {state}{so_far}"
+    else:
+        state = "diverged" if one.score is None else f"{metric} {metric_text(metric, one.score)}"
+    so_far = "" if best is None or best.score is None else f", best {metric_text(metric, best.score)}"
+    line = f"{one.method} {len(all.trials)}/{all.candidate.trials}: {settings_text(one.settings)}: {state}{so_far}"
     print(line, file=sys.stderr)
 
 
-def _show(results: list[Found]) -> None:
-    from parley.study.tuning.candidates import settings_text
+def _show(results: list[SearchResult]) -> None:
+    from parley.tuning.candidates import settings_text
 
     rows = []
     for one in results:
         best, metric = one.best, one.candidate.metric
-        lost = sum(item.score is None and not item.pruned for item in one.tried)
-        rows.append([
-            one.candidate.method, None if best is None else settings_text(best.settings),
-            None if best is None else metric_value(metric, best.score), len(one.tried), one.rounds,
-            sum(item.pruned for item in one.tried) or None, lost or None,
-            None if best is None else best.run or "deleted",
-        ])  # fmt: skip
+        lost = sum(item.score is None and not item.pruned for item in one.trials)
+        score = None if best is None or best.score is None else metric_text(metric, best.score)
+        settings, run = (None, None) if best is None else (settings_text(best.settings), best.run or "deleted")
+        pruned = sum(item.pruned for item in one.trials)
+        rows.append(
+            [one.candidate.method, settings, score, len(one.trials), one.rounds, pruned or None, lost or None, run]
+        )
     columns = ["method", "best settings", results[0].candidate.metric, "trials", "rounds", "pruned", "diverged", "run"]
     print_table(columns, rows, right=columns[2:7])

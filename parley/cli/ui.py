@@ -15,7 +15,7 @@ def ui(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     store: Store = None,
 ) -> None:
-    """Follow the store on a page of this machine's own: runs as they go, and their reports. Ctrl-C ends it.
+    """Serve the store to this machine's browser: runs in progress, and their reports. Ctrl-C ends it.
 
     It only reads, and only this machine can reach it, with the token in the address printed.
     """

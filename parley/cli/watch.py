@@ -14,16 +14,19 @@ from parley.cli.screen import console
 def watch(
     run: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(help="A run's id, the beginning of one, or 'last'; default: all that are running.",
-                       metavar="[RUN]", autocompletion=run_names),
+        typer.Argument(
+            help="A run's id, the beginning of one, or 'last'; default: all that are running.",
+            metavar="[RUN]",
+            autocompletion=run_names,
+        ),
     ] = None,
     seconds: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(help="Stop watching after so long, 0 after one look; default: when the runs end.", metavar="S"),
     ] = None,
     store: Store = None,
-) -> None:  # fmt: skip
-    """Follow runs that are going on, from the store alone; ends when they end.
+) -> None:
+    """Follow running runs from the store until they end.
 
     What is shown is as new as the run's last checkpoint (store.checkpoint, 5 seconds by default).
 
@@ -33,7 +36,7 @@ def watch(
 
     parley watch last --seconds 60
     """
-    from parley.engine.watch import Watch
+    from parley.report.watch import Watch
     from parley.store.runs import RunStore
 
     with RunStore(store, create=False) as kept:

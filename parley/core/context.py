@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import shake_256
 
@@ -20,9 +21,6 @@ class Secrets:
     place: tuple[str | int, ...] = ()
     owner: str | None = None
     """In a simulation: whose, `root` being that of all recipients."""
-    start: str = ""
-    """In a deployment: which start of the run. A round that is done again after a restart must not repeat its noise or
-    masks, because what they hide may have changed; a simulation does repeat them."""
 
     def at(self, *place: str | int) -> Secrets:
         """The secrets at a place below."""
@@ -33,23 +31,17 @@ class Secrets:
         """Those that are the same in every round and exchange of the run, for a private key."""
         return Secrets(self.root, (), self.owner)
 
-    @property
-    def current(self) -> Secrets:
-        """Those that are the same in every round and exchange until the run is started again."""
-        return replace(self, place=())
-
     def bytes(self, label: str, count: int) -> bytes:
         """So many bytes for one purpose, such as a private key."""
-        own = self.root if self.owner is None else own_root(self.root, self.owner)
-        place = (self.start, *self.place) if self.start else self.place
-        return shake_256(Key(digest=own).fold(*place, label).digest).digest(count)
+        own = self.root if self.owner is None else recipient_root(self.root, self.owner)
+        return shake_256(Key(digest=own).fold(*self.place, label).digest).digest(count)
 
     def key(self, label: str) -> Key:
         """A key for random numbers that only this recipient can repeat."""
         return Key(digest=self.bytes(label, 16))
 
 
-def own_root(root: bytes, recipient: str) -> bytes:
+def recipient_root(root: bytes, recipient: str) -> bytes:
     """The root that a recipient of a simulation has, and that a node is given at its start."""
     return Key(digest=root).fold("recipient", recipient).digest
 
@@ -57,19 +49,19 @@ def own_root(root: bytes, recipient: str) -> bytes:
 class Place:
     """Where in a run recipients are asked: what the contexts of all of them have in common, and follow from."""
 
-    __slots__ = ("_child", "asked", "exchange", "root", "round")
+    __slots__ = ("asked", "exchange", "root", "round", "round_key")
+
+    round_key: Callable[[str], Key]
+    """A recipient's."""
 
     def __init__(self, round: int, asked: str, exchange: int, key: Key, root: bytes) -> None:
         """`key`: of the round. `root`: of all recipients' secrets."""
         self.round, self.asked, self.exchange, self.root = round, asked, exchange, root
-        self._child = key.children("recipient")
+        self.round_key = key.children("recipient")
 
     def context(self, recipient: str) -> Context:
         """Of one recipient; its key and its secrets are derived when they are asked for."""
         return Context(recipient, self.round, self.asked, self.exchange, None, None, self)
-
-    def round_key(self, recipient: str) -> Key:
-        return self._child(recipient)
 
     def secrets(self, recipient: str) -> Secrets:
         return Secrets(self.root, (self.round, self.asked, self.exchange), recipient)
@@ -90,9 +82,15 @@ class Context:
     """The number of the exchange in its round, from 0."""
 
     def __init__(
-        self, id: str, round: int, asked: str, exchange: int, round_key: Key | None, secrets: Secrets | None,
+        self,
+        id: str,
+        round: int,
+        asked: str,
+        exchange: int,
+        round_key: Key | None,
+        secrets: Secrets | None,
         place: Place | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A key or secrets that are not given are those of the `place`."""
         self.id, self.round, self.asked, self.exchange = id, round, asked, exchange
         self._round_key, self._secrets, self._place = round_key, secrets, place
@@ -109,6 +107,15 @@ class Context:
             assert self._place is not None
             self._round_key = self._place.round_key(self.id)
         return self._round_key
+
+    @staticmethod
+    def round_keys(contexts: Sequence[Context]) -> tuple[Key, ...]:
+        """The `round_key` of each."""
+        place = contexts[0]._place
+        if place is None or any(one._place is not place or one._round_key is not None for one in contexts):
+            return tuple([one.round_key for one in contexts])
+        child = place.round_key
+        return tuple([child(one.id) for one in contexts])
 
     @property
     def secrets(self) -> Secrets:

@@ -58,7 +58,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"choose one of {', '.join(valid)}." if valid else "there are no choices."
 
 
-def own_line(error: BaseException) -> str:
+def user_line(error: BaseException) -> str:
     """The last line of the user's own code that an error came by, for a sentence: " (mine.py, line 12)"; else empty."""
     frame = _own_frame(error)
     return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
@@ -91,7 +91,7 @@ def computable(what: str) -> Iterator[None]:
         yield
     except (ArithmeticError, RuntimeError) as error:
         overflow = isinstance(error, ArithmeticError) or "without overflow" in str(error)  # torch's words
-        if not overflow or own_line(error):
+        if not overflow or user_line(error):
             raise
         raise InputError(
             f"{what}: a number leaves the range that can be computed with ({type(error).__name__}: {error}); take less "

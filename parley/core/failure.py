@@ -16,3 +16,8 @@ class Failure:
     """It has spoilt what others share, so the run cannot go on."""
     lost: bool = False
     """The recipient no longer has the memory that the message builds on."""
+
+    @property
+    def malformed(self) -> bool:
+        """It sent what no honest client sends."""
+        return self.reason.startswith(("sent ", "gave a reply that cannot be used"))

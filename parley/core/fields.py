@@ -42,7 +42,9 @@ def settings_of(cls: type) -> list[Setting]:
     """The fields of a dataclass that its constructor takes, in order."""
     hints = get_type_hints(cls, include_extras=True)
     return [
-        Setting(field.name, hints[field.name], _default(field), cls) for field in dataclasses.fields(cls) if field.init
+        Setting(field.name, hints[field.name], _default(field), cls, field.metadata.get("doc", ""))
+        for field in dataclasses.fields(cls)
+        if field.init
     ]
 
 

@@ -1,4 +1,4 @@
-"""Files that are either there whole or not at all, and folders and files that no power failure takes back."""
+"""Files that are safe to open, that are there whole or not at all, and that no power failure takes back."""
 
 import errno
 import os
@@ -9,6 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from parley.core.errors import InputError
+from parley.core.text import shown
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 @contextmanager
@@ -91,3 +100,19 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def regular_file(path: Path | str, what: str = "file") -> Path:
+    """The path, if a regular file (or a link to one) is there: opening a pipe would wait for ever, a device read on."""
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        raise InputError(f"there is no {what} '{shown(path)}'.") from None
+    except OSError as error:
+        raise InputError(f"the {what} '{shown(path)}' cannot be opened: {error.strerror}.") from None
+    except ValueError:  # a NUL in the path
+        raise InputError(f"the {what} '{shown(path)}' cannot be opened: no file can have such a name.") from None
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise InputError(f"the {what} '{shown(path)}' is {kind}, not a regular file.")
+    return Path(path)

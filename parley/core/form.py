@@ -1,15 +1,18 @@
-"""The form of a reply: which tensors it must have, of which dtype and shape."""
+"""The form of a message: which tensors it must have, of which dtype and shape, and which scalars in which bounds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from parley.core.errors import InputError, WireError
-from parley.core.tree import Schema, Tree
+from parley.core.message import Payload
+from parley.core.tree import Schema, Tree, is_finite
 
 Spec = tuple[torch.dtype | None, tuple[int | None, ...]] | None
 """A tensor's dtype and shape; None stands for any dtype, for a side of any length, or for any tensor."""
@@ -48,6 +51,10 @@ class Form(dict[str, Spec]):
             found[name] = (spec[0], tuple(side for side in spec[1] if side is not None))
         return found
 
+    def with_scalars(self, **scalars: Number) -> Accepted:
+        """The form of a message with these tensors and scalars."""
+        return Accepted(self, scalars)
+
     def fits(self, schema: Schema) -> bool:
         """Whether tensors of this schema have the form; quick, and only sure if it says yes."""
         return len(schema) == len(self) and self.schema.issuperset(schema)
@@ -66,6 +73,43 @@ class Form(dict[str, Spec]):
             if dtype not in (None, value.dtype) or not _matches(value, shape):
                 wanted = f"{dtype or 'any type'} {_shown(shape)}"
                 raise WireError(f"tensor '{name}' is {value.dtype} {list(value.shape)}, expected {wanted}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What a scalar must be: of just this type, and a number within bounds."""
+
+    kind: type[bool] | type[int] | type[float] | type[str] = float
+    low: float = -math.inf
+    high: float = math.inf
+
+    def check(self, name: str, value: object) -> None:
+        if type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            raise WireError(f"'{name}' is a {type(value).__name__}, expected {self.kind.__name__}.")
+        if isinstance(value, int | float) and not (math.isfinite(value) and self.low <= value <= self.high):
+            raise WireError(f"'{name}' does not lie between {self.low:g} and {self.high:g}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a message must be: tensors of a form, and scalars; nothing else, and only finite numbers."""
+
+    tensors: Form
+    scalars: Mapping[str, Number] = field(default_factory=dict)
+
+    def check(self, message: Payload) -> None:
+        """Raise a WireError that names what is missing, unexpected or wrong."""
+        self.tensors.check(message.tensors)
+        for name in self.scalars.keys() ^ message.scalars.keys():
+            raise WireError(f"the scalar '{name[:40]}' {'is missing' if name in self.scalars else 'was not expected'}.")
+        for name, number in self.scalars.items():
+            number.check(name, message.scalars[name])
+        if any(value.is_complex() for value in message.tensors.values()) or not is_finite(message.tensors):
+            raise WireError("it has NaN, infinite or complex numbers.")
+
+
+SEED = Number(int, 0, 2**64 - 1)
+"""A seed."""
 
 
 def _matches(value: Tensor, shape: tuple[int | None, ...]) -> bool:

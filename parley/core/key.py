@@ -32,11 +32,11 @@ class Key:
 
     def children(self, *path: str | int) -> Callable[[str], Key]:
         """`key.children("a")(name)` is `key.fold("a", name)`: quicker where there are many names."""
-        begun = blake2b(_part((*path, "")), digest_size=16, key=self.digest)
+        begin = blake2b(_part((*path, "")), digest_size=16, key=self.digest).copy
 
         def child(name: str) -> Key:
-            own = begun.copy()
-            own.update(_text(name).encode())
+            own = begin()
+            own.update((name if name.isprintable() else _text(name)).encode())
             return Key(digest=own.digest())
 
         return child

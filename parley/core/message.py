@@ -10,7 +10,7 @@ from torch import Tensor
 
 from parley.core.errors import InputError, nearest
 from parley.core.show import short
-from parley.core.tree import Tree
+from parley.core.tree import Schema, Tree, schema
 
 Scalar = bool | int | float | str
 Part = Tree | Tensor | Scalar
@@ -41,10 +41,19 @@ class Payload:
     def replace(self, **parts: Part) -> Self:
         """The same with these trees, tensors and scalars in place of what had their names; an empty tree removes."""
         fresh = type(self).of(**parts)
-        return type(self)(
+        return self.holding(
             {n: v for n, v in self.tensors.items() if n.split("/", 1)[0] not in parts} | fresh.tensors,
             {n: v for n, v in self.scalars.items() if n not in parts} | fresh.scalars,
         )
+
+    def holding(self, tensors: Tree, scalars: dict[str, Scalar]) -> Self:
+        """Another payload of the same kind."""
+        return type(self)(tensors, scalars)
+
+    @property
+    def schema(self) -> Schema:
+        """Names, dtypes and shapes of its tensors."""
+        return schema(self.tensors)
 
     def get(self, group: str) -> Tree:
         """The tree of that name, empty if there is none."""
@@ -93,6 +102,59 @@ class Message(Payload):
     """What a server and a recipient send each other; its bytes are counted."""
 
     __slots__ = ()
+
+
+class Stack:
+    """Messages of several clients as one: every tensor has a row for each of them."""
+
+    __slots__ = ("_cut", "scalars", "schema", "tensors")
+
+    def __init__(self, tensors: Tree, scalars: dict[str, Scalar]) -> None:
+        self.tensors, self.scalars = tensors, scalars
+        self.schema: Schema = tuple([(name, value.dtype, value.shape[1:]) for name, value in tensors.items()])
+        self._cut: list[tuple[Tensor, ...]] | None = None
+
+    def cut(self, row: int) -> Tree:
+        """The tensors of one of them."""
+        if self._cut is None:
+            self._cut = [value.unbind(0) for value in self.tensors.values()]
+        return {name: column[row] for name, column in zip(self.tensors, self._cut, strict=True)}
+
+
+class Row(Message):
+    """A message that lies in a stack: its tensors are cut out when somebody asks for them."""
+
+    __slots__ = ("row", "stack")
+
+    stack: Stack
+    row: int
+
+    def __init__(self, stack: Stack, row: int) -> None:
+        object.__setattr__(self, "stack", stack)
+        object.__setattr__(self, "row", row)
+
+    @property
+    def tensors(self) -> Tree:
+        return self.stack.cut(self.row)
+
+    @property
+    def scalars(self) -> dict[str, Scalar]:
+        return self.stack.scalars
+
+    @property
+    def schema(self) -> Schema:
+        return self.stack.schema
+
+    def holding(self, tensors: Tree, scalars: dict[str, Scalar]) -> Message:  # type: ignore[override]
+        return Message(tensors, scalars)
+
+    @classmethod
+    def of(cls, **parts: Part) -> Message:  # type: ignore[override]
+        return Message.of(**parts)
+
+    @property
+    def _kind(self) -> str:
+        return "message"
 
 
 class State(Payload):

@@ -1,8 +1,10 @@
 """Names for the things a user can choose: algorithms, models, partitioners, data sets, runtimes, studies."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
@@ -27,8 +29,10 @@ class Registry(Generic[T]):
     True
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, homes: Mapping[str, str] | None = None) -> None:
         self.kind = kind
+        self.homes = dict(homes or {})
+        """Name -> the module that registers it, imported when somebody asks for the name."""
         self.broken: dict[str, str] = {}
         """Entry points of other packages that cannot be loaded, and why."""
         self._items: dict[str, T] = {}
@@ -57,17 +61,20 @@ class Registry(Generic[T]):
         self._discover()
         if name in self.broken:
             raise InputError(f"{self.kind} '{name}' cannot be loaded: {self.broken[name]}")
+        if name not in self._items and name in self.homes:
+            import_module(self.homes[name])
         if name not in self._items:
             raise InputError(f"unknown {self.kind} '{name}': {nearest(name, self)}")
         return self._items[name]
 
     def __contains__(self, name: object) -> bool:
         self._discover()
-        return name in self._items
+        return name in self._items or name in self.homes
 
     def __iter__(self) -> Iterator[str]:
         self._discover()
-        return iter(sorted(name for name in self._items if not is_file_name(name)))
+        names = self._items.keys() | self.homes.keys()
+        return iter(sorted(name for name in names if not is_file_name(name)))
 
     def name_of(self, thing: T) -> str:
         """The name under which exactly this thing is registered."""
@@ -89,8 +96,8 @@ class Registry(Generic[T]):
         if self._discovered:
             return
         self._discovered = True
-        for point in entry_points(group=self.group):
-            if point.name in self._items:
+        for point in _entry_points().select(group=self.group):
+            if point.name in self._items or point.name in self.homes:
                 continue
             try:
                 self(point.name)(point.load())
@@ -102,6 +109,12 @@ class Registry(Generic[T]):
                     ParleyWarning,
                     stacklevel=3,
                 )
+
+
+@cache
+def _entry_points() -> Any:
+    """Those of all installed packages, read once: it takes longer than everything else about a name."""
+    return entry_points()
 
 
 def _same_source(old: Any, new: Any) -> bool:

@@ -9,7 +9,8 @@ Without a sender the box is anonymous, as libsodium's sealed boxes are. `about` 
 know it (who, to whom, which round), so that a message cannot be taken for another one. Private keys come from a
 recipient's secrets; the one of a box is derived from a secret *and* its contents, so that a secret that comes twice
 (a round that is repeated) never encrypts two things with one key. The cryptography is that of the package
-`cryptography` (extra `parties`).
+`cryptography` (extra `parties`). Its HPKE does not serve: it draws the box's key itself, so that a repeated round would
+have other bytes, and knows no sender.
 """
 
 from __future__ import annotations

@@ -7,8 +7,29 @@ in place afterwards. Checkpoints rely on it (a tensor that is the same object ne
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+__all__ = [
+    "Schema",
+    "Tree",
+    "add",
+    "aligned",
+    "clone",
+    "detach",
+    "flat",
+    "is_finite",
+    "nbytes",
+    "norm",
+    "plain_sum",
+    "scale",
+    "schema",
+    "subtract",
+    "weighted_sum",
+    "zeros_like",
+]
 
 Tree = dict[str, Tensor]
 Schema = tuple[tuple[str, torch.dtype, torch.Size], ...]
@@ -60,6 +81,29 @@ def weighted_sum(trees: Iterable[Tree], weights: Sequence[float]) -> Tree:
     return {n: floats[n] if n in floats else integers[n] for n in order} if floats or integers else {}
 
 
+def stacked_sum(stacks: Sequence[tuple[Tree, Sequence[int], Sequence[float] | None]]) -> Tree:
+    """`weighted_sum` over rows of stacks, given with their weights, or `plain_sum` without: to rounding the same."""
+    total: Tree = {}
+    for tree, rows, weights in stacks:
+        for name, value in tree.items():
+            own = value if len(rows) == len(value) else value[list(rows)]
+            if weights is None:
+                term = own.sum(0, dtype=own.dtype)
+            elif own.is_floating_point():
+                factors = torch.tensor(weights, dtype=torch.float64).to(own)
+                term = (factors @ own.reshape(len(own), -1)).view(own.shape[1:])
+            else:
+                term = own.amax(0)
+            before = total.get(name)
+            if before is None:
+                total[name] = term
+            elif weights is None or term.is_floating_point():
+                total[name] = before + term
+            else:
+                total[name] = torch.maximum(before, term)
+    return total
+
+
 def plain_sum(trees: Iterable[Tree]) -> Tree:
     """sum_i trees[i], folded in the order given; dtypes stay, so whole numbers are added exactly."""
     total: Tree = {}
@@ -104,3 +148,8 @@ def schema(tree: Tree) -> Schema:
 
 def nbytes(tree: Tree) -> int:
     return sum(value.numel() * value.element_size() for value in tree.values())
+
+
+def flat(tree: Tree) -> NDArray[np.float64]:
+    """The entries of a tree of parameters one after the other, [d], in double precision."""
+    return np.asarray(torch.cat([value.detach().double().reshape(-1) for value in tree.values()]).numpy(), np.float64)

@@ -31,9 +31,11 @@ class SampleForm:
     def fits(self, data: ClientData) -> bool:
         x, y = data.x, data.y
         return (
-            x.dtype is self.dtype and y.dtype is self.target_dtype
-            and x.shape[1:] == self.shape and y.shape[1:] == self.target_shape
-        )  # fmt: skip
+            x.dtype is self.dtype
+            and y.dtype is self.target_dtype
+            and x.shape[1:] == self.shape
+            and y.shape[1:] == self.target_shape
+        )
 
     @classmethod
     def of(cls, data: ClientData) -> SampleForm:
@@ -128,7 +130,7 @@ def check_inputs(x: Tensor, info: DataInfo | None, who: str, missing: bool = Fal
 
 
 def as_samples(x: Tensor, info: DataInfo, dtype: torch.dtype, who: str) -> Tensor:
-    """New samples in the form that those trained on had before they were filled and scaled, or an InputError."""
+    """New samples in the form that `info` says, or an InputError."""
     if x.ndim == 0 or tuple(x.shape[1:]) != tuple(info.shape):
         raise InputError(
             f"{who} has samples of shape {tuple(x.shape[1:])}, but the model takes samples of shape "
@@ -140,7 +142,7 @@ def as_samples(x: Tensor, info: DataInfo, dtype: torch.dtype, who: str) -> Tenso
         if not torch.equal(x, x.round()):
             raise InputError(f"{who} must hold whole numbers, the token ids of texts.")
         x = x.long()
-    check_inputs(x, info, who, info.missing or (info.scaling is not None and bool(info.scaling.fill)))
+    check_inputs(x, info, who)
     return x
 
 

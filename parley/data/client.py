@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from parley.core.errors import InputError
 from parley.core.show import Brief
+from parley.data.encoding import Encoding
 from parley.data.scaling import Scaling
 
 Kind = Literal["classification", "regression", "text"]
@@ -59,8 +60,34 @@ class DataInfo(Brief):
     """Names of the input columns, in order, where the samples are rows of tables."""
     missing: bool = False
     """NaN among the inputs stands for a value that is missing; only methods that take it accept such data."""
-    scaling: Scaling | None = None
-    """What was done to the inputs by `Federation.standardised`; new samples need the same."""
+    scaling: Scaling | Encoding | None = None
+    """What was done to the inputs, scaling or encoding; new samples need the same."""
+    categories: tuple[str, ...] = ()
+    """Names of the columns that hold texts, each as the number of its level; preprocessing encodes them."""
+    levels: tuple[tuple[str, ...], ...] = ()
+    """The levels of each of these columns; known where the samples are."""
+    dates: tuple[str, ...] = ()
+    """Names of the columns that hold dates, as days since 1970-01-01."""
+
+    @property
+    def raw(self) -> DataInfo:
+        """What samples were like before anything was done to them, as far as new ones have to be."""
+        if self.scaling is None:
+            return self
+        if isinstance(self.scaling, Encoding):
+            columns, categories = self.scaling.columns, self.scaling.categories
+            levels = tuple(column.levels for column in self.scaling.table if column.texts)
+            before = replace(
+                self,
+                shape=(len(columns),),
+                columns=columns,
+                categories=categories,
+                levels=levels,
+                dates=self.scaling.dates,
+            )
+        else:
+            before = self
+        return replace(before, missing=self.missing or self.scaling.fills, scaling=None)
 
     @property
     def targets(self) -> str:

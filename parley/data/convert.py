@@ -27,6 +27,11 @@ def float_type(precision: Precision) -> torch.dtype:
     return _FLOATS[precision]
 
 
+def precision_of(dtype: torch.dtype) -> Precision:
+    """The name of a dtype's precision."""
+    return "float64" if dtype == torch.float64 else "float32"
+
+
 def as_inputs(values: Any, precision: Precision | None = None) -> Tensor:
     """float32 and float64 stay as they are; with a `precision` all numbers are measurements and take it.
 

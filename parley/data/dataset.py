@@ -20,7 +20,7 @@ from parley.data.client import ClientData, DataInfo
 from parley.data.federation import Federation, NumberedIds, check_fraction
 from parley.data.partition.base import Partition, Partitioner, partitioners
 from parley.data.partition.fixed import Fixed
-from parley.data.sources import Pooled
+from parley.data.sources import Pooled, held_out, strata
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,9 +83,9 @@ class Dataset:
         """Deals the samples to clients; the pooled tensors are kept once and shared by all of them.
 
         `partitioner` is one of `parley.data`'s or the name of one, with its defaults. `test_fraction` of each client's
-        samples become its own test data (it keeps at least one for training). `public_fraction` of the pool is taken
-        out first and offered to all as inputs without labels. Partitioners that look at labels see a regression
-        target's decile.
+        samples, of each class its share, become its own test data (it keeps at least one for training).
+        `public_fraction` of the pool is taken out first and offered to all as inputs without labels. Partitioners that
+        look at labels see a regression target's decile.
         """
         if isinstance(partitioner, str):
             partitioner = partitioners[partitioner]()
@@ -106,13 +106,16 @@ class Dataset:
         )
         ids = self._names(partition)
         rows = kept[partition.rows]
-        train, held = _hold_out(rows, partition.offsets, test_fraction, key.fold("held out").numpy())
-        held_out = Pooled(self.x, self.y, *held) if test_fraction else self._natural_test(partition)
+        is_test = held_out(
+            strata(self.y)[rows], np.diff(partition.offsets), test_fraction, key.fold("held out").numpy()
+        )  # fmt: skip
+        train, held = _hold_out(rows, partition.offsets, is_test)
+        apart = Pooled(self.x, self.y, *held) if test_fraction else self._natural_test(partition)
         return Federation(
             self.info,
             NumberedIds(len(partition)) if ids is None else ids,
             Pooled(self.x, self.y, *train),
-            held_out=held_out,
+            held_out=apart,
             test=self.test,
             public=self.x[torch.from_numpy(np.sort(order[:taken]))] if taken else None,
         )
@@ -149,15 +152,11 @@ class Dataset:
 
 
 def _hold_out(
-    rows: NDArray[np.int64], offsets: NDArray[np.int64], fraction: float, rng: np.random.Generator
+    rows: NDArray[np.int64], offsets: NDArray[np.int64], is_test: NDArray[np.bool_]
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Splits every client's rows at random in (train, test), each flat with offsets."""
+    """Every client's rows as (train, test), each flat with offsets."""
     sizes = np.diff(offsets)
-    tests = np.clip(np.rint(fraction * sizes).astype(np.int64), 0, np.maximum(sizes - 1, 0))
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    rank = np.empty(len(rows), np.int64)
-    rank[np.lexsort((rng.random(len(rows)), owner))] = np.arange(len(rows))
-    is_test = rank - offsets[:-1][owner] < tests[owner]
+    tests = np.diff(np.concatenate([[0], np.cumsum(is_test)])[offsets])
 
     def flat(mask: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

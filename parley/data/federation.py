@@ -15,20 +15,22 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from parley.core.errors import InputError, nearest
-from parley.core.inputs import shown
 from parley.core.key import Key
+from parley.core.text import shown
 from parley.data.checks import SampleForm, check_form, check_info, check_inputs, check_values, infer_info
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs
+from parley.data.encoding import Encoding
 from parley.data.fingerprint import SIZE, Digests, data_digest, info_digest, text_digest
 from parley.data.ids import NumberedIds
 from parley.data.scaling import Scaling, pooled_scaling
-from parley.data.sources import Cached, Elsewhere, HeldOut, InMemory, Made, Source
+from parley.data.sources import Cached, Elsewhere, HeldOut, InMemory, Made, Source, Step
 
 __all__ = ["ClientData", "DataInfo", "Federation", "NumberedIds"]
 
 CHUNK = 4096
 Task = Literal["classification", "regression"]
+OnError = Literal["refuse", "skip"]
 
 
 _REMEMBERED = 20_000
@@ -102,26 +104,26 @@ class Federation:
 
     def client(self, id: str) -> ClientData:
         """Training samples of one client."""
-        return self._checked(self.source, self._number(id), id)
+        return self._checked(self.source, self.number(id), id)
 
     def client_test(self, id: str) -> ClientData | None:
         """The client's own held-out samples; None where it has none."""
-        i = self._number(id)
+        i = self.number(id)
         if self.held_out is None or self.held_out.size(i) == 0:
             return None
         return self._checked(self.held_out, i, id)
 
     def size(self, id: str) -> int:
         """Training samples of one client, without loading them."""
-        return self.source.size(self._number(id))
+        return self.source.size(self.number(id))
 
     def test_size(self, id: str) -> int:
         """The client's own held-out samples, without loading them."""
-        return 0 if self.held_out is None else self.held_out.size(self._number(id))
+        return 0 if self.held_out is None else self.held_out.size(self.number(id))
 
     def sizes(self, ids: Sequence[str] | None = None) -> np.ndarray:
         """Training samples per client, int64; all clients if `ids` is None."""
-        return self.source.sizes(range(len(self)) if ids is None else [self._number(id) for id in ids])
+        return self.source.sizes(range(len(self)) if ids is None else [self.number(id) for id in ids])
 
     def with_public(self, inputs: Tensor) -> Federation:
         """The same clients, and these unlabelled inputs [m, ...] for everybody."""
@@ -156,7 +158,7 @@ class Federation:
 
     def client_fingerprint(self, id: str) -> str:
         """A digest of one client's samples, held-out ones included; the client is loaded for it."""
-        return self._digest(self._number(id)).hex()
+        return self._digest(self.number(id)).hex()
 
     def standardised(self) -> Federation:
         """The federation with inputs of mean 0 and deviation 1 per column, by statistics of all training samples.
@@ -166,22 +168,30 @@ class Federation:
         """
         if self.info.kind == "text":
             raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
+        if self.info.categories:
+            raise InputError(f"'{self.info.name}' has columns of texts, so it is not standardised; see parley stats.")
         if self.info.missing:
             raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised; see parley stats.")
         return self.scaled(pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape))
 
-    def scaled(self, scaling: Scaling) -> Federation:
+    def scaled(self, scaling: Scaling | Encoding) -> Federation:
         """The federation with inputs to which this was done, the test set and public inputs included."""
         if self.info.scaling is not None:
             raise InputError(f"'{self.info.name}' is standardised already.")
         known: dict[int, Tensor] = {}
-        info = replace(self.info, scaling=scaling, missing=self.info.missing and not scaling.fill)
+        step = Step(scaling, self.info.categories, self.info.levels)
+        info = replace(self.info, scaling=scaling, missing=self.info.missing and not scaling.fills)
+        if isinstance(scaling, Encoding):
+            names = scaling.inputs
+            info = replace(info, shape=(len(names),), columns=names, categories=(), levels=(), dates=())
         return Federation(
-            info, self.ids, self.source.scaled(scaling, known),
-            held_out=None if self.held_out is None else self.held_out.scaled(scaling, known),
-            test=None if self.test is None else ClientData(scaling.apply(self.test.x), self.test.y),
-            public=None if self.public is None else scaling.apply(self.public),
-        )  # fmt: skip
+            info,
+            self.ids,
+            self.source.transformed(step, known),
+            held_out=None if self.held_out is None else self.held_out.transformed(step, known),
+            test=None if self.test is None else ClientData(step.apply(self.test.x), self.test.y),
+            public=None if self.public is None else step.apply(self.public),
+        )
 
     def __repr__(self) -> str:
         return f"Federation('{shown(self.info.name)}', {len(self)} client{'s' * (len(self) != 1)})"
@@ -208,7 +218,8 @@ class Federation:
             self._digests[i] = blake2b(both, digest_size=SIZE).digest()
         return self._digests[i]
 
-    def _number(self, id: str) -> int:
+    def number(self, id: str) -> int:
+        """The place of a client among the ids, which is what its samples go by."""
         if isinstance(self.ids, NumberedIds):
             try:
                 return self.ids.index(id)
@@ -262,6 +273,9 @@ class Federation:
         kind: Task | None = None,
         dtype: Precision | None = None,
         missing: bool = False,
+        categories: Sequence[str] = (),
+        dates: Sequence[str] = (),
+        on_error: OnError = "refuse",
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
@@ -271,10 +285,14 @@ class Federation:
         row is, `target` what to predict, and all others are numeric inputs. Clients come in the order in which they
         first appear. Whole numbers or texts as targets mean classes, other numbers regression; `kind` overrides. `test`
         has the same columns but for the clients. With `missing`, empty cells are missing values (boosted trees).
+        Columns among `categories` hold texts, those among `dates` dates; `Preprocessing.table` encodes them. With
+        on_error="skip" rows that cannot be read are left out, with a warning.
         """
         from parley.data.local.frames import federation_of_frame
+        from parley.data.local.tables import cells_of
 
-        data, central, info = federation_of_frame(frame, client, target, test, kind, dtype, missing)
+        cells = cells_of(missing, categories, dates, on_error)
+        data, central, info = federation_of_frame(frame, client, target, test, kind, dtype, cells)
         return cls._held_out(info, tuple(data), InMemory(tuple(data.values())), central, None, test_fraction, seed)
 
     @classmethod
@@ -314,6 +332,9 @@ class Federation:
         kind: Task | None = None,
         dtype: Precision | None = None,
         missing: bool = False,
+        categories: Sequence[str] = (),
+        dates: Sequence[str] = (),
+        on_error: OnError = "refuse",
         test_fraction: float = 0.0,
         seed: int = 0,
     ) -> Federation:
@@ -323,11 +344,15 @@ class Federation:
         default), all others are numeric inputs, float32 unless `dtype` says otherwise. Arrays are called `x` and `y`.
         Whole numbers as targets mean classes, texts too (numbered alphabetically over all files), other numbers
         regression; `kind` overrides. Every file is read and checked once now, and again when its client is used.
-        With `missing`, empty cells and NaN are missing values, which boosted trees take.
+        With `missing`, empty cells and NaN are missing values, which boosted trees take. Columns among `categories`
+        hold texts, those among `dates` dates; `Preprocessing.table` encodes them. With on_error="skip" rows of tables
+        that cannot be read are left out, with a warning.
         """
         from parley.data.local.folder import open_folder
+        from parley.data.local.tables import cells_of
 
-        source, ids, found = open_folder(Path(path), target, kind, dtype, info, missing)
+        cells = cells_of(missing, categories, dates, on_error)
+        source, ids, found = open_folder(Path(path), target, kind, dtype, info, cells)
         return cls._held_out(found, ids, Cached(source), test, public, test_fraction, seed)
 
     @classmethod

@@ -21,7 +21,7 @@ from typing import IO, Any
 import psutil
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.text import shown
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that have arrived, and the bytes expected (None if the server does not say)."""

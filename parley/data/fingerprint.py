@@ -11,6 +11,8 @@ from torch import Tensor
 from parley.data.client import ClientData, DataInfo
 
 SIZE = 16
+_LATER = ("missing", "categories", "levels", "dates")
+"""What counts only where it is there: the digests of other data are older."""
 
 
 def text_digest(*texts: str) -> bytes:
@@ -20,7 +22,7 @@ def text_digest(*texts: str) -> bytes:
 
 def info_digest(info: DataInfo) -> bytes:
     """Of what the data say about themselves."""
-    about = {name: value for name, value in asdict(info).items() if name != "missing" or value}
+    about = {name: value for name, value in asdict(info).items() if value or name not in _LATER}
     return text_digest(json.dumps(about, sort_keys=True))
 
 

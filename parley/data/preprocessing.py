@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 
 import torch
 
 from parley.core.errors import InputError, nearest
-from parley.core.inputs import shown
 from parley.core.show import Brief
+from parley.core.text import shown
 from parley.data.client import ClientData
+from parley.data.columns import Column, check_table
+from parley.data.encoding import Encoding
 from parley.data.federation import Federation
 from parley.data.scaling import Scaling
 
 
 @dataclass(frozen=True, repr=False)
 class Preprocessing(Brief):
-    """What every client does to its samples, the same numbers everywhere; `parley stats --freeze` writes it."""
+    """Preprocessing of every client's samples, with the same numbers everywhere; written by `parley stats
+    --freeze`."""
 
     center: tuple[float, ...] = ()
-    """What is subtracted from each input column (of images: channel)."""
+    """Subtracted from each input column (of images: channel)."""
     scale: tuple[float, ...] = ()
-    """What each is divided by then."""
+    """Divisor of each column, after that."""
     fill: tuple[float, ...] = ()
-    """What stands for missing values before that; without it they stay missing."""
+    """Replaces missing values before that; without it they stay missing."""
     columns: tuple[str, ...] = ()
-    """The names of the columns that the numbers are for, where columns have names; they are found by name."""
+    """Names of these columns, if columns have names; columns are matched by name."""
     classes: tuple[str, ...] = ()
-    """The label map: the names of the classes in the order of their numbers; classes without names are called by their
-    number. Without it classes are numbered as the data say."""
+    """The label map: class names in the order of their numbers; without it classes are numbered as in the data."""
     samples: int = 0
-    """How many samples the numbers are of."""
+    """Number of samples behind these numbers."""
+    table: dict[str, Column] = field(default_factory=dict)
+    """In place of center, scale, fill and columns: kind and encoding of each column of a table, by name."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name != "samples":
-                object.__setattr__(self, field.name, tuple(getattr(self, field.name)))
+        for each in fields(self):
+            if each.name not in ("samples", "table"):
+                object.__setattr__(self, each.name, tuple(getattr(self, each.name)))
+        check_table(self.table)
+        if self.table and self.center:
+            raise InputError("table and center cannot both be given; the columns of table have their own.")
         for name in ("center", "scale", "fill"):
             values = getattr(self, name)
             if any(not isfinite(value) for value in values):
@@ -54,11 +61,32 @@ class Preprocessing(Brief):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise InputError(f"{name} has a name twice.")
 
+    @property
+    def known(self) -> bool:
+        """Whether all was found out that has to be."""
+        return all(column.known for column in self.table.values())
+
     def apply(self, federation: Federation) -> Federation:
         """The federation as clients preprocess it; refuses samples of another form than the numbers are for."""
         if self.classes:
             federation = relabelled(federation, self.classes)
+        if self.table:
+            return federation.scaled(self._encoding(federation))
         return federation.scaled(self._scaling(federation)) if self.center else federation
+
+    def _encoding(self, federation: Federation) -> Encoding:
+        info = federation.info
+        found = Encoding.of(self.table, info.columns, info.name)
+        for name, column in self.table.items():
+            held = "texts" if name in info.categories else "dates" if name in info.dates else "numbers"
+            if column.holds != held:
+                advice = {"texts": "name it in categories", "dates": "name it in dates"}.get(column.holds)
+                advice = advice or f'say kind = "{"categorical" if held == "texts" else "date"}"'
+                raise InputError(
+                    f"preprocessing.table says that column '{shown(name)}' holds {column.holds}, but the data have "
+                    f"{held} there; {advice}."
+                )
+        return found
 
     def _scaling(self, federation: Federation) -> Scaling:
         """In the order of the federation's columns."""

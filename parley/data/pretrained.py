@@ -5,7 +5,9 @@ Nothing here runs code that comes with weights, and nothing is unpickled: pickle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ from parley.core.errors import InputError
 
 _FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
 """What is fetched from the hub: weights, configuration, vocabulary."""
+_CONFIGURATIONS = ("config.json", "generation_config.json", "tokenizer_config.json")
+_CODE = re.compile(r"auto_map|auto_mapping|trust_remote_code|_(attn|experts).*|megatron_(core|config)")
+"""Settings by which transformers or peft load code from a hub, or a module by its name."""
+_KERNELS = re.compile(r"(attn|experts)_implementation")
+"""Settings that choose a kernel: one of the library's own is a single word, one from a hub is not."""
 
 
 def import_transformers() -> Any:
@@ -30,23 +37,51 @@ def import_transformers() -> Any:
     return transformers
 
 
+def refuse_code(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that would load code, however deep they are nested; an InputError names the first."""
+    for key, value in settings.items():
+        chosen = value.values() if isinstance(value, Mapping) else [value]
+        plain = all(each is None or (isinstance(each, str) and re.fullmatch(r"\w+", each)) for each in chosen)
+        if _CODE.fullmatch(key) or (_KERNELS.fullmatch(key) and not plain):
+            raise InputError(f"{where} has the setting '{key}', which can load code from elsewhere; take it out.")
+        for inner in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(inner, Mapping):
+                refuse_code({str(name): each for name, each in inner.items()}, where)
+
+
+def _checked(folder: Path) -> Path:
+    """The same folder, whose configurations would load no code."""
+    for path in (folder / name for name in _CONFIGURATIONS):
+        if not path.is_file():
+            continue
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{path} cannot be read: {first_line(error)}") from None
+        if not isinstance(settings, dict):
+            raise InputError(f"{path} is no configuration.")
+        refuse_code(settings, str(path))
+    return folder
+
+
 def pretrained_folder(name: str, revision: str | None = None) -> Path:
     """The folder of that name, or that of a repository on the hub, fetched unless it is in the hub's own cache."""
     import_transformers()
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return folder
+        return _checked(folder)
     if folder.is_absolute() or name.startswith(("~", ".")) or name.count("/") > 1:
         raise InputError(f"there is no folder '{name}' with weights or a tokenizer.")
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
+        fetched = Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"'{name}' is no folder here and could not be fetched from the Hugging Face hub ({first_line(error)}); "
             "name a folder with the weights."
         ) from error
+    return _checked(fetched)
 
 
 def token_pairs(name: str, pairs: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, int, int]:
@@ -65,9 +100,14 @@ def token_pairs(name: str, pairs: Sequence[tuple[str, str]], length: int) -> tup
         tokenizer.pad_token = tokenizer.eos_token
     first, second = zip(*pairs, strict=True) if pairs else ((), ())
     ids = tokenizer(
-        list(first), list(second), truncation="longest_first", max_length=length, padding="max_length",
-        padding_side="right", return_attention_mask=False,
-    )["input_ids"]  # fmt: skip
+        list(first),
+        list(second),
+        truncation="longest_first",
+        max_length=length,
+        padding="max_length",
+        padding_side="right",
+        return_attention_mask=False,
+    )["input_ids"]
     return torch.tensor(ids, dtype=torch.int64).reshape(-1, length), int(tokenizer.pad_token_id), len(tokenizer)
 
 

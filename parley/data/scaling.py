@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from parley.core.errors import InputError
 from parley.core.show import Brief
@@ -31,6 +31,11 @@ class Scaling(Brief):
     fill: tuple[float, ...] = ()
     """What stands for missing values (NaN) before all else; they stay missing without it."""
 
+    @property
+    def fills(self) -> bool:
+        """Whether no value stays missing."""
+        return bool(self.fill)
+
     def apply(self, x: Tensor) -> Tensor:
         """Inputs [n, columns] or [n, channels, ...], standardised, in their own dtype."""
         return scaled(x, *self.tensors(x.ndim - 1))
@@ -40,6 +45,23 @@ class Scaling(Brief):
         shape = (len(self.mean), *[1] * (dimensions - 1))
         mean, deviation = (torch.tensor(v, dtype=torch.float64).reshape(shape) for v in (self.mean, self.deviation))
         return mean, deviation, torch.tensor(self.fill, dtype=torch.float64).reshape(shape) if self.fill else None
+
+
+class Scaler(nn.Module):
+    """The same as a module, of which a state dict holds nothing."""
+
+    mean: Tensor
+    deviation: Tensor
+    fill: Tensor | None
+
+    def __init__(self, scaling: Scaling, dimensions: int) -> None:
+        """For samples of so many dimensions."""
+        super().__init__()
+        for name, value in zip(("mean", "deviation", "fill"), scaling.tensors(dimensions), strict=True):
+            self.register_buffer(name, value, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return scaled(x, self.mean, self.deviation, self.fill)
 
 
 def scaled(x: Tensor, mean: Tensor, deviation: Tensor, fill: Tensor | None = None) -> Tensor:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.data.checks import SampleForm
 from parley.data.client import DataInfo
 from parley.data.convert import Precision
 from parley.data.local.folder import client_files, open_files
 from parley.data.local.labels import Task
+from parley.data.local.tables import Cells
 
 _NAMED = 5
 """Columns or classes that a sentence names."""
@@ -72,14 +73,18 @@ def schema_differences(schemas: Mapping[str, Schema | str]) -> list[SchemaDiffer
 
 
 def folder_schemas(
-    folder: Path, target: str | None, kind: Task | None, precision: Precision | None, missing: bool
+    folder: Path,
+    target: str | None,
+    kind: Task | None,
+    precision: Precision | None,
+    cells: Cells,
 ) -> dict[str, Schema | str]:
     """The schema of every file of a folder, each read by itself; a sentence for those that cannot be read."""
     found: dict[str, Schema | str] = {}
     files, ids = client_files(folder)
     for file, client in zip(files, ids, strict=True):
         try:
-            source = open_files((file,), client, target, kind, precision, missing=missing)
+            source = open_files((file,), client, target, kind, precision, cells)
             found[client] = Schema.of(source.info, source.common, source.reader.target or "")
         except InputError as error:
             found[client] = f"cannot be read: {str(error).rstrip('.')}"
@@ -90,10 +95,12 @@ def _odd(one: Schema, all_: Iterable[Schema], tables: bool) -> Iterator[str]:
     """The other things in which a client is not like most."""
     others = list(all_)
     for name, what in (
-        ("kind", "is for {}, most are for {}"), ("target", "predicts '{}', most predict '{}'"),
-        ("dtype", "has inputs of {}, most have {}"), ("shape", "has inputs of shape {}, most have {}"),
+        ("kind", "is for {}, most are for {}"),
+        ("target", "predicts '{}', most predict '{}'"),
+        ("dtype", "has inputs of {}, most have {}"),
+        ("shape", "has inputs of shape {}, most have {}"),
         ("target_shape", "has targets of shape {}, most have {}"),
-    ):  # fmt: skip
+    ):
         usual = Counter(getattr(other, name) for other in others).most_common(1)[0][0]
         if getattr(one, name) != usual and not (name == "shape" and tables):
             yield what.format(_text(getattr(one, name)), _text(usual))

@@ -21,11 +21,33 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data.checks import SampleForm
 from parley.data.client import ClientData
+from parley.data.encoding import Encoding
 from parley.data.scaling import Scaling
 
 Index = NDArray[np.int64]
 Known = dict[int, Tensor]
-"""Standardised tensors by the identity of what they were made of: training and held-out samples share theirs."""
+"""Transformed tensors by the identity of what they were made of: training and held-out samples share theirs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to inputs when they are loaded: scaled, or encoded, texts being numbered anew first."""
+
+    scaling: Scaling | Encoding
+    categories: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
+    """Of the inputs as they are."""
+
+    def apply(self, x: Tensor) -> Tensor:
+        if isinstance(self.scaling, Encoding) and self.levels:
+            x = self.scaling.coded(x, self.categories, self.levels)
+        return self.scaling.apply(x)
+
+    def form(self, form: SampleForm) -> SampleForm:
+        """The form of what it makes of samples of this form."""
+        if isinstance(self.scaling, Encoding):
+            return replace(form, shape=torch.Size([len(self.scaling.inputs)]))
+        return form
 
 
 class Source(ABC):
@@ -56,9 +78,14 @@ class Source(ABC):
         """All samples and who has them, where they are stored in a few tensors; nothing where they are not."""
         return ()
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        """The same clients with standardised inputs; tensors in `known` are not made again."""
-        return Scaled(self, scaling)
+    @property
+    def pool(self) -> Pooled | None:
+        """All samples in two tensors, where they lie so."""
+        return None
+
+    def transformed(self, step: Step, known: Known) -> Source:
+        """The same clients with inputs to which this was done; tensors in `known` are not made again."""
+        return Transformed(self, step)
 
     def relabelled(self, numbers: Tensor) -> Source:
         """The same clients with class numbers[k] in place of class k."""
@@ -80,7 +107,8 @@ class Pooled(Source):
         return int(self.offsets[i + 1] - self.offsets[i])
 
     def sizes(self, numbers: Sequence[int]) -> Index:
-        return np.asarray(np.diff(self.offsets.numpy())[np.asarray(numbers, np.int64)])
+        offsets, chosen = self.offsets.numpy(), np.asarray(numbers, np.int64)
+        return np.asarray(offsets[chosen + 1] - offsets[chosen])
 
     def load(self, i: int) -> ClientData:
         rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
@@ -92,8 +120,12 @@ class Pooled(Source):
     def tensors(self) -> tuple[Tensor, ...]:
         return self.x, self.y, self.index, self.offsets
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        return replace(self, x=_once(self.x, scaling, known))
+    @property
+    def pool(self) -> Pooled:
+        return self
+
+    def transformed(self, step: Step, known: Known) -> Source:
+        return replace(self, x=_once(self.x, step, known))
 
 
 @dataclass(frozen=True)
@@ -108,8 +140,8 @@ class InMemory(Source):
     def load(self, i: int) -> ClientData:
         return self.clients[i]
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        return InMemory(tuple(ClientData(_once(data.x, scaling, known), data.y) for data in self.clients))
+    def transformed(self, step: Step, known: Known) -> Source:
+        return InMemory(tuple(ClientData(_once(data.x, step, known), data.y) for data in self.clients))
 
 
 @dataclass(frozen=True)
@@ -161,8 +193,9 @@ class Elsewhere(Source):
     def recipe(self) -> str | None:
         return self.told
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        return self  # where the samples are it is done to them
+    def transformed(self, step: Step, known: Known) -> Source:
+        # Where the samples are it is done to them.
+        return replace(self, known=None if self.known is None else step.form(self.known))
 
     def relabelled(self, numbers: Tensor) -> Source:
         return self
@@ -172,7 +205,8 @@ class Elsewhere(Source):
 class HeldOut(Source):
     """One side of a random split of each client of `source`; both sides come from the same `key`.
 
-    A client of n samples holds out round(fraction * n) of them, but always keeps at least one for training.
+    A client of n samples holds out round(fraction * n) of them, but always keeps at least one for training. Of each
+    class it holds out its share, rounded up or down.
     """
 
     source: Source
@@ -187,9 +221,8 @@ class HeldOut(Source):
 
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
-        order = self.key.fold(i).numpy().permutation(len(data))
-        test = held_out_count(len(data), self.fraction)
-        rows = torch.from_numpy(np.sort(order[:test] if self.side == "test" else order[test:]))
+        test = held_out(strata(data.y), np.array([len(data)]), self.fraction, self.key.fold(i).numpy())
+        rows = torch.from_numpy(np.flatnonzero(test if self.side == "test" else ~test))
         return ClientData(data.x[rows], data.y[rows])
 
     def form(self) -> SampleForm:
@@ -200,13 +233,38 @@ class HeldOut(Source):
         inner = self.source.recipe
         return None if inner is None else f"{inner} {self.side} of {self.fraction} by {self.key.digest.hex()}"
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        return replace(self, source=self.source.scaled(scaling, known))
+    def transformed(self, step: Step, known: Known) -> Source:
+        return replace(self, source=self.source.transformed(step, known))
 
 
 def held_out_count(total: int, fraction: float) -> int:
     """Test samples of a client with `total` samples."""
     return max(0, min(round(fraction * total), total - 1))
+
+
+def strata(y: Tensor) -> NDArray[np.int64]:
+    """What samples are held out by: their class; all alike where a sample has no class, or several."""
+    whole = y.ndim == 1 and not y.is_floating_point()
+    return y.numpy().astype(np.int64) if whole else np.zeros(len(y), np.int64)
+
+
+def held_out(
+    classes: NDArray[np.int64], sizes: NDArray[np.int64], fraction: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Which samples are held out, of clients that follow one another: a random share of each class at each client.
+
+    A client's samples, class after class and in random order inside a class, are taken at equal distances from a random
+    start, which gives each class its share, rounded up or down, and the client `held_out_count`.
+    """
+    tests = np.clip(np.rint(fraction * sizes).astype(np.int64), 0, np.maximum(sizes - 1, 0))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    start = rng.integers(0, np.maximum(sizes, 1))[owner]
+    n, m = sizes[owner], tests[owner]
+    held = np.empty(len(classes), np.bool_)
+    order = np.lexsort((rng.random(len(classes)), classes, owner))
+    held[order] = ((place + 1) * m + start) // n > (place * m + start) // n
+    return held
 
 
 @dataclass(frozen=True)
@@ -235,29 +293,29 @@ class Cached(Source):
     def recipe(self) -> str | None:
         return self.source.recipe
 
-    def scaled(self, scaling: Scaling, known: Known) -> Source:
-        return Cached(self.source.scaled(scaling, known), self.capacity)
+    def transformed(self, step: Step, known: Known) -> Source:
+        return Cached(self.source.transformed(step, known), self.capacity)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Cached, (self.source, self.capacity))
 
 
 @dataclass(frozen=True)
-class Scaled(Source):
-    """Clients of `source` whose inputs are standardised when they are loaded."""
+class Transformed(Source):
+    """Clients of `source` whose inputs are scaled or encoded when they are loaded."""
 
     source: Source
-    scaling: Scaling
+    step: Step
 
     def size(self, i: int) -> int:
         return self.source.size(i)
 
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
-        return ClientData(self.scaling.apply(data.x), data.y)
+        return ClientData(self.step.apply(data.x), data.y)
 
     def form(self) -> SampleForm:
-        return self.source.form()
+        return self.step.form(self.source.form())
 
     @property
     def recipe(self) -> str | None:
@@ -272,13 +330,15 @@ class Relabelled(Source):
     source: Source
     numbers: Tensor
     """int64 [classes]: the new number of each."""
+    only: frozenset[int] | None = None
+    """The clients to which it is done; None: all."""
 
     def size(self, i: int) -> int:
         return self.source.size(i)
 
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
-        return ClientData(data.x, self.numbers[data.y])
+        return data if self.only is not None and i not in self.only else ClientData(data.x, self.numbers[data.y])
 
     def form(self) -> SampleForm:
         return self.source.form()
@@ -289,7 +349,7 @@ class Relabelled(Source):
         return None if inner is None else f"{inner} relabelled {self.numbers.tolist()}"
 
 
-def _once(x: Tensor, scaling: Scaling, known: Known) -> Tensor:
+def _once(x: Tensor, step: Step, known: Known) -> Tensor:
     if id(x) not in known:
-        known[id(x)] = scaling.apply(x)
+        known[id(x)] = step.apply(x)
     return known[id(x)]

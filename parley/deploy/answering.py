@@ -5,7 +5,14 @@ Two kinds of messages arrive, both frames:
     invitation   the proposal of a study; the answer says what the node has, or that its owner has to decide
     work         a call or an evaluation of a study that was approved, and what the federation agreed on
 
-Every answer is written to the log before it leaves; where the log cannot be written nothing is answered.
+A run takes part by its invitation alone, which spends the approval of its study (`consent.engage`); work of any other
+run is refused. Every message is written to the log before anything is done with it, every answer before it leaves;
+where the log cannot be written nothing is answered.
+
+A refusal tells the server what owner or policy decided about the study, in words made of the study and the policy, and
+where it asks something else than before.
+Of anything else that went wrong (data that cannot be read, a message that does not fit, an exception) the server learns
+an id; the log has what happened under it, because such sentences quote paths, cells and lines of the owner's code.
 """
 
 from __future__ import annotations
@@ -13,90 +20,182 @@ from __future__ import annotations
 import json
 import secrets
 import sys
+import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from parley import __version__
-from parley.algorithms.base.exchange import parties
+from parley.algorithms.exchange import parties
 from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.files import write_atomically
+from parley.core.key import Key
 from parley.core.message import Payload
 from parley.core.wire import decode
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import SampleForm
 from parley.data.sources import Elsewhere, InMemory
-from parley.deploy.consent import floor, verdict, version_problem
+from parley.deploy import keys
+from parley.deploy.consent import (
+    BY_POLICY,
+    ended,
+    engage,
+    enrolled,
+    floor,
+    known_nodes,
+    shows,
+    takes_part,
+    verdict,
+    version_problem,
+)
+from parley.deploy.disclosed import few_apart, keep_rows
 from parley.deploy.node_data import OwnData, described, fitted, info_from_json, info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
-from parley.runtimes.execute import describe
+from parley.deploy.roster import check_signed, problem, signed_reply
+from parley.engine.settings import Evaluation
 from parley.runtimes.frame import pack, unpack
+from parley.runtimes.ledger import TOLD
 from parley.runtimes.node import Node, create, failure, handle
+from parley.secure.channel import GROUP
 from parley.study.train import client_job
 
-_INFO = "info.json"
+PROTOCOL = 2
+"""Of frames and of what nodes keep; server and nodes have the same."""
+_INFO, _FEDERATION = "info.json", "federation"
 _LONGEST = 500
 """Characters of a text of the server's that is logged."""
+_LONGEST_WHY = 4000
+"""Characters of what went wrong, and of where in the code."""
+
+
+class _Refused(ParleyError):
+    """A decision about the study, in words that the server may read."""
+
+    def __init__(self, reason: str, pending: bool = False) -> None:
+        super().__init__(reason)
+        self.pending = pending
+        """Nobody has decided yet."""
 
 
 def answer(folder: NodeFolder, data: bytes) -> bytes:
-    """The answer to a message; it is a frame, whatever the bytes were."""
-    name, invited, facts = "node", False, {"bytes_in": len(data)}
+    """The answer to a message; it is a frame, whatever the bytes were and whatever went wrong."""
+    name, invited = "node", False
+    facts: dict[str, Any] = {"bytes_in": len(data), "frame": blake2b(data, digest_size=8).hexdigest()}
+    try:
+        head, parts = _opened(data)
+        invited = head.get("kind") == "invitation"
+        facts |= _facts(head)
+        folder.log("received", **facts, what=_what(head, parts))
+    except Exception as error:  # whatever it is: without its line in the log no message is answered
+        return _unlogged(name, invited, facts | {"why": _why(error)})
     try:
         name = folder.settings.name
         head, parts = unpack(data)
-        invited = head.get("kind") == "invitation"
-        facts |= _facts(head)
-        reply = _answered(folder, name, head, parts, facts)
-    except (ParleyError, OSError) as error:
-        reply = _unanswered(name, error, invited)
-    reply, said = _discreet(folder, reply)
+        reply = _discreet(name, _answered(folder, name, head, parts, facts), facts)
+    except _Refused as refused:
+        facts["answered"] = str(refused)[:_LONGEST]
+        reply = _refusal(name, str(refused), refused.pending)
+    except (Exception, SystemExit) as error:  # of the owner's own code too
+        facts |= {"why": _why(error)[:_LONGEST_WHY], "trace": _trace(error)}
+        # An invitation that fails because the disk is full is repeated: its owner may make room.
+        reply = _refusal(name, _sealed(facts), invited and _is_disk(error))
     try:
-        folder.log("message", **facts, answered=said[:_LONGEST], bytes_out=len(reply))
-    except InputError as error:
-        return _discreet(folder, _unanswered(name, error, invited))[0]
+        folder.log("message", **facts, bytes_out=len(reply))
+    except Exception as error:
+        return _unlogged(name, invited, facts | {"error": str(error)})
     return reply
 
 
-def _unanswered(name: str, error: ParleyError | OSError, invited: bool) -> bytes:
-    """Why there is no answer. An invitation that fails for want of a disk is made again: its owner may make room."""
-    if isinstance(error, WireError):
-        return failure(Failure(name, f"refused what it was sent: {error}"))
-    reason = f"cannot answer: {describe(error)}"
-    if invited and (isinstance(error, OSError) or isinstance(error.__cause__, OSError)):
-        return pack({"kind": "pending", "reason": reason})
-    return failure(Failure(name, reason))
+def _unlogged(name: str, invited: bool, facts: Mapping[str, Any]) -> bytes:
+    with suppress(OSError):  # the disk may be full for supernode.log too
+        print("\n".join(str(facts[key]) for key in ("error", "why", "trace") if key in facts), file=sys.stderr)
+    return _refusal(name, "cannot answer: its log cannot be written.", invited)
 
 
-def _discreet(folder: NodeFolder, reply: bytes) -> tuple[bytes, str]:
-    """A reply as it may leave, and what the log says of it: where the node's files lie, and where in whose code
-    something failed, is nobody's business but its owner's, who finds it in supernode.log."""
-    head, parts = unpack(reply)
+def _refusal(name: str, reason: str, pending: bool = False, lost: bool = False) -> bytes:
+    return pack({"kind": "pending", "reason": reason}) if pending else failure(Failure(name, reason, lost=lost))
+
+
+def _sealed(facts: dict[str, Any]) -> str:
+    """All that the server is told of what went wrong; the log has the same id."""
+    facts["id"] = secrets.token_hex(4)
+    facts["answered"] = f"refused ({facts['id']})."
+    return f"refused; its owner finds why in the node's log under {facts['id']}."
+
+
+def _discreet(name: str, reply: bytes, facts: dict[str, Any]) -> bytes:
+    """A reply of `runtimes.node` as it may leave."""
+    head, _ = unpack(reply)
     if "reason" not in head:
-        return reply, str(head["kind"])
-    if trace := head.pop("trace", ""):
-        print(trace, file=sys.stderr)
-    reason = str(head["reason"]).replace(f"{folder.path}/", "")
-    return pack(head | {"reason": reason}, *parts), reason
+        facts["answered"] = str(head["kind"])
+        return reply
+    known = next((text for text in TOLD if str(head["reason"]).endswith(text)), None)
+    if known is not None:
+        raise _Refused(f"refused: {known}")
+    facts |= {"why": str(head["reason"])[:_LONGEST_WHY], "trace": str(head.get("trace", ""))[-_LONGEST_WHY:]}
+    return _refusal(str(head.get("client", name)), _sealed(facts), lost=head.get("lost") is True)
+
+
+def _why(error: BaseException) -> str:
+    """An exception, whole: the log is its owner's."""
+    try:
+        text = str(error).encode("utf-8", "replace").decode()
+    except Exception:
+        text = "(its text cannot be shown)"
+    return text if isinstance(error, ParleyError) else f"{type(error).__name__}: {text}"
+
+
+def _trace(error: BaseException) -> str:
+    """Where it was raised, if not by Parley on purpose."""
+    if isinstance(error, ParleyError) and error.__cause__ is None:
+        return ""
+    lines = "".join(traceback.format_exception(error, chain=True))
+    return lines.encode("utf-8", "replace").decode()[-_LONGEST_WHY:]
+
+
+def _is_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) or isinstance(error.__cause__, OSError)
 
 
 def invitation(recipient: str, run: str, proposal: Proposal) -> bytes:
     """An invitation on its way to a node."""
-    head = {"kind": "invitation", "parley": __version__, "recipient": recipient, "run": run}
+    head = {"kind": "invitation", "parley": __version__, "protocol": PROTOCOL, "recipient": recipient, "run": run}
     return pack(head, proposal.bytes())
 
 
-def work(recipient: str, run: str, study: str, population: int, incarnation: int, common: bytes, frame: bytes) -> bytes:
-    """A call or an evaluation on its way to a node; `common` is what the federation agreed on, as JSON."""
+def work(
+    recipient: str, run: str, study: str, population: int, common: bytes, frame: bytes,
+    signed: Mapping[str, Any] | None = None,
+) -> bytes:  # fmt: skip
+    """A call or an evaluation on its way to a node; `common` is what the federation agreed on, as JSON, `signed` what
+    other nodes have signed (see `roster`)."""
     head = {
-        "kind": "work", "parley": __version__, "recipient": recipient, "run": run, "study": study,
-        "population": population, "incarnation": incarnation,
+        "kind": "work", "parley": __version__, "protocol": PROTOCOL, "recipient": recipient, "run": run,
+        "study": study, "population": population,
     }  # fmt: skip
-    return pack(head, common, frame)
+    return pack(head, common, frame, json.dumps(dict(signed or {})).encode())
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """Head and parts, for the log; nothing of what is no frame."""
+    try:
+        return unpack(data)
+    except (WireError, ValueError, RecursionError):
+        return {}, []
+
+
+def _what(head: Mapping[str, Any], parts: list[bytes]) -> str:
+    """In one line what is asked, as the message has it."""
+    inner = _opened(parts[1])[0] if head.get("kind") == "work" and len(parts) in (2, 3) else {}
+    told = [f"{name} {inner[name]}"[:60] for name in ("round", "exchange", "asked") if name in inner]
+    return ", ".join([str(inner.get("kind", head.get("kind")))[:60], *told])
 
 
 def _facts(head: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +208,9 @@ def _answered(
 ) -> bytes:
     wrong = version_problem(str(head.get("parley")))
     if wrong is not None:
-        return failure(Failure(name, wrong))
+        raise _Refused(wrong)
+    if head.get("protocol") != PROTOCOL:
+        raise _Refused("speaks another protocol than the server; bring both to the same Parley at once.")
     if head.get("recipient") != name:
         raise WireError(f"the server calls this node '{str(head.get('recipient'))[:60]}', its owner '{name}'.")
     run = head.get("run")
@@ -117,55 +218,83 @@ def _answered(
         raise WireError("it names no run.")
     if head.get("kind") == "invitation" and len(parts) == 1:
         return _invited(folder, name, run, Proposal.read(parts[0]), facts)
-    if head.get("kind") == "work" and len(parts) == 2:
+    if head.get("kind") == "work" and len(parts) in (2, 3):
         return _worked(folder, name, run, head, parts, facts)
     raise WireError("a node answers invitations and work.")
 
 
 def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts: dict[str, Any]) -> bytes:
     facts |= {"study": proposal.hash, "title": proposal.title[:100]}
-    folder.keep(proposal)
     decided = verdict(folder, proposal)
+    folder.keep(proposal, pending=decided.pending)
     facts["verdict"] = decided.why
-    if decided.pending:
-        return pack({"kind": "pending", "reason": decided.why})
     if not decided.yes:
-        return failure(Failure(name, decided.why))
+        raise _Refused(decided.why, decided.pending)
+    if proposal.roster or _sums(proposal) or folder.policy.minimum_nodes:
+        wrong = problem(proposal.roster, name, keys.text_of(keys.private_key(_key(folder)).public_key()))
+        if wrong is not None:
+            raise _Refused(wrong)
     study = proposal.rebuilt(folder.modules)  # says now what would otherwise be found out in the first round
-    if (party := folder.settings.party) is not None:
-        if party not in parties(study.algorithm.exchanges()):
-            return failure(Failure(name, f"is the party '{party}', which this study has no use for."))
+    party = folder.settings.party
+    if party is not None and party not in parties(study.algorithm.exchanges()):
+        raise _Refused(f"is the party '{party}', which this study has no use for.")
+    refused = engage(folder, proposal, run, decided)
+    if refused is not None:
+        raise _Refused(refused, pending=True)
+    if party is not None:
         create(folder.run(run), party_id(party), secrets.token_bytes(16))
+        enrolled(folder, proposal.hash, run)
         return pack({"kind": "enrolled", "party": party})
-    own = _own_data(folder, name, run)
-    low = floor(folder.policy, len(own.train), None)
+    own = _samples(folder, run)
+    low = floor(folder.policy, len(own.train), known_nodes(folder, proposal))
     if low is not None:
-        return failure(Failure(name, low))
-    return pack({"kind": "enrolled", "data": described(own)})
+        raise InputError(low)
+    near = few_apart(folder, run, own, folder.policy.minimum_floor)
+    if near is not None:
+        facts["warning"] = (
+            f"its samples differ by {near} from those of another run: what both tell, subtracted, tells of these few."
+        )
+        if decided.why == BY_POLICY:
+            raise _Refused("its samples have changed by few since another run, so its owner has to decide.", True)
+    if (few := shows(proposal, folder.modules, own)) != "":
+        facts["warning"] = f"{few}: this study tells of these few."
+        said = folder.decision(proposal.hash)
+        if said is None or not said.get("disclose"):
+            raise _Refused(
+                "has samples that stand out, and this study tells of them, so its owner has to decide (--disclose).",
+                True,
+            )
+    _enrol(folder, name, run, own)
+    keep_rows(folder, run, own)
+    enrolled(folder, proposal.hash, run, str(facts.get("warning", "")))
+    said = described(replace(own, test=_held_out(folder, own)), keys.secret(_key(folder), "fingerprint"))
+    return pack({"kind": "enrolled", "data": said})
 
 
 def _worked(
     folder: NodeFolder, name: str, run: str, head: Mapping[str, Any], parts: list[bytes], facts: dict[str, Any]
 ) -> bytes:
     proposal = folder.proposal(str(head.get("study")))
-    population, incarnation = head.get("population"), head.get("incarnation")
-    if type(population) is not int or type(incarnation) is not int or population < 1:
-        raise WireError("it says neither how large the federation is nor which start of the run this is.")
+    population = head.get("population")
+    if type(population) is not int or population < 1:
+        raise WireError("it does not say how large the federation is.")
     decided = verdict(folder, proposal)
     facts["verdict"] = decided.why
     if not decided.yes:
-        return failure(Failure(name, decided.why))
+        raise _Refused(decided.why)
+    if not takes_part(folder, proposal.hash, run):
+        raise _Refused("does not take part in this run of the study; another run needs a new approval of its owner.")
+    if (over := ended(folder, proposal.hash, run)) is not None:
+        raise _Refused(over)
     inner = unpack(parts[1])[0]
     facts |= {place: str(inner[place])[:60] for place in ("round", "exchange", "asked") if place in inner}
-    if inner.get("kind") == "call" and not (type(inner.get("round")) is int and inner["round"] <= proposal.rounds):
-        reason = (
-            f"round {str(inner.get('round'))[:20]} is beyond the {proposal.rounds} rounds of the study it approved."
-        )
-        return failure(Failure(name, reason))
     if inner.get("kind") == "evaluation":
         facts["asked"] = "evaluation"
         if not proposal.evaluates:
-            return failure(Failure(name, "evaluates nothing in the study it approved."))
+            raise _Refused("evaluates nothing in the study it approved.")
+    if not (type(inner.get("round")) is int and inner["round"] <= proposal.rounds):
+        asked = str(inner.get("round"))[:20]
+        raise _Refused(f"round {asked} is beyond the {proposal.rounds} rounds of the study it approved.")
     try:
         info = info_from_json(json.loads(parts[0]))
     except (ValueError, RecursionError, TypeError):
@@ -176,14 +305,57 @@ def _worked(
     if party is not None:
         name, federation = party_id(party), _nobody(info)
     else:
-        own = _own_data(folder, name, run)
-        low = floor(folder.policy, len(own.train), population)
+        own = _stored(folder, run)
+        low = floor(folder.policy, len(own.train), min(population, known_nodes(folder, proposal)))
         if low is not None:
-            return failure(Failure(name, low))
+            raise InputError(low)
         train = fitted(own.train, own.info, info)
-        held_out = None if own.test is None else InMemory((fitted(own.test, own.info, info),))
+        test = _held_out(folder, own)
+        held_out = None if test is None else InMemory((fitted(test, own.info, info),))
+        if inner.get("kind") == "evaluation":
+            if test is None:
+                raise _Refused("has too few held-out samples to evaluate on.")
+            facts |= {"rows": len(test), "model": blake2b(b"".join(unpack(parts[1])[1]), digest_size=16).hexdigest()}
+        info = replace(info, categories=own.info.categories, levels=own.info.levels)  # known here alone
         federation = Federation(info, (name,), InMemory((train,)), held_out=held_out)
-    return handle(_node(folder, name, run, proposal, federation, population, incarnation), parts[1])
+    about = (proposal.hash, run)
+    if _sums(proposal):
+        wrong = check_signed(parts[1], _json(parts[2]) if len(parts) == 3 else {}, proposal.roster, about)
+        if wrong is not None:
+            raise _Refused(wrong)
+    _check_federation(folder, run, population, parts[0])
+    reply = handle(_node(folder, name, run, proposal, federation, population), parts[1])
+    if _sums(proposal):
+        key = keys.private_key(_key(folder))
+        reply = signed_reply(reply, inner, about, folder.settings.name, key)
+    return reply
+
+
+def _check_federation(folder: NodeFolder, run: str, population: int, common: bytes) -> None:
+    """Hold the server to what it said first in this run: how large the federation is, its classes, its columns."""
+    path, told = folder.run(run) / _FEDERATION, blake2b(b"%d " % population + common, digest_size=32).digest()
+    if not path.exists():
+        with folder.alone():  # of two messages at once one is the first
+            if not path.exists() and path.parent.exists():
+                write_atomically(path, told)
+    if path.exists() and path.read_bytes() != told:
+        raise _Refused("was told of another federation at the beginning of this run.")
+
+
+def _key(folder: NodeFolder) -> Path:
+    return folder.path / folder.settings.key
+
+
+def _sums(proposal: Proposal) -> bool:
+    """Whether nodes tell each other keys."""
+    return GROUP in proposal.channels
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise WireError("what other nodes have signed cannot be read.") from None
 
 
 def party_id(party: str) -> str:
@@ -198,27 +370,48 @@ def _nobody(info: DataInfo) -> Federation:
     return Federation(info, ("nobody",), Elsewhere((0,), form))
 
 
-def _node(
-    folder: NodeFolder, name: str, run: str, proposal: Proposal, federation: Federation, population: int,
-    incarnation: int,
-) -> Node:  # fmt: skip
+def _node(folder: NodeFolder, name: str, run: str, proposal: Proposal, federation: Federation, population: int) -> Node:
     """The node with the job of the study, its samples as the federation agreed on them, and secrets of its own."""
     place = folder.run(run)
     if not (place / "secret").exists():
-        raise InputError("it has not enrolled for this run.")
+        raise _Refused("keeps nothing of this run any more; another run needs a new approval of its owner.")
     root = (place / "secret").read_bytes()
-    job = client_job(replace(proposal.rebuilt(folder.modules), device="cpu"), federation, population, root)
-    return Node(place, name, job, observed=False, start=f"incarnation {incarnation}")
+    study = replace(proposal.rebuilt(folder.modules), device="cpu")
+    every = (study.evaluation or Evaluation()).every
+    job = client_job(study, federation, population, root)
+    return Node(
+        place, name, job, observed=False, rounds=proposal.rounds, evaluations=proposal.rounds // every + 2,
+        key=Key(study.seed),
+    )  # fmt: skip
 
 
-def _own_data(folder: NodeFolder, name: str, run: str) -> OwnData:
-    """The samples as they were when the node enrolled for the run; it enrols with them now if it has not."""
+def _samples(folder: NodeFolder, run: str) -> OwnData:
+    """The samples as they are now, or as they were when the node enrolled for the run."""
+    kept = (folder.run(run) / "node.json").exists() and (folder.run(run) / _INFO).exists()
+    return _stored(folder, run) if kept else load_data(folder.settings, folder.path)
+
+
+def _held_out(folder: NodeFolder, own: OwnData) -> ClientData | None:
+    """What models are evaluated on: nothing where that would tell of few samples."""
+    return None if own.test is None or len(own.test) < folder.policy.minimum_held_out else own.test
+
+
+def _enrol(folder: NodeFolder, name: str, run: str, own: OwnData) -> None:
+    """Keep the samples as they are for the whole run."""
     place = folder.run(run)
-    if not (place / "node.json").exists() or not (place / _INFO).exists():
-        own = load_data(folder.settings, folder.path)
+    if not (place / _INFO).exists():
+        if own.skipped:
+            folder.list_skipped(own.skipped)
+            folder.log("skipped", run=run, rows=len(own.skipped), answered=f"{len(own.skipped)} rows, see skipped.txt")
         create(place, name, secrets.token_bytes(16), own.train, own.test)
         write_atomically(place / _INFO, json.dumps(info_to_json(own.info)).encode())
-        return own
+
+
+def _stored(folder: NodeFolder, run: str) -> OwnData:
+    """The samples with which the node enrolled for a run."""
+    place = folder.run(run)
+    if not (place / "node.json").exists() or not (place / _INFO).exists():
+        raise _Refused("keeps nothing of this run any more; another run needs a new approval of its owner.")
     stored = (place / "data.safetensors").read_bytes()
     data, info = decode(stored, Payload, limit=len(stored)), info_from_json(json.loads((place / _INFO).read_bytes()))
     test = data.get("test")

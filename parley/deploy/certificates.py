@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import InputError
-from parley.core.files import write_atomically
-from parley.core.inputs import regular_file, shown
+from parley.core.files import regular_file, write_atomically
+from parley.core.text import shown
 from parley.deploy.extra import cryptography
 
 AUTHORITY, SERVER, LOOPBACK = "ca", "server", "loopback"
@@ -123,9 +123,16 @@ def _begun(subject: Any, issuer: Any, public: Any, days: float) -> Any:
 
 def _usage(signs: bool) -> Any:
     return _x509().KeyUsage(
-        digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, content_commitment=False,
-        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _general_name(text: str) -> Any:

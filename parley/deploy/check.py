@@ -154,7 +154,11 @@ def _data(folder: NodeFolder) -> str:
     own = load_data(folder.settings, folder.path)
     test = 0 if own.test is None else len(own.test)
     what = f"{own.info.outputs} classes" if own.info.kind != "regression" else "regression"
-    return f"{len(own.train)} samples and {test} held out, of shape {list(own.info.shape)}, {what}"
+    skipped = ""
+    if own.skipped:
+        folder.list_skipped(own.skipped)
+        skipped = f"; {len(own.skipped)} rows that cannot be read are skipped (skipped.txt)"
+    return f"{len(own.train)} samples and {test} held out, of shape {list(own.info.shape)}, {what}{skipped}"
 
 
 def _policy(folder: NodeFolder) -> str:

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from parley.core.errors import InputError
 from parley.core.processes import free_port
-from parley.deploy import certificates, keys
+from parley.deploy import certificates, health, keys, logs
 from parley.deploy.clientapp import FOLDER, SOCKET, write_programs
 from parley.deploy.flower import surroundings
 from parley.deploy.guard import guarded
@@ -46,15 +47,17 @@ class Client:
         if not acquire(lock):
             raise InputError(f"a client runs with the node {self.folder.path} already.")
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._told_to_end)
-        failures = 0
+            signal.signal(number, self._end_on_signal)
+        failures, beside = 0, ExitStack()
         try:
             write_programs(self.folder.path / "programs")
+            beside.enter_context(health.served(self.folder.settings.health, self._health))
             while not self._ended.is_set():
                 begun = time.monotonic()
                 self._start()
                 assert self._process is not None
                 while not self._ended.is_set() and (code := self._process.poll()) is None:
+                    logs.cut(self._output)
                     time.sleep(0.2)
                 if self._ended.is_set():
                     break
@@ -64,20 +67,24 @@ class Client:
                 self.note(f"Flower ended with {code} ({why}); it is started again in {pause:g} s.")
                 self._ended.wait(pause)
         finally:
+            beside.close()
             self._end()
             self.note("the client has ended.")
             release(lock)
 
-    def _told_to_end(self, *_: object) -> None:
+    def _end_on_signal(self, *_: object) -> None:
         self._ended.set()
 
+    def _health(self) -> dict[str, Any]:
+        works = {
+            name: one is not None and one.poll() is None
+            for name, one in (("flower", self._process), ("answering", self._host))
+        }
+        log = self.folder.path / "audit.jsonl"
+        return health.facts_of(self.folder.path, **works, log=not log.exists() or os.access(log, os.W_OK))
+
     def note(self, text: str) -> None:
-        """A line in the log; what cannot be written, on a full disk, does not end the client."""
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
-        with suppress(OSError), (self.folder.path / "client.log").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        with suppress(OSError):
-            self.say(line)
+        logs.note(self.folder.path / "client.log", text, self.say)
 
     @property
     def _ca(self) -> Path:
@@ -102,17 +109,33 @@ class Client:
         with self._output.open("ab") as output:
             if self._host is None or self._host.poll() is not None:
                 self._host = subprocess.Popen(
-                    [sys.executable, "-c", HOST, str(programs / SOCKET)], env=environment, stdin=subprocess.DEVNULL,
-                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd=home,
-                )  # fmt: skip
+                    [sys.executable, "-c", HOST, str(programs / SOCKET)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    cwd=home,
+                )
             self._process = subprocess.Popen(
                 guarded(
-                    "flower-supernode", "--superlink", str(settings.server), "--root-certificates", str(self._ca),
-                    "--auth-supernode-private-key", str(self.folder.path / settings.key), "--port", str(free_port()),
+                    "flower-supernode",
+                    "--superlink",
+                    str(settings.server),
+                    "--root-certificates",
+                    str(self._ca),
+                    "--auth-supernode-private-key",
+                    str(self.folder.path / settings.key),
+                    "--port",
+                    str(free_port()),
                 ),
-                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, cwd=home,
-            )  # fmt: skip
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=home,
+            )
         self.note(f"node {settings.name} connects to {settings.server} (process {self._process.pid}).")
 
     @property

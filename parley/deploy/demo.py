@@ -134,10 +134,13 @@ def ended_at_last(processes: list[subprocess.Popen[bytes]]) -> Iterator[list[sub
 def _parley(output: Path, *words: str) -> subprocess.Popen[bytes]:
     with output.open("ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-c", "from parley.cli.main import main; main()", *words], stdin=subprocess.DEVNULL,
-            stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+            [sys.executable, "-c", "from parley.cli.main import main; main()", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             env=os.environ | {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
 
 
 def _until(done: Callable[[], bool], processes: list[subprocess.Popen[bytes]], otherwise: str) -> None:

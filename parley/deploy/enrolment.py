@@ -20,32 +20,47 @@ from parley.deploy.proposal import Proposal
 from parley.engine.settings import Faults
 from parley.runtimes.frame import unpack
 
-_AGAIN = 5.0
-"""Seconds after which a node whose owner has not decided is asked again."""
+_AGAIN, _RARELY = 5.0, 300.0
+"""Seconds after which a node whose owner has not decided is asked again, at first and in the end."""
 _PATIENCE = 60.0
 """Seconds for the answer to one invitation."""
 
 
 def enrol(
-    carrier: Carrier, run: str, proposal: Proposal, seconds: float, faults: Faults, note: Callable[[str], None],
+    carrier: Carrier,
+    run: str,
+    proposal: Proposal,
+    seconds: float,
+    faults: Faults,
+    note: Callable[[str], None],
     parties: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """Node -> what it has, of all that take part; waits for those whose owners have to decide, at most so long.
+    decision: float = 0.0,
+) -> dict[str, Any]:
+    """Node -> what it has, of all that take part; waits `seconds` for answers, and `decision` for owners who have to
+    decide, if that is longer.
 
     A ParleyError says who is missing if the study needs more. `parties`: those that the method asks.
     """
     enrolled: dict[str, Any] = {}
     reasons = dict.fromkeys(carrier.numbers, "is not connected.")
     final: set[str] = set()
+    undecided: set[str] = set()
     asked: dict[str, float] = {}
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and len(final) < len(carrier.numbers):
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < (max(seconds, decision) if undecided else seconds):
+        if len(final) == len(carrier.numbers):
+            break
+        pause = min(max(_AGAIN, waited / 20), _RARELY)
         for name in sorted(carrier.online() - final - carrier.waiting()):
-            if time.monotonic() - asked.get(name, -1e9) >= _AGAIN:
+            if time.monotonic() - asked.get(name, -1e9) >= pause:
                 asked[name] = time.monotonic()
                 carrier.send(name, invitation(name, run, proposal), _PATIENCE)
         for name, answer in carrier.received().items():
             what, told = _read(name, answer)
+            if what != "later":
+                undecided.discard(name)
+            elif not isinstance(answer, Failure):
+                undecided.add(name)
             if what == "enrolled":
                 enrolled[name] = told
                 what_for = f"as the {told['party']}" if "party" in told else f"with {told['samples']} samples"

@@ -87,9 +87,13 @@ class Control:
         """What one of Flower's commands says, which it does as JSON after other lines."""
         try:
             done = subprocess.run(
-                [program("flwr"), *words], env=surroundings(self.home), capture_output=True, timeout=_SECONDS,
-                stdin=subprocess.DEVNULL, cwd=self.home,
-            )  # fmt: skip
+                [program("flwr"), *words],
+                env=surroundings(self.home),
+                capture_output=True,
+                timeout=_SECONDS,
+                stdin=subprocess.DEVNULL,
+                cwd=self.home,
+            )
         except subprocess.TimeoutExpired:
             raise ParleyError(f"'flwr {' '.join(words[:2])}' did not come to an end.") from None
         text = done.stdout.decode(errors="replace")

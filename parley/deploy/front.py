@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,16 +21,28 @@ from email.utils import formatdate
 PATHS = frozenset(
     f"/v1/fleet/{name}"
     for name in (
-        "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run",
-        "get-fab", "push-object", "pull-object", "confirm-message-received",
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
     )
-)  # fmt: skip
+)
 KEY = "flwr-public-key"
 LARGEST_HEAD = 16 * 1024
 MOST_HEADERS = 40
 LARGEST_BODY = 32 * 2**20
 """Bytes of one request; Flower sends what is large in pieces of 5 MB."""
 MOST_CONNECTIONS = 512
+MOST_FROM_ONE = 128
+"""Connections of one address; several nodes may share a proxy."""
+MOST_LINES, LINES_SECONDS = 10, 60.0
+"""Refusals of one address that get a line of their own in so many seconds; the others are counted."""
 HEAD_SECONDS, BODY_SECONDS, IDLE_SECONDS, UPSTREAM_SECONDS, CONNECT_SECONDS = 10.0, 120.0, 75.0, 60.0, 5.0
 _LINE = re.compile(r"([A-Z]{1,10}) (/[!-~]{0,200}) HTTP/1\.1")
 _HEADER = re.compile(r"([A-Za-z0-9-]{1,64}):[ \t]*([ -~]{0,4096}?)[ \t]*")
@@ -67,7 +80,7 @@ class Head:
             raise Refused(400, "a head that is no ASCII") from None
         found = _LINE.fullmatch(lines[0])
         if found is None:
-            raise Refused(400, "a line that is no request")
+            raise Refused(400, "a malformed request line")
         headers: dict[str, str] = {}
         if len(lines) > MOST_HEADERS:
             raise Refused(431, "too many headers")
@@ -76,7 +89,7 @@ class Head:
                 continue
             header = _HEADER.fullmatch(line)
             if header is None:
-                raise Refused(400, "a header that is none")
+                raise Refused(400, "a malformed header")
             name = header[1].lower()
             if name in headers:
                 raise Refused(400, f"two headers {name}")
@@ -89,7 +102,7 @@ class Head:
             raise Refused(411, "a body without a stated length")
         text = self.headers.get("content-length", "0")
         if not text.isdecimal() or len(text) > 12:
-            raise Refused(400, "a length that is none")
+            raise Refused(400, "an invalid length")
         if int(text) > LARGEST_BODY:
             raise Refused(413, f"a body of {text} bytes")
         return int(text)
@@ -106,7 +119,10 @@ class Front:
     """Whether a public key, as requests carry it, is registered."""
     note: Callable[[str], None]
     """Told in one line of what was refused."""
-    _open: set[asyncio.Task[None]] = field(default_factory=set)
+    _open: dict[asyncio.Task[None], str] = field(default_factory=dict)
+    """Connections, and the addresses that they come from."""
+    _lines: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Address -> since when its refusals are counted, and how many there were."""
 
     async def serve(self, host: str, port: int, tls: ssl.SSLContext) -> asyncio.Server:
         return await asyncio.start_server(
@@ -118,16 +134,17 @@ class Front:
         assert task is not None
         peer = str((writer.get_extra_info("peername") or ["?"])[0])
         try:
-            if len(self._open) >= MOST_CONNECTIONS:
-                self.note(f"{peer} refused: {MOST_CONNECTIONS} connections are open")
+            theirs = sum(address == peer for address in self._open.values())
+            if len(self._open) >= MOST_CONNECTIONS or theirs >= MOST_FROM_ONE:
+                self._refused(peer, f"refused: {theirs} connections of it and {len(self._open)} in all are open")
                 await _status(writer, 503)
                 return
-            self._open.add(task)
+            self._open[task] = peer
             await self._requests(reader, writer, peer)
         except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
             pass
         finally:
-            self._open.discard(task)
+            self._open.pop(task, None)
             writer.close()
             with suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(writer.wait_closed(), 2)
@@ -146,10 +163,27 @@ class Front:
                     return
             except Refused as refusal:
                 what = "" if head is None else f" {head.method} {head.path}"
-                self.note(f"{peer}{what} refused with {refusal.status}: {refusal}")
+                self._refused(peer, f"{what} refused with {refusal.status}: {refusal}".lstrip())
                 await _status(writer, refusal.status)
                 return
             patience = IDLE_SECONDS
+
+    def _refused(self, peer: str, text: str) -> None:
+        """A line for what was refused, or a number in one: nobody fills the disk by asking."""
+        now = time.monotonic()
+        since, count = self._lines.get(peer, (now, 0))
+        if now - since >= LINES_SECONDS:
+            for address, (begun, refused) in list(self._lines.items()):
+                if now - begun >= LINES_SECONDS:
+                    del self._lines[address]
+                    if refused > MOST_LINES:
+                        self.note(f"{address} was refused {refused - MOST_LINES} more times")
+            since, count = now, 0
+        if len(self._lines) < MOST_CONNECTIONS or peer in self._lines:
+            self._lines[peer] = (since, count + 1)
+        if count < MOST_LINES:
+            more = "; further refusals of it are counted" if count + 1 == MOST_LINES else ""
+            self.note(f"{peer} {text}{more}")
 
     def _check(self, head: Head) -> None:
         if head.path not in PATHS or head.method != "POST":
@@ -163,10 +197,15 @@ class Front:
         """Whether the connection can be used again after the answer."""
         try:
             there, back = await asyncio.wait_for(
-                asyncio.open_connection("127.0.0.1", self.upstream, ssl=self.upstream_tls, limit=LARGEST_HEAD,
-                                        server_hostname="localhost" if self.upstream_tls else None),
+                asyncio.open_connection(
+                    "127.0.0.1",
+                    self.upstream,
+                    ssl=self.upstream_tls,
+                    limit=LARGEST_HEAD,
+                    server_hostname="localhost" if self.upstream_tls else None,
+                ),
                 CONNECT_SECONDS,
-            )  # fmt: skip
+            )
         except TimeoutError:
             raise Refused(504, "Flower does not answer") from None
         except OSError:

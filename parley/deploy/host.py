@@ -20,9 +20,13 @@ from parley.core.processes import end_with_parent
 MAIN = "from parley.deploy.host import main; main()"
 _LONGEST = 65536
 _NEEDED = (
-    "flwr.app", "flwr.clientapp", "flwr.supernode.cli.flwr_clientapp", "flwr.supernode.runtime.run_clientapp",
-    "parley.deploy.answering", "parley.deploy.carrier",
-)  # fmt: skip
+    "flwr.app",
+    "flwr.clientapp",
+    "flwr.supernode.cli.flwr_clientapp",
+    "flwr.supernode.runtime.run_clientapp",
+    "parley.deploy.answering",
+    "parley.deploy.carrier",
+)
 
 
 def main() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
 from parley.core.errors import InputError
-from parley.core.files import write_atomically
-from parley.core.inputs import regular_file, shown
+from parley.core.files import regular_file, write_atomically
+from parley.core.text import shown
 from parley.deploy.extra import cryptography
 
 _LARGEST = 8192
@@ -22,7 +22,7 @@ def check_name(name: str) -> str:
     """The name of a node, which names files too."""
     if NAME.fullmatch(name) is None:
         raise InputError(
-            f"'{shown(name)}' is no name for a node: use 1 to 63 letters, digits, dots, dashes and underscores, "
+            f"'{shown(name)}' is not a node's name: use 1 to 63 letters, digits, dots, dashes and underscores, "
             "the first one a letter or a digit."
         )
     return name
@@ -42,7 +42,7 @@ def make_key(private: Path, public: Path, comment: str) -> None:
 
 
 def private_key(path: Path) -> Any:
-    """The private key of a node; a file that is none, or that others may read, is refused."""
+    """The private key of a node; a file without a key, or readable by others, is refused."""
     try:
         key = _serialization().load_ssh_private_key(read(path), None)
     except (ValueError, TypeError):
@@ -51,6 +51,12 @@ def private_key(path: Path) -> Any:
     if path.stat().st_mode & 0o077:
         raise InputError(f"'{shown(path)}' can be read by others; run 'chmod 600 {path}'.")
     return key
+
+
+def secret(path: Path, label: str) -> bytes:
+    """A secret of the node's for one purpose, as lasting as its private key."""
+    private_key(path)
+    return blake2b(read(path), digest_size=32, person=label.encode()).digest()
 
 
 def public_text(path: Path) -> str:
@@ -76,7 +82,10 @@ def text_of(public: Any) -> str:
 
 def fingerprint(public: str) -> str:
     """What two people compare on the telephone; the same as ssh-keygen prints."""
-    blob = text_of(_serialization().load_ssh_public_key(public.encode())).split()[1]
+    try:
+        blob = text_of(_serialization().load_ssh_public_key(public.encode())).split()[1]
+    except Exception:  # ValueError and cryptography's own
+        raise InputError(f"'{shown(public)}' is not a public key of a node.") from None
     return "SHA256:" + b64encode(sha256(b64decode(blob)).digest()).decode().rstrip("=")
 
 

@@ -12,13 +12,14 @@ import torch
 
 from parley.core import plugins
 from parley.core.errors import InputError, WireError
-from parley.core.inputs import shown
 from parley.core.key import Key
+from parley.core.text import shown
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import SampleForm
 from parley.data.fingerprint import data_digest
 from parley.data.local.folder import SUFFIXES, open_files
 from parley.data.local.images import open_images
+from parley.data.local.tables import cells_of
 from parley.data.schema import Schema
 from parley.data.sources import HeldOut, InMemory
 from parley.deploy.settings import NodeSettings
@@ -35,10 +36,12 @@ class OwnData:
     train: ClientData
     test: ClientData | None
     info: DataInfo
+    skipped: tuple[str, ...] = ()
+    """Rows that could not be read, a sentence each; they stay here."""
 
-    @property
-    def fingerprint(self) -> str:
-        return blake2b(data_digest(self.train) + data_digest(self.test), digest_size=16).hexdigest()
+    def fingerprint(self, key: bytes = b"") -> str:
+        """The same for the same samples; with a key of the node's nobody else can tell whether a guess is right."""
+        return blake2b(data_digest(self.train) + data_digest(self.test), digest_size=16, key=key).hexdigest()
 
 
 def load_data(settings: NodeSettings, base: Path) -> OwnData:
@@ -46,16 +49,19 @@ def load_data(settings: NodeSettings, base: Path) -> OwnData:
     if settings.data is None:
         raise InputError("this node has no data yet: set data in its node.toml, or give --data.")
     places = [settings.data, *([settings.test] if settings.test is not None else [])]
-    read, info = _read(places, settings, base)
+    read, info, skipped = _read(places, settings, base)
     train, test = read[0], read[1] if len(read) > 1 else None
     if test is None and settings.test_fraction > 0:
         whole, key = InMemory((train,)), Key(0).fold("held out", settings.name)
         sides = [HeldOut(whole, settings.test_fraction, key, side) for side in ("train", "test")]
         train, test = sides[0].load(0), sides[1].load(0)
-    return OwnData(train, test if test is not None and len(test) else None, replace(info, name="node"))
+    return OwnData(train, test if test is not None and len(test) else None, replace(info, name="node"), skipped)
 
 
-def _read(places: Sequence[str], settings: NodeSettings, base: Path) -> tuple[list[ClientData], DataInfo]:
+def _read(
+    places: Sequence[str], settings: NodeSettings, base: Path
+) -> tuple[list[ClientData], DataInfo, tuple[str, ...]]:
+    """Samples of each place, what they are, and the rows that were skipped."""
     if plugins.is_file_name(settings.data):
         return _from_code([plugins.beside(place, base) for place in places], settings)
     paths = [(base / place).expanduser() for place in places]
@@ -65,18 +71,20 @@ def _read(places: Sequence[str], settings: NodeSettings, base: Path) -> tuple[li
     if all(path.is_dir() for path in paths):
         named = {str(number): path for number, path in enumerate(paths)}
         images, _, info = open_images(named, "node", None, False, paths[0])
-        return [images.load(number) for number in range(len(paths))], info
+        return [images.load(number) for number in range(len(paths))], info, ()
     if any(path.suffix.lower() not in SUFFIXES for path in paths):
         raise InputError(
             f"'{shown(paths[0])}' is neither a folder of images by class nor one of {', '.join(SUFFIXES)}."
         )
     files = open_files(
-        tuple(paths), "node", settings.target, settings.kind, settings.dtype, missing=settings.missing
+        tuple(paths), "node", settings.target, settings.kind, settings.dtype,
+        cells_of(settings.missing, settings.categories, settings.dates, settings.on_error),
     )  # fmt: skip
-    return [files.load(number) for number in range(len(paths))], files.info
+    skipped = tuple(sentence for rows in files.skipped for sentence in rows)
+    return [files.load(number) for number in range(len(paths))], files.info, skipped
 
 
-def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[ClientData], DataInfo]:
+def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[ClientData], DataInfo, tuple[str, ...]]:
     """What functions of the owner's return: data frames with a target column, or arrays (x, y)."""
     found = [plugins.from_file(name)() for name in names]
     if all(isinstance(one, tuple) for one in found):
@@ -90,9 +98,9 @@ def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[Clien
         frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
         federation = Federation.from_frame(
             frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype,
-            missing=settings.missing,
+            missing=settings.missing, categories=settings.categories, dates=settings.dates, on_error=settings.on_error,
         )  # fmt: skip
-    return [federation.client(str(number)) for number in range(len(found))], federation.info
+    return [federation.client(str(number)) for number in range(len(found))], federation.info, ()
 
 
 _OWNER = "parley node"
@@ -107,15 +115,19 @@ def _owned(frame: Any, owner: str) -> dict[str, list[Any]]:
 # --- what is said about them ---
 
 
-def described(data: OwnData) -> dict[str, Any]:
-    """What a node says of its samples when it enrols: sizes, schema, a fingerprint; no sample and no statistic."""
+def described(data: OwnData, key: bytes = b"") -> dict[str, Any]:
+    """What a node says of its samples when it enrols: sizes, schema, a fingerprint; no sample and no statistic.
+
+    `key`: of the fingerprint.
+    """
     form, info = SampleForm.of(data.train), data.info
     return {
         "samples": len(data.train), "test_samples": 0 if data.test is None else len(data.test),
         "shape": list(form.shape), "dtype": str(form.dtype), "target_shape": list(form.target_shape),
         "target_dtype": str(form.target_dtype), "kind": info.kind, "outputs": info.outputs,
         "classes": list(info.classes), "columns": list(info.columns), "vocabulary": info.vocabulary,
-        "missing": info.missing, "fingerprint": data.fingerprint,
+        "missing": info.missing, "categories": list(info.categories), "dates": list(info.dates),
+        "fingerprint": data.fingerprint(key),
     }  # fmt: skip
 
 
@@ -126,12 +138,13 @@ def check_described(said: Any) -> dict[str, Any]:
     whole = ("samples", "test_samples", "outputs", "vocabulary")
     if any(type(said.get(name)) is not int or not 0 <= said[name] < 2**40 for name in whole) or said["samples"] < 1:
         raise WireError("the numbers of its description are none.")
-    for name, kind in (("shape", int), ("target_shape", int), ("classes", str), ("columns", str)):
+    lists = {"shape": int, "target_shape": int} | dict.fromkeys(("classes", "columns", "categories", "dates"), str)
+    for name, kind in lists.items():
         values = said.get(name)
         if not isinstance(values, list) or len(values) > _MOST or any(type(value) is not kind for value in values):
             raise WireError(f"'{name}' of its description is not what it should be.")
     if said.get("dtype") not in _DTYPES or said.get("target_dtype") not in _DTYPES:
-        raise WireError("its description names a type of numbers that is none.")
+        raise WireError("its description names an unknown type of numbers.")
     if type(said.get("missing")) is not bool:
         raise WireError("its description does not say whether values may be missing.")
     if said.get("kind") not in ("classification", "regression", "text") or not isinstance(said.get("fingerprint"), str):
@@ -163,6 +176,10 @@ def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]
         if sorted(one["columns"]) != sorted(other["columns"]):
             odd = sorted(set(one["columns"]) ^ set(other["columns"]))[:3]
             raise InputError(f"nodes '{first}' and '{name}' do not have the same columns: {', '.join(odd)}.")
+        if odd := sorted(set(one["categories"]) ^ set(other["categories"])):
+            raise InputError(f"of nodes '{first}' and '{name}' only one has texts in the column '{odd[0]}'.")
+        if odd := sorted(set(one["dates"]) ^ set(other["dates"])):
+            raise InputError(f"of nodes '{first}' and '{name}' only one has dates in the column '{odd[0]}'.")
         if bool(one["classes"]) != bool(other["classes"]):
             raise InputError(f"of nodes '{first}' and '{name}' one has named classes and the other numbers.")
     classes = tuple(sorted({label for each in said.values() for label in each["classes"]}))
@@ -171,6 +188,7 @@ def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]
     info = DataInfo(
         "deployment", tuple(one["shape"]), outputs, one["kind"], classes, vocabulary=vocabulary,
         columns=tuple(one["columns"]), missing=any(each["missing"] for each in said.values()),
+        categories=tuple(one["categories"]), dates=tuple(one["dates"]),
     )  # fmt: skip
     form = SampleForm(
         torch.Size(one["shape"]), _DTYPES[one["dtype"]], torch.Size(one["target_shape"]), _DTYPES[one["target_dtype"]]
@@ -179,23 +197,33 @@ def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]
 
 
 def info_to_json(info: DataInfo) -> dict[str, Any]:
-    """What was agreed on, as nodes are told."""
+    """What was agreed on, as nodes are told; of their own data, with the levels of texts, as nodes keep it."""
     return asdict(replace(info, scaling=None)) | {"scaling": None}
 
 
 def info_from_json(said: Mapping[str, Any]) -> DataInfo:
     """The same back; a WireError if it is none."""
     try:
-        lists = {name: tuple(said[name]) for name in ("shape", "classes", "columns")}
-        return DataInfo(**{**said, **lists, "scaling": None})
+        lists = {name: tuple(said[name]) for name in ("shape", "classes", "columns", "categories", "dates")}
+        info = DataInfo(**{**said, **lists, "scaling": None, "levels": tuple(map(tuple, said["levels"]))})
     except (TypeError, KeyError, ValueError, InputError) as error:
         raise WireError(f"what the federation agreed on cannot be read: {error}") from None
+    for name, least in (("outputs", 1), ("vocabulary", 0)):
+        if type(getattr(info, name)) is not int or not least <= getattr(info, name) <= _MOST:
+            raise WireError(f"the federation agreed on {name} that no data have.")
+    if len(info.classes) > _MOST or len(info.columns) > _MOST or len(info.classes) not in (0, info.outputs):
+        raise WireError("the federation agreed on columns or classes that no data have.")
+    return info
 
 
 def fitted(data: ClientData, own: DataInfo, common: DataInfo) -> ClientData:
     """A node's samples with the columns and classes that the federation agreed on."""
     if (own.kind, own.shape) != (common.kind, common.shape) or sorted(own.columns) != sorted(common.columns):
         raise WireError("the federation agreed on data of another form than this node has.")
+    if set(own.categories) != set(common.categories):
+        raise WireError("the federation agreed on other columns of texts than this node has.")
+    if set(own.dates) != set(common.dates):
+        raise WireError("the federation agreed on other columns of dates than this node has.")
     x, y = data.x, data.y
     if own.columns != common.columns:
         x = x[:, torch.tensor([own.columns.index(name) for name in common.columns])]
@@ -203,6 +231,8 @@ def fitted(data: ClientData, own: DataInfo, common: DataInfo) -> ClientData:
         if not set(own.classes) <= set(common.classes):
             raise WireError("the federation agreed on classes among which this node's are not.")
         y = torch.tensor([common.classes.index(name) for name in own.classes])[y]
+    if common.kind == "regression" and own.outputs != common.outputs:
+        raise WireError(f"the federation agreed on {common.outputs} targets, but this node has {own.outputs}.")
     if common.kind != "regression" and own.outputs > common.outputs:
         raise WireError(f"the federation agreed on {common.outputs} classes, but this node has {own.outputs}.")
     return ClientData(x, y)

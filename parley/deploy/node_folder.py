@@ -5,18 +5,26 @@ policy.toml        what is answered without asking the owner
 node.key           the node's identity, which stays here
 node.pub  node.csr its public half, and a signing request for it: one of them is handed over
 modules/           code of studies that the owner has looked at and put here
-studies/HASH.json  studies that the server proposed; HASH.decision what the owner said
+studies/HASH.json  studies that the server proposed; HASH.decision what the owner said; HASH.runs the runs it answers
+skipped.txt        rows of the data that could not be read
 runs/              data and memory of each run (see `runtimes.node`)
-audit.jsonl        every message that was answered or refused, in order; each line seals the one before it
+rows/              digests of the rows with which it took part in each run
+audit.jsonl        every message before anything is done with it, and then what was answered; each line seals the one
+                   before it; audit-NUMBER.jsonl.gz what it was before it became large
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import gzip
 import json
 import os
 import re
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b, sha256
@@ -24,16 +32,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.core.errors import InputError, WireError
-from parley.core.files import file_errors, make_folder, open_regular, write_atomically
+from parley.core.files import file_errors, make_folder, open_regular, replacing, sync_folder, write_atomically
 from parley.core.plugins import beside, is_file_name
 from parley.deploy import keys, signing
+from parley.deploy.service import write_unit
 from parley.deploy.settings import NodeSettings, PolicySettings, ServerSettings, commented, read_settings
+from parley.store.locks import acquire, release
 
 if TYPE_CHECKING:
     from parley.deploy.proposal import Proposal
 
 MOST_PENDING = 100
 """Studies that wait for the owner; further ones are refused, so that no server fills the disk."""
+LARGEST_LOG = 20 * 2**20
+"""Bytes of audit.jsonl, after which it is archived."""
+_PATIENCE = 60.0
+"""Seconds that one message waits for another."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -62,6 +76,9 @@ class NodeFolder:
         keys.make_key(folder.path / "node.key", folder.path / "node.pub", name)
         signing.make_request(folder.path / "node.key", folder.path / "node.csr", name)
         write_atomically(folder.path / "policy.toml", commented(PolicySettings).encode())
+        write_unit(
+            folder.path, "parley-node", f"Node {name} of a federation", "deploy", "client", "--node", str(folder.path)
+        )
         write_atomically(folder.path / "node.toml", commented(NodeSettings, name=name, **settings).encode())
         return folder
 
@@ -109,13 +126,13 @@ class NodeFolder:
 
     # --- studies ---
 
-    def keep(self, proposal: Proposal) -> None:
-        """Keep a study that the server proposed, for its owner to look at."""
+    def keep(self, proposal: Proposal, pending: bool = True) -> None:
+        """Keep a study that the server proposed; `pending`: it waits for its owner to look at it."""
         path = self.path / "studies" / f"{proposal.hash}.json"
         if path.exists():
             return
-        waiting = [one for one in self.studies() if self.decision(one) is None]
-        if len(waiting) >= MOST_PENDING:
+        waiting = [one for one in self.studies() if self.decision(one) is None and not self.runs_of(one)]
+        if pending and len(waiting) >= MOST_PENDING:
             raise InputError(f"{MOST_PENDING} studies wait for the owner of this node already.")
         write_atomically(path, proposal.bytes())
 
@@ -154,20 +171,51 @@ class NodeFolder:
             return None
 
     def decide(self, hash: str, decision: str, *, disclose: bool = False, note: str = "") -> None:
-        said = {"decision": decision, "disclose": disclose, "note": note, "when": now()}
+        """An approval is for one run: one more than there have been."""
+        runs = len(self.runs_of(hash)) + (decision == "approved")
+        said = {"decision": decision, "disclose": disclose, "note": note, "runs": runs, "when": now()}
         self.log("owner", study=hash, decision=decision, disclose=disclose, note=note)
         write_atomically(self.path / "studies" / f"{hash}.decision", json.dumps(said).encode())
+
+    def runs_of(self, hash: str) -> list[dict[str, Any]]:
+        """The runs of a study that this node has taken part in: {"run": ..., "by": ..., "enrolled": ..., ...}."""
+        try:
+            return list(json.loads((self.path / "studies" / f"{hash}.runs").read_bytes()))
+        except FileNotFoundError:
+            return []
+
+    def keep_runs(self, hash: str, runs: list[dict[str, Any]]) -> None:
+        write_atomically(self.path / "studies" / f"{hash}.runs", json.dumps(runs).encode())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no other process of this node takes part in a further run."""
+        lock = self.path / "studies" / ".lock"
+        until = time.monotonic() + _PATIENCE
+        while not acquire(lock):
+            if time.monotonic() > until:
+                raise InputError("another message is being answered for too long.")
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            release(lock)
+
+    def list_skipped(self, rows: Sequence[str]) -> None:
+        """Keep which rows of the data could not be read, for the owner alone."""
+        write_atomically(self.path / "skipped.txt", "".join(f"{row}\n" for row in rows).encode())
 
     # --- the log ---
 
     def log(self, event: str, **facts: Any) -> None:
         """Append a line for good, before what it speaks of leaves the node."""
         with file_errors(f"the log of this node cannot be written ({self.path / 'audit.jsonl'})"):
-            descriptor = open_regular(self.path / "audit.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            descriptor = self._open_log()
             try:
                 size = os.fstat(descriptor).st_size
-                line = {"when": now(), "event": event, **facts, "seal": _last_seal(descriptor, size)}
-                text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+                seal = _last_seal(descriptor, size) if size else self._archived_seal()
+                line = {"when": now(), "event": event, **facts, "seal": seal}
+                text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
                 try:
                     if os.write(descriptor, text) < len(text):
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -181,11 +229,7 @@ class NodeFolder:
     def logged(self) -> Iterator[dict[str, Any]]:
         """The lines in order; an InputError where one was changed or taken out."""
         seal = ""
-        try:
-            lines = (self.path / "audit.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
-            return
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(self._log_lines(), 1):
             try:
                 found = json.loads(line)
                 intact = found["seal"] == seal
@@ -195,6 +239,54 @@ class NodeFolder:
                 raise InputError(f"line {number} of the log does not follow from the one before it: it was changed.")
             yield found
             seal = _seal(line)
+
+    def _open_log(self) -> int:
+        """The log, for this process alone until it is closed; one that has become large is archived first."""
+        path = self.path / "audit.jsonl"
+        while True:
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            there = os.fstat(descriptor)
+            with suppress(FileNotFoundError):
+                current = path.stat().st_ino == there.st_ino
+                if current and there.st_size < LARGEST_LOG:
+                    return descriptor
+                if current:
+                    path.rename(self.path / f"audit-{len(self._archives()) + 1:06d}.jsonl")
+                    sync_folder(self.path)
+                    self._compress()
+            os.close(descriptor)
+
+    def _archives(self) -> list[Path]:
+        """What was the log before, oldest first; whole where a file is there plain and compressed."""
+        found = {path.name.removesuffix(".gz"): path for path in sorted(self.path.glob("audit-*.jsonl*"), reverse=True)}
+        return [found[name] for name in sorted(found)]
+
+    def _compress(self) -> None:
+        """Archives in a tenth of the space; what cannot be written yet stays plain."""
+        for path in [path for path in self._archives() if path.suffix != ".gz"]:
+            with suppress(InputError):
+                with replacing(path.with_name(f"{path.name}.gz"), private=True) as part:
+                    part.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+                path.unlink()
+
+    def _archived_seal(self) -> str:
+        """Of the last line of the newest archive; of a log that begins, nothing."""
+        archives = self._archives()
+        return _seal(_lines(archives[-1])[-1]) if archives else ""
+
+    def _log_lines(self) -> Iterator[bytes]:
+        for path in [*self._archives(), self.path / "audit.jsonl"]:
+            with suppress(FileNotFoundError):
+                yield from _lines(path)
+
+
+def _lines(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+    except (OSError, EOFError, zlib.error):
+        raise InputError(f"the archive {path} of the log cannot be read: it was changed.") from None
 
 
 def now() -> str:

@@ -1,8 +1,9 @@
 """A study as nodes are asked to take part in it: all that decides what they compute, and no path of the server's.
 
-Its hash is what an owner approves: the resolved settings, the version of Parley and the digests of the modules that are
-not Parley's. The modules themselves never travel: an owner puts them into the node's folder `modules`, where they are
-found by name and must have the digest.
+Its hash is what an owner approves: the resolved settings, the version of Parley, the digests of the modules that are
+not Parley's, and the roster of the nodes. The modules themselves never travel: an owner puts them into the node's
+folder `modules`, where they are found by name and must have the digest. Nothing else on a node's disk or on a hub can
+be named: a proposal that tries is refused when it is read, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -10,28 +11,47 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from parley import __version__
 from parley.core.errors import InputError, WireError
-from parley.core.inputs import shown
 from parley.core.plugins import digest_of
+from parley.core.text import shown
 from parley.data import DataInfo, Federation
 from parley.data.ids import NumberedIds
+from parley.data.pretrained import refuse_code
 from parley.data.sources import Elsewhere
-from parley.study.description import Study
+from parley.deploy.roster import check_roster
 from parley.study.opaque import is_opaque
 from parley.study.sections import plain
-from parley.study.study import study_from_dict
+from parley.study.study import Study
+from parley.study.toml import study_from_dict
 
-LARGEST = 256 * 1024
-"""Bytes of a proposal."""
-_SERVERS = ("data", "faults", "runtime", "store", "logging", "listeners", "plugins")
-"""Sections that do not concern nodes."""
+LARGEST = 1024 * 1024
+"""Bytes of a proposal, of which each node of the roster takes about 250."""
+_SERVERS = (
+    "data",
+    "faults",
+    "runtime",
+    "store",
+    "logging",
+    "listeners",
+    "plugins",
+    "plugin_digests",
+    "init_from",
+    "tune",
+)
+"""Sections and settings that do not concern nodes."""
+_TEXTS = ("name", "revision", "preprocessing")
+"""What holds titles and names of columns, which may look like anything and are never looked up."""
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
+_IN_MODULE = re.compile(rf"({_MODULE.pattern}):[A-Za-z_]\w*(\([^:/\\]*\))?", re.ASCII)
+"""A thing in a module: `mine.py:Mine`, or a channel with its values."""
+_ELSEWHERE = re.compile(r"[/\\\0]|^\s*[~.]|\.py\s*(:|$)|\.(safetensors|bin|pt|pth|pkl|json|toml)\s*$", re.IGNORECASE)
+"""What paths, names on a hub and things in files look like."""
 _STAND_IN = {"name": "iris", "clients": 1}
 
 
@@ -43,10 +63,12 @@ class Proposal:
     study: Mapping[str, Any]
     modules: Mapping[str, str]
     """File name -> digest of its content."""
+    roster: Mapping[str, str] = field(default_factory=dict)
+    """Name -> public key of the nodes that may take part; nothing where the server does not say."""
 
     @classmethod
-    def of(cls, study: Study) -> Proposal:
-        """From a study at the server."""
+    def of(cls, study: Study, roster: Mapping[str, str] | None = None) -> Proposal:
+        """From a study at the server, and the nodes that are registered there."""
         modules = {Path(place).name: digest_of(place) for place in study.plugins}
         if len(modules) < len(study.plugins):
             raise InputError("two modules of the study have the same file name; rename one of them.")
@@ -60,7 +82,11 @@ class Proposal:
             table["preprocessing"] = plain(study.preprocessing)
         kept = {name: value for name, value in table.items() if name not in _SERVERS}
         _refuse_python(kept, "the study")
-        return cls(__version__, _without_paths(kept, {str(p): Path(p).name for p in study.plugins}), modules)
+        if study.start is not None and "algorithm" in study.start.described():
+            raise InputError("nodes train with one method: init_from.algorithm is for simulations.")
+        kept = _without_paths(kept, {str(p): Path(p).name for p in study.plugins})
+        _check_names(kept, modules)
+        return cls(__version__, kept, modules, dict(roster or {}))
 
     @classmethod
     def read(cls, text: bytes) -> Proposal:
@@ -69,17 +95,31 @@ class Proposal:
             raise WireError(f"a proposal of {len(text)} bytes is over the limit of {LARGEST}.")
         try:
             found = json.loads(text)
-            made = cls(str(found["parley"]), dict(found["study"]), dict(found["modules"]))
+            made = cls(
+                str(found["parley"]), dict(found["study"]), dict(found["modules"]), dict(found.get("roster", {}))
+            )
         except (ValueError, KeyError, TypeError, RecursionError):
             raise WireError("it is no proposal of a study.") from None
         for name, digest in made.modules.items():
             if _MODULE.fullmatch(str(name)) is None or not isinstance(digest, str):
                 raise WireError("it names modules in a way that cannot be.")
+        check_roster(made.roster)
+        for section in _SERVERS:
+            if section in made.study:
+                raise WireError(f"its study has '{section}', which does not concern nodes.")
+        try:
+            _check_names(made.study, made.modules)
+        except InputError as error:
+            raise WireError(str(error)) from None
+        except RecursionError:
+            raise WireError("it is nested too deeply.") from None
         return made
 
     def bytes(self) -> bytes:
         """The canonical form: the same proposal gives the same bytes."""
-        whole = {"parley": self.parley, "study": self.study, "modules": self.modules}
+        whole: dict[str, Any] = {"parley": self.parley, "study": self.study, "modules": self.modules}
+        if self.roster:
+            whole["roster"] = self.roster
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @property
@@ -88,9 +128,9 @@ class Proposal:
 
     @property
     def lineage(self) -> str:
-        """The same for a study that goes on for more rounds."""
+        """The same for a study that goes on for more rounds, whoever has been registered since."""
         rest = {name: value for name, value in self.study.items() if name not in ("name", "rounds")}
-        return replace(self, study=rest).hash
+        return replace(self, study=rest, roster={}).hash
 
     @property
     def title(self) -> str:
@@ -134,7 +174,12 @@ class Proposal:
                 )
             if digest_of(place) != digest:
                 raise InputError(f"the module {name} in {modules} is not the one that the study names.")
-        table = {name: value for name, value in self.study.items() if not (name == "loss" and value is None)}
+        # Names of things in modules get the whole path: alone they would be looked for in the working directory.
+        table = {
+            name: value if name in _TEXTS else _with_paths(value, modules)
+            for name, value in self.study.items()
+            if not (name == "loss" and value is None)
+        }
         study = study_from_dict({**table, "data": _STAND_IN, "plugins": sorted(self.modules)}, modules)
         others = [place for place in study.plugins if Path(place).name not in self.modules]
         if others:
@@ -152,6 +197,43 @@ def _without_paths(value: Any, files: Mapping[str, str]) -> Any:
         place, colon, thing = value.rpartition(":")
         return f"{files[place]}:{thing}" if colon and place in files else value
     return value
+
+
+def _with_paths(value: Any, modules: Path) -> Any:
+    """Names of things in modules with the folder in which a node has them."""
+    if isinstance(value, Mapping):
+        return {key: _with_paths(inner, modules) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_with_paths(inner, modules) for inner in value]
+    return str(modules / value) if isinstance(value, str) and _IN_MODULE.fullmatch(value) else value
+
+
+def _check_names(study: Mapping[str, Any], modules: Mapping[str, str]) -> None:
+    """Refuse names of anything that is neither installed with Parley nor in a module of the list."""
+    for key, value in study.items():
+        if key not in _TEXTS:
+            _check_value(value, str(key), modules)
+
+
+def _check_value(value: Any, where: str, modules: Mapping[str, str]) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_value(str(key), where, modules)
+            refuse_code({str(key): inner}, where)
+            _check_value(inner, f"{where}.{key}", modules)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            _check_value(inner, where, modules)
+    elif isinstance(value, str):
+        named = _IN_MODULE.fullmatch(value)
+        if named is not None:
+            if named[1] not in modules:
+                raise InputError(f"{where} names code that the study's list of modules lacks: {shown(named[1])}.")
+        elif _ELSEWHERE.search(value) or (where.startswith("model.") and where.endswith(".weights")):
+            raise InputError(
+                f"{where} = {shown(value)} names a file or something on a hub; a node uses what is installed and its "
+                "owner's modules."
+            )
 
 
 def _refuse_python(value: Any, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from parley.data import DataInfo
 from parley.deploy.answering import work
 from parley.deploy.carrier import Carrier
 from parley.deploy.node_data import info_to_json
+from parley.deploy.roster import signature_of
 from parley.runtimes.protocol import Answer, Call, Job, Stamp
 from parley.runtimes.remote import Named, Remote
 
@@ -42,13 +44,15 @@ class Flower(Remote):
 
     def __init__(self, job: Job, carrier: Carrier, engagement: Engagement) -> None:
         super().__init__(job)
-        self._carrier, self._engagement, self._incarnation, self._place = carrier, engagement, 0, ""
+        self._carrier, self._engagement, self._place = carrier, engagement, ""
+        self._signed: dict[str, Any] = {}
+        """What nodes signed last, for the others to check."""
         self._common = json.dumps(info_to_json(engagement.info)).encode()
         self._before = torch.get_num_threads()
         torch.set_num_threads(1)
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        self._incarnation, self._place = stamp.incarnation, f"{stamp.round}-{stamp.exchange}"
+        self._place = f"{stamp.round}-{stamp.exchange}"
         # What a node says may end its own part in a round, never the run.
         return [_bounded(one) if isinstance(one, Failure) else one for one in super().run(calls, stamp, deadline)]
 
@@ -60,14 +64,15 @@ class Flower(Remote):
 
         def framed(number: int) -> Callable[[], bytes]:
             name = nodes[number]
-            return lambda: work(
-                name, told.run, told.study, population, self._incarnation, self._common, frame(number)
-            )  # fmt: skip
+            return lambda: work(name, told.run, told.study, population, self._common, frame(number), self._signed)
 
         frames = {name: framed(number) for number, name in enumerate(nodes)}
         if len(frames) < len(named):
             raise UnsupportedError("a deployment asks each node once in an exchange; sample without replacement.")
         answers = self._carrier.ask(frames, deadline or told.wait, self._place)
+        for name, reply in answers.items():
+            if not isinstance(reply, Failure) and (signature := signature_of(reply)) is not None:
+                self._signed[name] = signature
         return [answers[name] for name in nodes]
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from parley.core.errors import InputError, nearest
 from parley.core.files import file_errors, make_folder, sync_folder, write_atomically
 from parley.deploy import certificates, keys, signing
+from parley.deploy.service import write_unit
 from parley.deploy.settings import ServerSettings, commented, read_settings
 
 
@@ -55,6 +56,7 @@ class ServerFolder:
         certificates.make_authority(folder.path)
         folder._certify(names, days)
         text = commented(ServerSettings, names=tuple(names), **settings)
+        write_unit(folder.path, "parley-server", "Server of a federation", "deploy", "server", "-f", str(folder.path))
         write_atomically(folder.path / "deploy.toml", text.encode())
         return folder
 

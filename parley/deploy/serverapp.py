@@ -7,8 +7,7 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from parley.algorithms.base.exchange import parties
-from parley.algorithms.statistics import FederatedStatistics
+from parley.algorithms.exchange import parties
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
 from parley.data.schema import schema_differences
@@ -34,6 +33,7 @@ from parley.engine.listeners import Listener
 from parley.engine.roll_call import coverages, is_result, over_clients
 from parley.engine.run import Run
 from parley.engine.settings import Faults
+from parley.store.locks import acquire, release
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.study.train import train
@@ -54,8 +54,22 @@ def server_app() -> Any:
 
 
 def carry_out(folder: ServerFolder, id: str, grid: Any) -> None:
-    """One submitted run from wherever it stands to its end; the submission says how it went."""
+    """One submitted run from wherever it stands to its end; the submission says how it went.
+
+    Where a run took long to start it may have been started twice: whoever comes first has it.
+    """
     submissions = Submissions(folder)
+    lock = submissions.path / f"{id}.run.lock"
+    if not acquire(lock):
+        return
+    try:
+        if submissions[id].active:
+            _carry_out(folder, submissions, id, grid)
+    finally:
+        release(lock)
+
+
+def _carry_out(folder: ServerFolder, submissions: Submissions, id: str, grid: Any) -> None:
     one = submissions.update(id, pid=os.getpid(), status=ENROLLING)
 
     def note(text: str) -> None:
@@ -87,7 +101,7 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
     study = submitted_study(one.study)
     if study.algorithm.needs.pooled:
         raise InputError(f"{study.algorithm.title} needs all data in one place, which nodes never give away.")
-    proposal = Proposal.of(study)
+    proposal = Proposal.of(study, one.roster)
     if proposal.hash != one.hash:
         raise ParleyError("the study, its modules or Parley have changed since the run was submitted; submit it again.")
 
@@ -96,28 +110,33 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
             raise StopRun("by 'parley deploy stop'")
 
     known, numbers = folder.nodes(), folder.numbers()
+    if one.roster:  # who was registered since takes part in the next run
+        known = {name: key for name, key in known.items() if one.roster.get(name) == key}
     there = {name: numbers[key] for name, key in known.items() if key in numbers}
     carrier = Carrier(grid, there, int(settings.reply_megabytes * 1e6), stopped)
     faults = study.faults or Faults()
     enrolled = dict(one.enrolled)
     if enrolled:  # who takes part in a run does not change when it goes on
         carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
-    if one.attempts <= 1:
+    if not one.invited:
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
         found = enrol(
-            carrier, one.run_name, proposal, settings.enrolment, faults, note, parties(study.algorithm.exchanges())
+            carrier,
+            one.run_name,
+            proposal,
+            settings.enrolment,
+            faults,
+            note,
+            parties(study.algorithm.exchanges()),
+            settings.decision,
         )
         enrolled = enrolled or found
+    describes = any(each.floor is not None for each in study.algorithm.exchanges())
     for told in schema_differences({name: schema_of(said) for name, said in clients_of(enrolled).items()}):
-        if not told.harmless or isinstance(study.algorithm, FederatedStatistics):
+        if not told.harmless or describes:
             note(f"{told.client} {told.what}.")
     federation = federation_of(enrolled)
-    one = submissions.update(one.id, enrolled=enrolled, status=RUNNING)
-    if one.attempts > 1 and study.privacy is not None and one.run is not None:
-        raise ParleyError(
-            "a private run that died in a round is not resumed by itself, because the round would be released twice; "
-            "submit it again with --again, as a release of its own."
-        )
+    one = submissions.update(one.id, enrolled=enrolled, invited=True, status=RUNNING)
     engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
     resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
     return train(
@@ -156,8 +175,9 @@ class RunLog(Listener):
         over = coverages([record])
         judged = [
             f"{name} {metrics[name].value:.4g}{over_clients(over.get(name, ''))}"
-            for name in sorted(filter(is_result, metrics)) if name.startswith("clients/")
-        ]  # fmt: skip
+            for name in sorted(filter(is_result, metrics))
+            if name.startswith("clients/")
+        ]
         self.note(f"round {record.number}: {roll}{missing}{'; ' if judged else ''}{', '.join(judged)}.")
         if self.submissions.asked_to_stop(self.id):
             raise StopRun("by 'parley deploy stop'")

@@ -13,7 +13,8 @@ from pydantic import Field, TypeAdapter
 
 from parley.core.errors import InputError, nearest
 from parley.core.fields import settings_of, type_text
-from parley.core.inputs import regular_file, shown
+from parley.core.files import regular_file
+from parley.core.text import shown
 
 T = TypeVar("T")
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -31,10 +32,16 @@ class ServerSettings:
     """Address to listen at; 127.0.0.1 for this machine alone."""
     port: Port = 9443
     """The one port that nodes need; all else stays on this machine."""
+    health: Port | None = None
+    """Port of 127.0.0.1 at which GET /health says how the server is; by default none."""
     certificate_days: Above = 365.0
     """Days for which a new certificate of the server is valid."""
     enrolment: Above = 300.0
     """Seconds within which nodes must answer the invitation to a study; who does not is left out of it."""
+    decision: Above = 7 * 86400.0
+    """Seconds for which a study waits for owners who have to decide; other studies go on meanwhile."""
+    studies: Annotated[int, Field(ge=1)] = 4
+    """Most runs that go on, or wait for owners, at the same time; a node answers one message after the other."""
     wait: Above = 900.0
     """Seconds after which an answer is given up in studies that set no faults.deadline."""
     reply_megabytes: Above = 1024.0
@@ -71,8 +78,16 @@ class NodeSettings:
     cannot tell a column's numbers apart."""
     missing: bool = False
     """Empty cells and NaN are missing values, which statistics and boosted trees take; else they are refused."""
+    categories: tuple[str, ...] = ()
+    """Of tables: the columns that hold texts, or numbers that are names; what studies make of them, they say."""
+    dates: tuple[str, ...] = ()
+    """Of tables: the columns that hold dates or times, YYYY-MM-DD."""
+    on_error: Literal["refuse", "skip"] = "refuse"
+    """What is done about rows of tables that cannot be read; skipped ones are counted and listed here alone."""
     party: str | None = None
     """The party of a method that this node is, such as "shuffler" or "key server"; it has keys and no data."""
+    health: Port | None = None
+    """Port of 127.0.0.1 at which GET /health says how the node is; by default none."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads that training may use; other numbers than 1 may round differently."""
 
@@ -88,21 +103,39 @@ class PolicySettings:
     channels: tuple[str, ...] = ()
     """Channels that a study may use, by name; a study without channels needs none of them. "*" for any."""
     required_channels: tuple[str, ...] = ()
-    """Channels that a study must use, such as "clip" or "noise"."""
+    """Channels that a study must use, at least as strict as here: "clip(1.0)" for a norm of at most that, "noise(0.5)"
+    for at least that deviation, "secure-sum" or "secure-sum(24, 8.0, 0.7, 3)" for that share and number of clients.
+    Only [privacy] accounts for what they hide (see epsilon)."""
     rounds: Annotated[int, Field(ge=0)] = 0
     """Most rounds of a study; 0 approves nothing."""
     epsilon: Above | None = None
-    """Only studies with [privacy] that spend at most this epsilon in all their rounds."""
+    """Only studies with [privacy] whose rounds cost at most this epsilon, as this node computes it from their noise."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Largest delta of such a study, and of one with local noise."""
+    total_epsilon: Above | None = None
+    """Most epsilon of all runs together that are approved here in advance; further ones ask the owner."""
+    runs: Annotated[int, Field(ge=0)] = 10
+    """Most runs that are approved here in advance, of all studies together; further ones ask the owner."""
     local_noise: bool = False
     """Only studies whose noise is added here, before anything is sent (privacy.noise = "local")."""
+    pooled: bool = False
+    """Answer evaluations with counts of scores by class, too (evaluate.pooled): where a bin holds one sample, its score
+    and class."""
     evaluation: bool = True
     """Also answer how well models do on the held-out samples."""
     minimum_floor: Annotated[int, Field(ge=1)] = 10
     """Of statistics only those that tell nothing which fewer samples of this node than so many stand behind."""
     minimum_samples: Annotated[int, Field(ge=0)] = 0
     """Answer nothing, approved or not, while there are fewer training samples than this."""
+    approval_days: Above = 90.0
+    """Days after which an approval that no run has begun under ends, and a run is answered no more."""
+    minimum_held_out: Annotated[int, Field(ge=1)] = 10
+    """Evaluate nothing, approved or not, on fewer held-out samples than this; the node trains without."""
     minimum_nodes: Annotated[int, Field(ge=0)] = 0
-    """Answer nothing, approved or not, in federations that say they have fewer nodes than this."""
+    """Answer nothing, approved or not, in studies whose roster has fewer nodes than this."""
+    peers: tuple[str, ...] = ()
+    """Fingerprints of the other nodes' keys, as their owners read them out; then no other ones count for minimum_nodes,
+    and a study whose roster has others is not approved in advance."""
 
 
 def read_settings(cls: type[T], path: Path, what: str) -> T:
@@ -133,7 +166,8 @@ def commented(cls: type[Any], **values: Any) -> str:
     for setting in settings_of(cls):
         lines += ["", *[f"# {line}" for line in textwrap.wrap(" ".join(setting.doc.split()), 100)]]
         value = values.get(setting.name, None if setting.default is MISSING else setting.default)
-        lines.append(f'# {setting.name} = ""' if value is None else f"{setting.name} = {_toml(value)}")
+        blank = f"# {setting.name} = " + ("9444" if setting.name == "health" else '""')
+        lines.append(blank if value is None else f"{setting.name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
 

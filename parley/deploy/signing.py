@@ -11,7 +11,7 @@ from typing import Any
 
 from parley.core.errors import InputError
 from parley.core.files import write_atomically
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.deploy import keys
 from parley.deploy.extra import cryptography
 

@@ -1,4 +1,4 @@
-"""Submitted runs: a file for each, which says how far it has come. The server starts them one after the other.
+"""Submitted runs: a file for each, which says how far it has come. The server starts them in their order.
 
 The name of a submission follows from the study, so that submitting the same study twice is the same as once.
 """
@@ -19,7 +19,7 @@ from parley.store.locks import acquire, release
 
 if TYPE_CHECKING:
     from parley.deploy.proposal import Proposal
-    from parley.study.description import Study
+    from parley.study.study import Study
 
 QUEUED, STARTING, ENROLLING, RUNNING = "queued", "starting", "enrolling", "running"
 ACTIVE = (QUEUED, STARTING, ENROLLING, RUNNING)
@@ -45,12 +45,16 @@ class Submission:
     """Its id in the run store."""
     enrolled: Mapping[str, Any] = field(default_factory=dict)
     """Node -> what it said of its samples; frozen when the run began."""
+    invited: bool = False
+    """Whether enrolment came to its end."""
     attempts: int = 0
     """How often it was started."""
     pid: int | None = None
     flower: int | None = None
     """The number of Flower's run."""
     changed: float = 0.0
+    roster: Mapping[str, str] = field(default_factory=dict)
+    """Name -> public key of the nodes when it was submitted, which owners approve."""
 
     @property
     def active(self) -> bool:
@@ -59,7 +63,7 @@ class Submission:
 
 def submitted_study(written: Mapping[str, Any]) -> Study:
     """The study of a submission; its data are those of the nodes, whatever it says."""
-    from parley.study.study import study_from_dict
+    from parley.study.toml import study_from_dict
 
     table = {name: value for name, value in written["table"].items() if name != "data"}
     return study_from_dict(table | {"data": {"name": "iris", "clients": 1}}, written["base"])
@@ -90,19 +94,19 @@ class Submissions:
         self, table: Mapping[str, Any], proposal: Proposal, *, again: bool, resume: bool
     ) -> tuple[Submission, bool]:
         """The submission of a study, and whether it is new or goes on now; the same study is not submitted twice."""
-        same = [one for one in self.all() if one.hash == proposal.hash]
+        same = [one for one in self.all() if one.hash == replace(proposal, roster=one.roster).hash]
         if same and not again:
             last = same[-1]
             if last.active or last.status == FINISHED:
                 return last, False
-            return self.write(replace(last, study=table, status=QUEUED, attempts=0, said="")), True
+            return self.write(replace(last, study=table, status=QUEUED, attempts=0, invited=False, said="")), True
         number = len(list(self.path.glob("*.json"))) + 1
         made = Submission(f"{number:04d}-{proposal.hash[:12]}", table, proposal.hash, proposal.lineage, "")
-        made = replace(made, run_name=made.id)
+        made = replace(made, run_name=made.id, roster=dict(proposal.roster))
         if resume:
             before = [one for one in self.all() if one.lineage == proposal.lineage and one.run is not None]
             if not before:
-                raise InputError("there is no earlier run of this study to go on with; leave out --resume.")
+                raise InputError("there is no earlier run of this study to resume; leave out --resume.")
             if before[-1].active:
                 raise InputError(f"run {before[-1].id} of this study has not ended yet.")
             old = before[-1]

@@ -15,7 +15,7 @@ from typing import Any
 
 from parley.core.errors import InputError, ParleyError
 from parley.core.processes import alive, free_port
-from parley.deploy import certificates, keys
+from parley.deploy import certificates, health, keys, logs
 from parley.deploy.flower import Control, surroundings
 from parley.deploy.front import Front
 from parley.deploy.guard import guarded
@@ -49,7 +49,8 @@ class Supervisor:
         if not acquire(lock):
             raise InputError(f"a server runs in {self.folder.path} already.")
         try:
-            asyncio.run(self._serve())
+            with health.served(self.folder.settings.health, self._health):
+                asyncio.run(self._serve())
         except KeyboardInterrupt:
             pass
         finally:
@@ -58,10 +59,12 @@ class Supervisor:
             release(lock)
 
     def note(self, text: str) -> None:
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
-        with self.folder.log.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        self.say(line)
+        logs.note(self.folder.log, text, self.say)
+
+    def _health(self) -> dict[str, Any]:
+        flower = self._process is not None and self._process.poll() is None
+        certificate = certificates.problem(self.folder.path, certificates.SERVER) is None
+        return health.facts_of(self.folder.path, flower=flower, certificate=certificate)
 
     # --- processes ---
 
@@ -93,6 +96,7 @@ class Supervisor:
         stamp, news = self._stamp(), None
         while not ended.is_set():
             self._admit()
+            logs.cut(self.control.home / "superlink.log")
             if self._process is None or self._process.poll() is not None:
                 self.note(f"Flower ended with {None if self._process is None else self._process.returncode}.")
                 self._end_flower()
@@ -102,7 +106,7 @@ class Supervisor:
                 for step in (self._register, self._runs):
                     try:
                         await asyncio.to_thread(step)
-                    except ParleyError as error:
+                    except (ParleyError, OSError) as error:  # a full disk, for one: it is tried again
                         self.note(str(error))
             if self._stamp() != stamp:
                 stamp = self._stamp()
@@ -123,14 +127,29 @@ class Supervisor:
         with (home / "superlink.log").open("ab") as output:
             self._process = subprocess.Popen(
                 guarded(
-                    "flower-superlink", "--ssl-ca-certfile", str(self.control.ca), "--ssl-certfile", str(crt),
-                    "--ssl-keyfile", str(key), "--host", "127.0.0.1", "--port", str(self.control.port),
-                    "--enable-supernode-auth", "--database", str(home / "state.db"),
+                    "flower-superlink",
+                    "--ssl-ca-certfile",
+                    str(self.control.ca),
+                    "--ssl-certfile",
+                    str(crt),
+                    "--ssl-keyfile",
+                    str(key),
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(self.control.port),
+                    "--enable-supernode-auth",
+                    "--database",
+                    str(home / "state.db"),
                     "--disable-runtime-dependency-installation",
                 ),
-                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, cwd=home,
-            )  # fmt: skip
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=home,
+            )
         self._starts.append(time.monotonic())
         self.note(f"Flower was started (process {self._process.pid}).")
 
@@ -224,8 +243,9 @@ class Supervisor:
             if one.active and one.status != QUEUED:
                 self._look_after(one)
         active = [one for one in self.submissions.all() if one.active]
-        if active and active[0].status == QUEUED and all(one.status == QUEUED for one in active):
-            self._start(active[0])
+        queued = [one for one in active if one.status == QUEUED]
+        if queued and len(active) - len(queued) < self.folder.settings.studies:
+            self._start(queued[0])
 
     def _start(self, one: Submission) -> None:
         if self.submissions.asked_to_stop(one.id):
@@ -250,6 +270,6 @@ class Supervisor:
         now = self.submissions[one.id]
         if not now.active or now.status == QUEUED or now.changed != one.changed:
             return
-        self.note(f"run {one.id} died in {one.status}; it goes on from its checkpoint.")
-        self.submissions.note(one.id, "the run died; it goes on from its checkpoint.")
+        self.note(f"run {one.id} died in {one.status}; it resumes from its checkpoint.")
+        self.submissions.note(one.id, "the run died; it resumes from its checkpoint.")
         self.submissions.update(one.id, status=QUEUED, pid=None, said="its process died.")

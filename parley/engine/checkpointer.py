@@ -9,7 +9,7 @@ from parley.core.errors import InputError
 from parley.engine.run import Run
 from parley.store.checkpoints import Checkpoints, expected_memories
 from parley.store.memories import MEMORY, Memories
-from parley.store.records import RoundRecord
+from parley.store.records import COUNTS, RoundRecord
 from parley.store.runs import RunStore
 
 
@@ -26,8 +26,8 @@ class Checkpointer:
     def __post_init__(self) -> None:
         folder = self.store.folder(self.run)
         self.states, self.memory_folder = Checkpoints(folder), folder / MEMORY
-        self.durable = 0
-        """The round of the last checkpoint."""
+        self.durable = -1
+        """The round of the last checkpoint; -1 before the first."""
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= self.interval
@@ -42,7 +42,8 @@ class Checkpointer:
             "round": number, **manifest, "memories": vars(kept), "records": len(run.records),
             "best_round": run.best_round, "best_value": run.best_value,
         }  # fmt: skip
-        summary = run.summary() if status is not None else None
+        counts = {} if run.counts is None else {COUNTS: run.counts.text}
+        summary = run.summary() | counts if status is not None else None
         self.store.commit(self.run, self.pending, checkpoint=checkpoint, status=status, summary=summary)
         self.pending.clear()
         self.states.committed(manifest)
@@ -61,11 +62,6 @@ class Checkpointer:
             return False
         number, checkpoint = found
         expected = expected_memories(checkpoint)
-        if expected is None:
-            raise InputError(
-                f"run '{self.run}' was begun by an earlier Parley, whose checkpoints cannot be verified; its results "
-                "and its model can be read, but to go on start it again."
-            )
         states = self.states.load(checkpoint)
         records = [record for record in self.store.records(self.run) if record.number <= number]
         if len(records) != checkpoint["records"] or (records and records[-1].number != checkpoint["round"]):

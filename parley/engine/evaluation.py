@@ -1,8 +1,9 @@
 """What is measured, on which model and which samples (see `settings.Evaluation`).
 
-Evaluation is an exchange of the engine's own: clients receive the model (`Algorithm.model`) and answer with numbers.
+Evaluation is an exchange of the engine's own: clients receive the model (`Learned.message`) and answer with numbers.
 The central test set is the server's; there, clients' own models are tried in a simulation only. Samples are evaluated
-in fixed chunks whose sums are added in order, so every runtime gives the same numbers.
+in fixed chunks whose sums are added in order, so every runtime gives the same numbers; `stacked`, which takes clients
+with one model together, up to rounding.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from parley.core.wire import wire_size
 from parley.engine.roll_call import UNEVALUATED
 from parley.engine.settings import Evaluation
 from parley.engine.stopping import Headline
-from parley.learn.metrics import Scorer, check_measured, check_target
 from parley.runtimes.execute import failed
 from parley.runtimes.protocol import EvaluationCall, Job, Runtime, Score
 from parley.store.records import Metric
+from parley.training.metrics import Scorer, check_measured, check_target
+from parley.training.pooled import MOST_CLASSES, POOLED, Counts
 
 _HELD = 2**26
 """Bytes of clients' memories that are evaluated at a time."""
@@ -42,15 +44,19 @@ class Evaluator:
     key: Key
     failures: list[Failure] = field(default_factory=list)
     """Clients that could not be evaluated the last time."""
+    counts: Counts | None = None
+    """Of the last evaluation, where the settings ask for them: clients' together, else the central test set's."""
 
     def __post_init__(self) -> None:
         federation, which = self.job.federation, self.settings.clients
-        self.personal = self.job.algorithm.personal
+        self.learned = self.job.algorithm.learned(self.job.server)
+        self.personal = self.learned.personal
         self.central = self.settings.central and federation.test is not None
         if which == "auto":
             which = _SOME if federation.held_out is not None and (self.personal or not self.central) else "none"
         self.clients = self._clients(which)
         self.owners = self.clients or (self._clients(_SOME) if self.central and self.personal else [])
+        self._check_pooled()
         self.headline = self._headline()
         self._outputs: tuple[int, Tensor] | None = None
         """Of an incremental method on the central test set: a round and the outputs then."""
@@ -64,6 +70,11 @@ class Evaluator:
             where, _, last = name.partition("/")
             if (where == "central" and not self.central) or (where == "clients" and not self.clients):
                 raise InputError(f"evaluate.headline is '{name}', but nothing is evaluated there ({where}).")
+            if where == "pooled" and (not settings.pooled or not self.clients or last not in POOLED):
+                raise InputError(
+                    f"evaluate.headline is '{name}'; with pooled = true and held-out samples at clients there are "
+                    f"{', '.join(f'pooled/{each}' for each in POOLED)}."
+                )
             if where in ("central", "clients"):
                 _check(last, scorers, regression, "evaluate.headline")
                 check_target(last, settings.target, "evaluate.target")
@@ -75,6 +86,14 @@ class Evaluator:
             return None
         where = "clients" if self.clients and (self.personal or not self.central) else "central"
         return Headline.judged(f"{where}/{last}", None, scorers)
+
+    def _check_pooled(self) -> None:
+        info = self.job.task.info
+        if self.settings.pooled and (info.kind != "classification" or not 2 <= info.outputs <= MOST_CLASSES):
+            raise InputError(
+                f"evaluate.pooled is for telling 2 to {MOST_CLASSES} classes apart, which these data are not for; "
+                "leave it out."
+            )
 
     def _clients(self, which: int | str) -> list[str]:
         federation = self.job.federation
@@ -97,45 +116,59 @@ class Evaluator:
         return (self.central or bool(self.clients)) and (last or number % self.settings.every == 0)
 
     def measure(
-        self, runtime: Runtime, number: int, state: State, memory: Callable[[str], Memory],
+        self,
+        runtime: Runtime,
+        number: int,
+        state: State,
+        memory: Callable[[str], Memory],
         version: Callable[[str], int | None],
-    ) -> dict[str, Metric]:  # fmt: skip
+        durable: int = 0,
+    ) -> dict[str, Metric]:
         """All metrics of the settings, as they stand after round `number`."""
-        self.failures = []
-        algorithm, task = self.job.algorithm, self.job.server
+        self.failures, self.counts = [], None
         metrics: dict[str, Metric] = {}
         if self.central and not self.personal:
             metrics |= self._central(runtime, number, state)
-        model = algorithm.model(task, state) if self.clients or self.personal else Message()
+        model = self.learned.message(state) if self.clients or self.personal else Message()
         # A node's memory stays where it is, so its model cannot be tried on the server's samples.
         if self.central and self.personal and not runtime.holds_memories:
-            tried = ((i, self._chunks(model, memory(i), whole=bool(self.job.scorers))) for i in self.owners)
+            tried = ((i, self._chunks(model, memory(i), whole=self.job.judges_all)) for i in self.owners)
             metrics |= _mean_over_clients("central", self._score(runtime, tried))
-        if self.clients and (scores := self._score(runtime, self._on_their_own(model, memory, version))):
+        calls = self._on_their_own(model, memory, version, number, durable)
+        if self.clients and (scores := self._counted(self._score(runtime, calls))):
+            scores = {client: score.rounded(self.settings.digits) for client, score in scores.items()}
+            if self.settings.pooled:
+                self.counts = Counts.total(score.counts for score in scores.values() if score.counts is not None)
+                metrics |= _pooled(_total(list(scores.values())), self.counts)
             metrics |= _mean_over_clients("clients", scores)
             size = wire_size(model)
             metrics["evaluate/down/bytes"] = Metric(size * len(self.clients), dict.fromkeys(self.clients, size))
-            numbers = len(_values(next(iter(scores.values()))))
+            first = next(iter(scores.values()))
+            counted = 0 if first.counts is None else first.counts.confusion.size + first.counts.scores.size + 1
+            numbers = len(_values(first)) + counted
             answer = wire_size(Message.of(metrics=torch.empty(numbers, dtype=torch.float64)))
             metrics["evaluate/up/bytes"] = Metric(answer * len(scores), dict.fromkeys(scores, answer))
         return metrics
 
     def _central(self, runtime: Runtime, number: int, state: State) -> dict[str, Metric]:
         """The server's model on the central test set."""
-        algorithm, task = self.job.algorithm, self.job.server
-        since, before = self._outputs if self._outputs is not None and algorithm.incremental else (None, None)
-        calls = self._chunks(algorithm.model(task, state, since), None, before)
+        since, before = self._outputs or (None, None)
+        calls = self._chunks(self.learned.message(state, since), None, before)
         parts = self._evaluated(runtime, {"": calls}, must=True)[""]
         total = _total(parts)
         if parts[0].outputs is not None:
             outputs = torch.cat([part.outputs for part in parts if part.outputs is not None])
-            self._outputs = (number, outputs) if algorithm.incremental else None
+            self._outputs = (number, outputs) if self.learned.incremental else None
             test = self.job.federation.test
             assert test is not None
+            self.counts = Counts.of(outputs, test.y) if self.settings.pooled else None
             total = Score(
-                total.loss, total.correct, total.samples, total.positions,
+                total.loss,
+                total.correct,
+                total.samples,
+                total.positions,
                 {name: scorer(outputs, test.y) for name, scorer in self.job.scorers.items()},
-            )  # fmt: skip
+            )
         return {f"central/{name}": Metric(value) for name, value in _values(total).items()}
 
     def _chunks(
@@ -146,7 +179,7 @@ class Evaluator:
         assert test is not None
         if whole:
             return [EvaluationCall(model, memory, None, batch=batch)]
-        keep = memory is None and (bool(self.job.scorers) or self.job.algorithm.incremental)
+        keep = memory is None and (self.job.judges_all or self.learned.incremental)
         parts = [slice(start, min(start + batch, len(test))) for start in range(0, len(test), batch)]
         earlier = [None if before is None else before[part] for part in parts]
         return [
@@ -155,7 +188,12 @@ class Evaluator:
         ]
 
     def _on_their_own(
-        self, model: Message, memory: Callable[[str], Memory], version: Callable[[str], int | None]
+        self,
+        model: Message,
+        memory: Callable[[str], Memory],
+        version: Callable[[str], int | None],
+        number: int,
+        durable: int,
     ) -> Iterator[Scored]:
         """The calls of each client on its held-out samples."""
         for client in self.clients:
@@ -166,9 +204,27 @@ class Evaluator:
                 continue
             if samples:
                 call = EvaluationCall(
-                    model, memory(client), client, batch=self.settings.batch, version=version(client)
-                )  # fmt: skip
+                    model,
+                    memory(client),
+                    client,
+                    batch=self.settings.batch,
+                    version=version(client),
+                    round=number,
+                    durable=durable,
+                )
                 yield client, [call]
+
+    def _counted(self, scores: dict[str, Score]) -> dict[str, Score]:
+        """Those that come with the counts that were asked for; others are left out and noted."""
+        if not self.settings.pooled:
+            return scores
+        classes = self.job.task.info.outputs
+        for client, score in list(scores.items()):
+            counts = score.counts
+            if counts is None or counts.classes != classes or counts.samples != score.positions:
+                self._fail(Failure(client, "sent no counts that fit its samples."))
+                del scores[client]
+        return scores
 
     def _fail(self, failure: Failure) -> None:
         self.failures.append(Failure(failure.client, f"{UNEVALUATED}{failure.reason}", failure.trace))
@@ -204,11 +260,25 @@ class Evaluator:
         return found
 
 
+def _pooled(total: Score, counts: Counts) -> dict[str, Metric]:
+    """Of all clients' samples together; `pooled/auc/off-by` is how far off the bins may have brought the AUC."""
+    values = {name: value for name, value in _values(total).items() if name in POOLED}
+    values["calibration-error"] = counts.calibration_error
+    if counts.classes == 2:
+        values["auc"], values["auc/off-by"] = counts.auc
+    return {f"pooled/{name}": Metric(value) for name, value in values.items()}
+
+
 def _total(scores: Sequence[Score]) -> Score:
+    alone = scores[0] if len(scores) == 1 else None
     return Score(
-        math.fsum(s.loss for s in scores), math.fsum(s.correct for s in scores),
-        sum(s.samples for s in scores), sum(s.positions for s in scores), scores[0].values if len(scores) == 1 else {},
-    )  # fmt: skip
+        math.fsum(s.loss for s in scores),
+        math.fsum(s.correct for s in scores),
+        sum(s.samples for s in scores),
+        sum(s.positions for s in scores),
+        alone.values if alone else {},
+        counts=alone.counts if alone else None,
+    )
 
 
 def _values(score: Score) -> dict[str, float]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from parley.algorithms.base.exchange import Exchange, Party, Question, Reply
-from parley.algorithms.base.protocol import Questions, Replies
-from parley.algorithms.base.summed import SingleReplyError
+from parley.algorithms.exchange import Exchange, Party, Question, Reply
+from parley.algorithms.protocol import Questions, Replies
+from parley.algorithms.summed import SingleReplyError
 from parley.channels.base import MIRROR
 from parley.core.context import Context, Place
-from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, own_line
+from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, user_line
 from parley.core.failure import Failure
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -57,7 +57,7 @@ class Round:
     """The server's own."""
 
     def __post_init__(self) -> None:
-        self.cohort = self.reading.cohort
+        self.cohort, self.reading.failures = self.reading.cohort, self.failures
         self._asked = self._drawn = set(self.cohort.ids)
         self._times: dict[str, Counter[Any]] = {}
         self._sizes: dict[int, int] = {}
@@ -102,7 +102,7 @@ class Round:
         try:
             question = next(questions) if replies is None else questions.send(replies)
         except InputError as error:
-            if not (place := own_line(error)):
+            if not (place := user_line(error)):
                 raise
             title, said = self.job.algorithm.title, str(error).rstrip(".")
             raise InputError(f"round {self.stamp.round} of {title}: {said}{place}.") from error
@@ -232,11 +232,11 @@ class Round:
         return arrival.message
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
-        place, calls = self._place(asked, exchange), []
+        place, calls, failures, down = self._place(asked, exchange), [], self.failures, self.down
         for client, message in messages.items():
-            if client in self.failures:  # it keeps nothing of this round, so it cannot have a part in it either
+            if client in failures:  # it keeps nothing of this round, so it cannot have a part in it either
                 continue
-            self._count_down(client, message)
+            down[client] = down.get(client, 0) + (self._sizes.get(id(message)) or self._weighed(message))
             reason = self.absent(client)
             if reason is not None:
                 self._fail(Failure(client, reason))
@@ -248,7 +248,7 @@ class Round:
         place, received = self._place(asked, exchange), dict[Any, Message]()
         for party, message in messages.items():
             name = f"party:{party.name}"  # which no client's id can be
-            self._count_down(name, message)
+            self.down[name] = self.down.get(name, 0) + self._weighed(message)
             call = Call(name, message, self._memory(name), place.context(name), party=True)
             for attempt in range(1, _PARTY_TRIES + 1):
                 (answer,) = self.runtime.run([call], self._stamped(exchange), self.faults.deadline)
@@ -322,12 +322,12 @@ class Round:
                 "last checkpoint. Lower the step sizes, or clip (algorithm.clip)."
             )
 
-    def _count_down(self, name: str, message: Message) -> None:
-        size = self._sizes.get(id(message))
-        if size is None:
-            size = self._sizes[id(message)] = wire_size(message)
+    def _weighed(self, message: Message) -> int:
+        """The bytes of a message that is sent."""
+        if id(message) not in self._sizes:
+            self._sizes[id(message)] = wire_size(message)
             self._held.append(message)
-        self.down[name] = self.down.get(name, 0) + size
+        return self._sizes[id(message)]
 
     def _stamped(self, exchange: int) -> Stamp:
         return replace(self.stamp, exchange=exchange)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cached_property
 
-from parley.algorithms.base.exchange import Exchange, Reply
+from parley.algorithms.exchange import Exchange, Reply
 from parley.channels.base import Arrival
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.form import Form
-from parley.core.message import Memory, Message, State
+from parley.core.message import Memory, Message, Row, State
 from parley.core.tree import Schema, schema
 from parley.core.wire import wire_size
 from parley.runtimes.protocol import Job
@@ -29,6 +29,8 @@ class Forms:
         self._known: dict[int, Form | None] = {}
         self._sizes: dict[tuple[int, Schema], int] = {}
         """Of replies without scalars that have the form they must have."""
+        self._rows: dict[tuple[int, int], int] = {}
+        """Of all rows of a stack."""
 
     def of(self, sent: Message) -> Form | None:
         """The form of a reply to this message; None for any."""
@@ -39,7 +41,15 @@ class Forms:
 
     def size(self, sent: Message, reply: Message) -> int:
         """The bytes of the reply; a WireError if it has not the form it must have."""
-        found = schema(reply.tensors)
+        if not isinstance(reply, Row):
+            return self._size(sent, reply)
+        place = id(sent), id(reply.stack)
+        if place not in self._rows:
+            self._rows[place] = self._size(sent, reply)
+        return self._rows[place]
+
+    def _size(self, sent: Message, reply: Message) -> int:
+        found = reply.schema
         size = None if reply.scalars else self._sizes.get((id(sent), found))
         if size is None:
             form = self.of(sent)
@@ -63,7 +73,7 @@ class Forms:
     @cached_property
     def _usual(self) -> Form | None:
         """The form most replies have; None if there is none that more than half share."""
-        found = Counter(schema(reply.message.tensors) for reply in self.replies.values())
+        found = Counter(reply.message.schema for reply in self.replies.values())
         most, count = found.most_common(1)[0]
         return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None
 

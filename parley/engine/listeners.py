@@ -23,7 +23,7 @@ class Listener:
     """Hears everything and does nothing; override what you need."""
 
     wants: tuple[str, ...] = ()
-    """What it needs to see of clients besides the loss: `model`, `drift`, `gradient` (see `learn.observe`)."""
+    """What it needs to see of clients besides the loss: `model`, `drift`, `gradient` (see `training.local`)."""
 
     def start(self, run: Run, rounds: int) -> None:
         """A run begins, or goes on after `len(run.records)` records."""
@@ -43,7 +43,7 @@ class Listener:
         return None
 
     def evaluate(self, number: int, state: State) -> Mapping[str, Metric] | None:
-        """The server's state after a round, which `run.algorithm.model(run.task, state)` makes a model of.
+        """The server's state after a round, which `run.learned.message(state)` makes a model of.
 
         Metrics made of it are returned and become part of the round's record.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from parley.algorithms.base.protocol import Cohort
 from parley.core.errors import QuorumError, StopRun, computable
 from parley.core.key import Key
 from parley.core.message import Memory, State
@@ -20,13 +18,10 @@ from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
 from parley.engine.listeners import Listener
-from parley.engine.privacy.plan import PrivacyPlan
-from parley.engine.privacy.round import PrivateReading
-from parley.engine.reading import Reading
+from parley.engine.reading import Readings
 from parley.engine.roll_call import sentence, silent
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
-from parley.engine.secure.round import SecureReading
 from parley.engine.settings import Faults
 from parley.engine.stopping import Stopping
 from parley.runtimes.protocol import Job, Runtime, Stamp
@@ -49,11 +44,10 @@ class Loop:
     memories: Memories
     checkpointer: Checkpointer | None = None
     listeners: Sequence[Listener] = ()
-    privacy: PrivacyPlan | None = None
+    readings: Readings = field(default_factory=Readings)
+    """What may be read of the replies, round by round."""
     spent: Mapping[str, Metric] = field(default_factory=dict)
     """What the first weights have cost (a warm start by another method), for the record of round 0."""
-    incarnation: int = field(default_factory=lambda: secrets.randbits(31))
-    """Tells this start of the run from others, for recipients that remember what they were asked."""
     _settled: bool = True
     """The state, the memories and the records belong to the same round; only then may they be saved."""
 
@@ -80,12 +74,14 @@ class Loop:
         try:
             due = self.evaluator.due(0, last=False)
             if not run.records and (due or self.spent):
-                metrics = (self._evaluate(0, run.state, {}) if due else {}) | self._charged(0) | dict(self.spent)
+                metrics = (
+                    (self._evaluate(0, run.state, {}) if due else {}) | self.readings.charged(0) | dict(self.spent)
+                )
                 self._finish(RoundRecord(0, metrics, tuple(self.evaluator.failures)), run.state, {})
             status = "finished"
             done = run.records[-1] if run.records else None
             while (done is None or done.number < self.rounds) and stopping.reason is None:
-                if (spent := self._exhausted(self._last + 1)) is not None:
+                if (spent := self.readings.exhausted(self._last + 1)) is not None:
                     status = "stopped"
                     run.ending = f"stopped after round {self._last} of {self.rounds}: {spent}."
                     self._tell(run.ending)
@@ -119,13 +115,6 @@ class Loop:
     def _last(self) -> int:
         return self.run.records[-1].number if self.run.records else 0
 
-    def _exhausted(self, number: int) -> str | None:
-        return None if self.privacy is None else self.privacy.exhausted(number)
-
-    def _charged(self, number: int) -> dict[str, Metric]:
-        """What all rounds up to this one have cost of the clients' privacy."""
-        return {} if self.privacy is None else {"privacy/epsilon": Metric(self.privacy.epsilon(number))}
-
     def _tell(self, text: str) -> None:
         for listener in self.listeners:
             listener.note(text)
@@ -144,48 +133,56 @@ class Loop:
         """One round and its record."""
         begin = time.perf_counter()
         cohort = replace(self.sampler.draw(number), since=_Since(self.memories))
-        stamp = Stamp(
-            self.run.id or "",
-            self.incarnation,
-            number,
-            0,
-            self.checkpointer.durable if self.checkpointer else number - 1,
+        stamp = Stamp(self.run.id or "", number, 0, self._durable(number))
+        current = Round(
+            self.job,
+            self.runtime,
+            self.memories,
+            self.faults,
+            self.key.fold("round", number),
+            self.readings.of(self.job, cohort, number),
+            self.sampler.absences(cohort, number),
+            stamp,
+            self.listeners,
         )
-        course = Round(
-            self.job, self.runtime, self.memories, self.faults, self.key.fold("round", number),
-            self._reading(cohort, number), self.sampler.absences(cohort, number), stamp, self.listeners,
-        )  # fmt: skip
         with computable(f"round {number} of {self.job.algorithm.title}"):
-            state = course.play(self.run.state)
+            state = current.play(self.run.state)
         seconds = time.perf_counter() - begin
-        metrics = _traffic(course) | {"seconds": Metric(seconds)} | self._charged(number)
-        metrics |= {f"server/{name}": Metric(value) for name, value in course.metrics.items()}
+        metrics = (
+            _traffic(current, self.readings.shows_clients)
+            | {"seconds": Metric(seconds)}
+            | self.readings.charged(number)
+        )
+        metrics |= {f"server/{name}": Metric(value) for name, value in current.metrics.items()}
         metrics |= {f"busy/{node}": Metric(share) for node, share in self.runtime.busy().items()}
-        if self.evaluator.due(number, last=number == self.rounds or self._exhausted(number + 1) is not None):
-            metrics |= self._evaluate(number, state, course.remembered)
+        if self.evaluator.due(number, last=number == self.rounds or self.readings.exhausted(number + 1) is not None):
+            metrics |= self._evaluate(number, state, current.remembered)
         for listener in self.listeners:
             metrics |= listener.evaluate(number, state) or {}
-        if course.observed and self.privacy is None:
+        if current.observed and self.readings.shows_clients:
             for listener in self.listeners:
-                metrics |= listener.observe(number, course.observed) or {}
+                metrics |= listener.observe(number, current.observed) or {}
         if number == 1:
             self.evaluator.check(metrics)
-        record = RoundRecord(number, metrics, (*course.failures.values(), *self.evaluator.failures))
-        self._finish(record, state, course.remembered)
+        record = RoundRecord(number, metrics, (*current.failures.values(), *self.evaluator.failures))
+        self._finish(record, state, current.remembered)
         return record
 
-    def _reading(self, cohort: Cohort, number: int) -> Reading:
-        """What the method may read of the replies of a round."""
-        secure, private = self.job.channels.closing is not None, self.privacy is not None
-        below = SecureReading(self.job, cohort, number, private) if secure else Reading(self.job, cohort, number)
-        return below if self.privacy is None else PrivateReading(self.privacy, below)
+    def _durable(self, number: int) -> int:
+        """The round up to which round `number` never goes back."""
+        return self.checkpointer.durable if self.checkpointer else number - 1
 
     def _evaluate(self, number: int, state: State, remembered: Mapping[str, Memory]) -> dict[str, Metric]:
         begin = time.perf_counter()
         metrics = self.evaluator.measure(
-            self.runtime, number, state, lambda client: remembered.get(client) or self.memories[client],
+            self.runtime,
+            number,
+            state,
+            lambda client: remembered.get(client) or self.memories[client],
             lambda client: number if client in remembered else self.memories.version(client),
-        )  # fmt: skip
+            self._durable(number),
+        )
+        self.run.counts = self.evaluator.counts
         return metrics | {"evaluate/seconds": Metric(time.perf_counter() - begin)}
 
     def _finish(self, record: RoundRecord, state: State, remembered: Mapping[str, Memory]) -> None:
@@ -249,22 +246,22 @@ class _Since(Mapping[str, int | None]):
         raise TypeError("ask for a client; there may be millions.")
 
 
-def _traffic(course: Round) -> dict[str, Metric]:
+def _traffic(current: Round, shows_clients: bool) -> dict[str, Metric]:
     """Bytes by client, the training losses clients let be seen, and how many answered.
 
     Of a private run no client's values are kept, nor anything of their data without noise.
     """
-    clients, private = set(course.cohort.ids), isinstance(course.reading, PrivateReading)
+    clients = set(current.cohort.ids)
     # Whoever failed in a secure sum has told its keys, and no more.
-    unsummed = course.failures.keys() if course.job.channels.closing is not None else set()
+    unsummed = current.failures.keys() if current.job.channels.closing is not None else set()
     metrics = {
-        "up/bytes": Metric(sum(course.up.values()), {} if private else dict(course.up)),
-        "down/bytes": Metric(sum(course.down.values()), {} if private else dict(course.down)),
-        "cohort": Metric(len((clients & course.up.keys()) - unsummed)),
+        "up/bytes": Metric(sum(current.up.values()), dict(current.up) if shows_clients else {}),
+        "down/bytes": Metric(sum(current.down.values()), dict(current.down) if shows_clients else {}),
+        "cohort": Metric(len((clients & current.up.keys()) - unsummed)),
     }
-    if course.raw:
-        metrics["up/raw/bytes"] = Metric(sum(course.raw.values()), {} if private else dict(course.raw))
-    losses = {client: float(seen["loss"]) for client, seen in course.observed.items() if "loss" in seen}
-    if losses and not private:
+    if current.raw:
+        metrics["up/raw/bytes"] = Metric(sum(current.raw.values()), dict(current.raw) if shows_clients else {})
+    losses = {client: float(seen["loss"]) for client, seen in current.observed.items() if "loss" in seen}
+    if losses and shows_clients:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
     return metrics

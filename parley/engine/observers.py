@@ -104,8 +104,9 @@ class Drift(_Grouped):
         for label, names in [*[(f"drift/{label}", names) for label, names in self._groups.items()], ("drift", every)]:
             own = {
                 client: math.sqrt(math.fsum(float(seen[f"drift/{name}"]) for name in names))
-                for client, seen in observed.items() if all(f"drift/{name}" in seen for name in names)
-            }  # fmt: skip
+                for client, seen in observed.items()
+                if all(f"drift/{name}" in seen for name in names)
+            }
             if own:
                 metrics[label] = Metric(math.fsum(own.values()) / len(own), own)
         return metrics
@@ -148,7 +149,7 @@ class GradientDissimilarity(Listener):
 
 @listeners("weak-learning")
 class WeakLearning(Listener):
-    """What clients' weak learners achieve (paper 002): the least gamma, the largest norms, over a round's steps.
+    """What clients' weak learners achieve (Shen et al.): the least gamma, the largest norms, over a round's steps.
 
     Metrics `weak/gamma`, and `weak/gradient`, `query`, `learner`, `residual` and `function` in the oracle's norm; with
     the Lipschitz oracle also `weak/gamma/values` (14), `weak/gamma/constant` (15), and B and L of Theorem 4.4.

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from parley.algorithms.base.exchange import Exchange, Question
-from parley.algorithms.base.protocol import Cohort, Replies
+from parley.algorithms.exchange import Exchange, Question
+from parley.algorithms.protocol import Cohort, Replies
+from parley.core.failure import Failure
 from parley.core.form import Form
 from parley.core.message import Message, State
 from parley.core.tree import Tree
 from parley.runtimes.protocol import Job
+from parley.store.records import Metric
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Reading:
 
     def __init__(self, job: Job, cohort: Cohort, number: int) -> None:
         self.job, self.cohort, self.number = job, cohort, number
+        self.failures: Mapping[str, Failure] = {}
+        """Who has failed in this round so far; the round sees to it."""
 
     def open(self, state: State) -> tuple[State, Cohort]:
         """The state and the cohort as the method sees them."""
@@ -81,3 +85,22 @@ class Reading:
     def about(self) -> str:
         """What it is, in a sentence that says why a method cannot go on."""
         return ""
+
+
+class Readings:
+    """The readings of a run's rounds: here, every reply of every round."""
+
+    shows_clients: ClassVar[bool] = True
+    """What single clients sent and saw may be recorded."""
+
+    def of(self, job: Job, cohort: Cohort, number: int) -> Reading:
+        """What the method may read of the replies of a round."""
+        return Reading(job, cohort, number)
+
+    def exhausted(self, number: int) -> str | None:
+        """Why round `number` must not begin, as the end of a sentence."""
+        return None
+
+    def charged(self, number: int) -> dict[str, Metric]:
+        """What all rounds up to this one have cost."""
+        return {}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parley.core.portable import without_paths
+from parley.core.text import without_paths
 from parley.store.records import RoundRecord
 from parley.store.runs import RunStore
 from parley.store.tables import Absence, absences
@@ -30,7 +30,8 @@ class Silent:
 
 def unevaluated(record: RoundRecord, metric: str) -> list[str]:
     """The clients that a mean over clients lacks because they could not be evaluated; none where it is no such mean."""
-    found = record.metrics.get(metric)
+    pooled = metric.startswith("pooled/") and metric in record.metrics
+    found = record.metrics.get("clients/loss" if pooled else metric)
     if found is None or not found.clients or not is_result(metric):
         return []
     return [f.client for f in record.failures if f.reason.startswith(UNEVALUATED) and f.client not in found.clients]
@@ -71,7 +72,7 @@ def stored_coverages(store: RunStore, run: str, metrics: Sequence[str], absences
 def is_result(metric: str) -> bool:
     """Whether it is what a model is judged by on samples: `central/auc`, but not `clients/auc/clients`."""
     place, _, name = metric.partition("/")
-    return place in ("central", "clients") and bool(name) and "/" not in name
+    return place in ("central", "clients", "pooled") and bool(name) and "/" not in name
 
 
 def silent(records: Sequence[RoundRecord]) -> list[Silent]:

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from parley.algorithms.base.exchange import Party
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.exchange import Party
+from parley.algorithms.protocol import Algorithm, Learned
 from parley.core.errors import InputError, ParleyError, nearest
-from parley.core.inputs import shown
 from parley.core.message import Memory, Message, State
-from parley.core.portable import portable
 from parley.core.show import as_html
+from parley.core.text import portable, shown
 from parley.data import Federation
 from parley.data.checks import as_samples
-from parley.data.convert import as_inputs
+from parley.data.convert import as_inputs, precision_of
+from parley.data.encoding import Encoding
+from parley.data.local.tables import Cells, raw_rows, read_frame, to_predict
 from parley.data.sources import Elsewhere
 from parley.engine.roll_call import coverages, is_result, left_out, named, over_clients, silent, unevaluated
 from parley.engine.stopping import Headline
-from parley.learn.last_layer import representation
-from parley.learn.metrics import ALWAYS, Scorer, smaller_is_better
-from parley.learn.task import Predictor, Task
 from parley.models.export import FORMATS, Format, export_module
-from parley.models.prepared import Prepared
+from parley.models.prepared import Prepared, Recalibrated
 from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
 from parley.store.tables import METRICS, Absence, absences
+from parley.training.last_layer import representation
+from parley.training.metrics import ALWAYS, Scorer, smaller_is_better
+from parley.training.pooled import Counts, Method
+from parley.training.task import Predictor, Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,8 @@ class Run:
     """The search whose trial it is, where `parley tune` trained it."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict, repr=False, compare=False)
     """What is measured besides loss and accuracy."""
+    counts: Counts | None = field(default=None, repr=False, compare=False)
+    """Of the last evaluation with evaluate.pooled: how often which class was taken for which, and scores in bins."""
     memories: Memories = field(default_factory=Memories, repr=False, compare=False)
     """What clients keep to themselves; `memory` reads it."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -178,28 +181,56 @@ class Run:
         """Who did not contribute, in which round and why."""
         return list(absences(self.records))
 
+    @property
+    def learned(self) -> Learned:
+        """What messages of the method say: `run.learned.weights(run.model())` are the model's weights by name."""
+        return self.algorithm.learned(self.task)
+
     def model(self, *, best: bool = False) -> Message:
         """What a client would receive to predict with the last model, or the best one."""
-        return self.algorithm.model(self.task, self._state(best))
+        return self.learned.message(self._state(best))
 
-    def predictor(self, *, best: bool = False, client: str | None = None) -> Predictor:
+    def predictor(
+        self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None
+    ) -> Predictor:  # fmt: skip
         """Scaled inputs -> outputs of the last model, of the best one, or of a client's own."""
-        memory = self._memory_for(best, client)
-        return self.algorithm.predictor(self.task, self.model(best=best), memory)
+        memory, model, learned = self._memory_for(best, client), self.model(best=best), self.learned
+        step = self._recalibrated(nn.Identity(), recalibrate, best, client)
+        return lambda x: step(learned.outputs(model, memory, x))
+
+    def _recalibrated(self, network: nn.Module, method: Method | None, best: bool, client: str | None) -> nn.Module:
+        """The network with its logits as held-out samples of all clients want them."""
+        if method is None:
+            return network
+        if method not in get_args(Method):
+            raise InputError(f"recalibrate is '{method}': {nearest(method, get_args(Method))}")
+        if best or client is not None:
+            raise InputError("recalibration is fitted to the last model of the server; leave out best, or the client.")
+        if self.counts is None:
+            raise InputError(
+                "recalibration needs counts of held-out samples' scores: train with pooled = true in [evaluate]."
+            )
+        return Recalibrated(network, method, *self.counts.recalibrated(method), self.dtype).eval()
 
     @torch.no_grad()
     def predict(
-        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False
-    ) -> Tensor:
+        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False,
+        recalibrate: Method | None = None,
+    ) -> Tensor:  # fmt: skip
         """Outputs for new raw inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`).
 
         They are filled and scaled like the training samples; with `scaled`, they have been, like those in `federation`.
+        A data frame's columns are found by name, and its texts encoded. `recalibrate`: logits of two classes fitted to
+        the held-out samples of all clients together (see `evaluate.pooled`), by one number or, as Platt, by two.
         """
-        predictor, info = self.predictor(best=best, client=client), self.task.info
+        predictor, info = self.predictor(best=best, client=client, recalibrate=recalibrate), self.task.info
+        raw = info if scaled else info.raw
         if hasattr(x, "columns"):
-            order = f" in the order {', '.join(map(shown, info.columns))}" if info.columns else ""
-            raise InputError(f"x is a data frame; give its columns{order} as an array, frame[[...]].to_numpy().")
-        inputs = as_samples(as_inputs(x), info, self.dtype, "x")
+            if not raw.columns or scaled:
+                raise InputError("x is a data frame; give its columns as an array, frame[[...]].to_numpy().")
+            layout, precision = to_predict(raw.columns, len(raw.columns)), precision_of(self.dtype)
+            x = raw_rows(read_frame(x, "x", layout, precision, Cells.of(raw)), info)
+        inputs = as_samples(as_inputs(x), raw, self.dtype, "x")
         if info.scaling is not None and not scaled:
             test = self.federation.test
             if test is not None and inputs.untyped_storage().data_ptr() == test.x.untyped_storage().data_ptr():
@@ -213,7 +244,7 @@ class Run:
         """What enters the model's last layer for inputs [n, ...], [n, features]; model and inputs as of `predict`."""
         return representation(
             self.task, lambda x: self.predict(x, best=best, client=client, scaled=scaled), as_inputs(x)
-        )  # fmt: skip
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -223,25 +254,24 @@ class Run:
         first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 
-    def module(self, *, best: bool = False, client: str | None = None) -> nn.Module:
+    def module(
+        self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None
+    ) -> nn.Module:  # fmt: skip
         """The trained network, or a client's own, as an ordinary module in evaluation mode that takes raw inputs.
 
         Where samples were filled or scaled for training, it does that first; its `network` is what follows.
         """
         network, info = self.network(best=best, client=client), self.task.info
-        return network if info.scaling is None else Prepared(network, info.scaling, info.shape).eval()
+        network = self._recalibrated(network, recalibrate, best, client)
+        return network if info.scaling is None else Prepared(network, info.scaling, info.raw.shape).eval()
 
     def network(self, *, best: bool = False, client: str | None = None) -> nn.Module:
         """The trained network itself: it takes inputs as the run trained on them, filled and scaled."""
-        memory, model = self._memory_for(best, client), self.model(best=best)
-        if self.task.module is None and (own := self.algorithm.module(self.task, model)) is not None:
-            return own.eval()
-        weights = self.algorithm.weights(self.task, model, memory)
-        if weights is None:
+        memory = self._memory_for(best, client)
+        module = self.learned.module(self.model(best=best), memory)
+        if module is None:
             raise InputError(f"{self.algorithm.title} has no models of clients or of the server's to take out.")
-        network = deepcopy(self.task.network)
-        network.load_state_dict(weights, strict=False)
-        return network.eval()
+        return module.eval()
 
     def personal(self, client: str) -> nn.Module:
         """The model as this client has it after the last round: `module(client=client)`.
@@ -259,6 +289,7 @@ class Run:
         best: bool = False,
         client: str | None = None,
         formats: Sequence[Format] = FORMATS,
+        recalibrate: Method | None = None,
     ) -> list[Path]:
         """Write the model (the last, the best, or a client's own) to a new folder, with a card; return the files.
 
@@ -272,7 +303,7 @@ class Run:
             "algorithm": self.algorithm.title, "data": info.name, "results": self.summary(),
             "left_out": left_out(self.records), "study": portable(self.config),
         }  # fmt: skip
-        module = self.module(best=best, client=client)
+        module = self.module(best=best, client=client, recalibrate=recalibrate)
         return export_module(module, self._example(), folder, formats, card, info)
 
     def _example(self) -> Tensor:
@@ -284,6 +315,8 @@ class Run:
             x = torch.zeros((8, *info.shape), dtype=torch.int64 if info.tokens else self.dtype)
         if info.scaling is None:
             return x
+        if isinstance(info.scaling, Encoding):
+            return info.scaling.example().to(x.dtype)
         mean, deviation, fill = info.scaling.tensors(len(info.shape))
         raw = (x * deviation + mean).to(x.dtype)
         if fill is not None:
@@ -297,7 +330,7 @@ class Run:
         """
         task = self.task
         local = task.module is not None and task.buffers == "local" and bool(task.buffer_form)
-        split = self.algorithm.personal or local
+        split = self.learned.personal or local
         if client is None:
             if split:
                 first = next(self.clients_with_memory(), self.federation.ids[0])
@@ -319,7 +352,7 @@ class Run:
         if self.task.module is None:
             return False
         try:
-            weights = self.algorithm.weights(self.task, self.model(), memory) or {}
+            weights = self.learned.weights(self.model(), memory) or {}
         except ParleyError:
             return False
         whole = {*self.task.form, *self.task.buffer_form} <= weights.keys()

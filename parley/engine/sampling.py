@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.protocol import Cohort
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.settings import Faults, Sampling
@@ -36,13 +36,13 @@ class Sampler:
         if self.sampling.scheme == "poisson":
             return self._poisson(random, population, size)
         chosen = np.sort(self._uniform(random, population, size))
-        members = tuple(ids[i] for i in chosen.tolist())
+        members = tuple([ids[i] for i in chosen.tolist()])
         if self.sampling.scheme == "unbiased":
             weights = self.shares()[chosen] * population / max(len(chosen), 1)
             return Cohort(members, tuple(weights.tolist()), normalise=False, everyone=ids)
         if self.sampling.weights == "uniform":
             return Cohort(members, (1.0 / max(len(members), 1),) * len(members), everyone=ids)
-        sizes = self.federation.sizes(members)
+        sizes = self.federation.source.sizes(chosen.tolist())
         return Cohort(members, tuple((sizes / max(sizes.sum(), 1)).tolist()), everyone=ids)
 
     def absences(self, cohort: Cohort, number: int) -> Callable[[str], str | None]:

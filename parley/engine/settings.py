@@ -11,6 +11,7 @@ from parley.core.errors import InputError
 
 Scheme = Literal["auto", "without-replacement", "with-replacement", "unbiased", "poisson"]
 Weights = Literal["size", "uniform"]
+Attack = Literal["sign-flip", "noise", "scaled", "a-little", "label-flip"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,11 @@ class Sampling:
     """
 
     size: int | None = None
-    """Clients per round; without it, all of them. Of Poisson cohorts: on average."""
+    """Clients per round (for Poisson cohorts: on average); without it, all of them."""
     scheme: Scheme = "auto"
     """`auto`: what the method's fixed point needs (`unbiased` for SCAFFOLD and FedDyn, else `without-replacement`).
     `without-replacement`: uniform draws, weights p_k scaled to sum to one over the cohort (biased where p_k vary).
-    `with-replacement`: draws by p_k, each draw counting equally (paper 004, Case I; unbiased).
+    `with-replacement`: draws by p_k, each draw counting equally (Gholami and Seferoglu, Case I; unbiased).
     `unbiased`: uniform draws without replacement, weights p_k K / cohort, which need not sum to one (Case II).
     `poisson`: each client with chance size / K, whoever else comes, with the same weights; what `[privacy]` needs. A
     cohort may be empty."""
@@ -39,28 +40,41 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong: simulated absences, and limits for clients that really fail."""
+    """Simulated absences, and limits for clients that fail."""
 
     availability: float = 1.0
     """Chance that a client can be asked at all in a round; sampling happens among those that can."""
     dropout: float = 0.0
-    """Chance that a sampled client never answers (it works in vain; nothing comes back)."""
+    """Chance that a sampled client never answers."""
     straggling: float = 0.0
     """Spread (sigma) of clients' log-normal slowness; 0 makes all equally fast."""
     patience: float | None = None
     """Replies slower than this many times the median client's time are left out; needs straggling > 0."""
     deadline: float | None = None
-    """Seconds of real time a client may take before it is given up (runtimes pool and wire)."""
+    """Seconds of real time before a client is left out (runtimes pool and wire)."""
     quorum: float = 0.5
     """Share of the clients asked that must answer; below it the run stops and can be resumed."""
     at_least: int | None = None
-    """Clients that must answer in every round, besides the quorum; with fewer the run stops and can be resumed."""
+    """Fewest clients that must answer in every round, besides the quorum."""
     require: tuple[str, ...] = ()
-    """Clients without which there is no round: the run stops when one of them is asked and does not answer."""
+    """Clients that must answer when asked; otherwise the run stops."""
     strict: bool = False
     """Stop at the first client that raises, with its traceback, instead of leaving it out: for debugging a method."""
+    attackers: float | tuple[str, ...] = 0.0
+    """Share of all clients that attack, drawn by the seed, or their names; in simulations only."""
+    attack: Attack = "sign-flip"
+    """What attackers do: sign-flip (their reply times -strength), scaled (times strength), noise (of strength times its
+    size), a-little (the honest mean minus strength deviations), label-flip (they train on the class C - 1 - y)."""
+    attack_strength: float | None = None
+    """By default 1 for sign-flip, 10 for scaled and noise, 1.5 for a-little; label-flip has none."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.attackers, float | int):
+            object.__setattr__(self, "attackers", tuple(self.attackers))
+        elif not 0 <= self.attackers < 1:
+            raise InputError(f"faults.attackers must lie in [0, 1), not {self.attackers}.")
+        if self.attack_strength is not None and (self.attack == "label-flip" or not self.attack_strength > 0):
+            raise InputError("faults.attack_strength must be positive, and label-flip has none.")
         for name in ("availability", "dropout", "quorum"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -80,41 +94,49 @@ class Faults:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is measured, on which model and which clients.
+    """What is measured, and on which clients.
 
     `central/...` is the server's model after the round on the central test set (for methods with a model per client:
-    the mean over those models). `clients/...` is, for each evaluated client, its model on its own held-out samples.
+    the mean over those models). `clients/...` is, for each evaluated client, its model on its own held-out samples,
+    `pooled/...` over the held-out samples of all of them together.
     """
 
     every: int = 1
-    """Evaluate after every so many rounds, and always after the last."""
+    """Rounds between evaluations; the last round is always evaluated."""
     central: bool = True
     """Evaluate on the central test set, where there is one."""
     clients: int | Literal["auto", "none", "all"] = "auto"
-    """Clients evaluated on their own held-out samples: none, all, or a fixed random set of so many; `auto` takes 100 at
-    most where there are such samples and no central test set, or where each client has a model of its own."""
+    """Clients evaluated on their held-out samples: none, all, or the size of a fixed random set; `auto` takes at
+    most 100 if there is no central test set, or if each client has its own model."""
     metric: str = "auto"
-    """What `best`, `target` and `patience` refer to: accuracy, loss or one of metrics, on the central test set if there
-    is one (of methods with a model per client: on their own samples); `auto` takes accuracy, or the loss of a
-    regression."""
+    """The metric of `best`, `target` and `patience`: accuracy, loss or one of metrics, on the central test set if
+    there is one (with a model per client: on clients' samples); `auto` is accuracy, or the loss of a regression."""
     metrics: tuple[str | Callable[..., Any], ...] = ()
     """Further metrics to measure, centrally and per client, by name or as file.py:function; in Python also functions of
     outputs and targets."""
+    pooled: bool = False
+    """Judge classes over all evaluated samples together, too: loss, accuracy, and from counts of scores in bins the AUC
+    and calibration, recorded as pooled/auc and so on. Clients tell the counts, and their confusion matrix."""
     headline: str | None = None
-    """In place of metric: the full name of what `best`, `target` and `patience` refer to, such as clients/accuracy or
-    train/loss; -server/name where it is a number of the method's own and smaller is better."""
+    """In place of metric: a full name, such as clients/accuracy or train/loss; -server/name for a method's own
+    metric of which smaller is better."""
     target: float | None = None
     """Stop as soon as the metric reaches this value."""
     patience: int | None = None
-    """Stop when so many evaluations in a row brought no new best."""
+    """Stop after this many evaluations without a new best."""
     min_delta: float = 0.0
-    """How much better than the best so far an evaluation must be to count as a new best for patience."""
+    """Improvement that patience counts as a new best."""
     batch: int = 1000
     """Samples per evaluation call."""
+    digits: int | None = None
+    """Decimals to which clients round the metrics they report, which limits what crafted models reveal; by default
+    unrounded."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.batch < 1:
             raise InputError("evaluate.every and evaluate.batch must be at least 1.")
+        if self.digits is not None and not 0 <= self.digits <= 15:
+            raise InputError(f"evaluate.digits must lie between 0 and 15, not {self.digits}.")
         object.__setattr__(self, "metrics", tuple(self.metrics))
         if self.patience is not None and self.patience < 1:
             raise InputError(f"evaluate.patience must be at least 1, not {self.patience}.")

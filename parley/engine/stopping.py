@@ -15,7 +15,7 @@ from parley.engine.settings import Evaluation
 from parley.store.records import RoundRecord
 
 if TYPE_CHECKING:
-    from parley.learn.metrics import Scorer
+    from parley.training.metrics import Scorer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Headline:
     @classmethod
     def judged(cls, name: str, setting: str | None, scorers: Mapping[str, Scorer] | None = None) -> Headline:
         """`setting`: `evaluate.headline`, which says with a minus sign that smaller is better."""
-        from parley.learn.metrics import smaller_is_better  # listing runs must not wait for torch
+        from parley.training.metrics import smaller_is_better  # listing runs must not wait for torch
 
         return cls(name, (setting or "").startswith("-") or bool(smaller_is_better(name, scorers)))
 

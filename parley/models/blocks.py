@@ -20,8 +20,9 @@ def block_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
     """
     path, blocks = max(
         ((path, part) for path, part in module.named_modules() if isinstance(part, nn.ModuleList)),
-        key=lambda found: len(found[1]), default=("", nn.ModuleList()),
-    )  # fmt: skip
+        key=lambda found: len(found[1]),
+        default=("", nn.ModuleList()),
+    )
     stages = _first_uses(module, list(blocks), example)
     last = len(blocks)
     names = [f"{path}.{number}" for number in range(last)] + ["head"]

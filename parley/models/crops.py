@@ -25,8 +25,8 @@ class RandomCrop(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Crop, mirror, standardise."""
-        found = self._cropped(F.pad(x, (self.padding,) * 4) if self.padding else x)
-        return _standardised(found) if self.standardise else found
+        cropped = self._cropped(F.pad(x, (self.padding,) * 4) if self.padding else x)
+        return _standardised(cropped) if self.standardise else cropped
 
     def _cropped(self, x: Tensor) -> Tensor:
         height, width = x.shape[2] - self.size, x.shape[3] - self.size

@@ -36,14 +36,14 @@ class Linear:
 @models("mlp")
 @dataclass(frozen=True)
 class Mlp:
-    """Multilayer perceptron on the flattened sample; paper 003 uses one hidden layer of 100 ReLU units."""
+    """Multilayer perceptron on the flattened sample; Yue et al. uses one hidden layer of 100 ReLU units."""
 
     hidden: tuple[int, ...] = (100,)
     """Width of each hidden layer."""
     activation: Activation = "relu"
     """Non-linearity after each hidden layer."""
     init: MlpInit = "kaiming"
-    """Start: 'kaiming' (normal weights of variance gain^2/fan-in, zero biases; paper 003) or 'torch' (its default)."""
+    """Start: 'kaiming' (normal weights of variance gain^2/fan-in, zero biases; Yue et al.) or 'torch' (its default)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))

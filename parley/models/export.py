@@ -167,7 +167,6 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise _CannotExport("it needs the packages onnx and onnxscript: pip install 'parley-fl[onnx]'")
     import onnx
-    from onnx.reference import ReferenceEvaluator
 
     path = draft / "model.onnx"
     with _explained(), warnings.catch_warnings(), _quiet_exporter():
@@ -178,12 +177,29 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
         model = _traced(module, batches[0]) if own is None else own
         onnx.checker.check_model(model, full_check=True)
         path.write_bytes(model.SerializeToString())
-        evaluator = ReferenceEvaluator(str(path))
+        evaluator, checked_with = _onnx_evaluator(path)
 
         def loaded(batch: Tensor) -> Tensor:
             return torch.from_numpy(cast("list[np.ndarray]", evaluator.run(None, {"input": batch.numpy()}))[0])
 
-        return Exported("onnx", path.name, _compare(loaded, batches, expected))
+        return Exported("onnx", path.name, _compare(loaded, batches, expected), checked_with)
+
+
+def _onnx_evaluator(path: Path) -> tuple[Any, str]:
+    """What runs the file, and its name: ONNX Runtime where it is installed, because that is what others run it with."""
+    if find_spec("onnxruntime") is None:
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(str(path)), "onnx's reference evaluator (ONNX Runtime was not installed)"
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1  # what goes wrong comes as an exception, too
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise _CannotExport(f"ONNX Runtime {onnxruntime.__version__} does not load the file: {_line(error)}") from error
+    return session, f"ONNX Runtime {onnxruntime.__version__}"
 
 
 def _traced(module: nn.Module, example: Tensor) -> Any:

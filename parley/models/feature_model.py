@@ -1,4 +1,4 @@
-"""Least squares on fixed features, f(x) = theta phi(x): the models of paper 000 that are linear in their parameters.
+"""Least squares on fixed features, f(x) = theta phi(x): the models of Su et al. that are linear in their parameters.
 
     models.features(RandomFourierFeatures(200, lengthscale=2.0))       # or [model] name = "features", [model.map] ...
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parley.core.errors import InputError, nearest
-from parley.data.pretrained import import_transformers, pretrained_folder, quiet, readable_weights
+from parley.data.pretrained import import_transformers, pretrained_folder, quiet, readable_weights, refuse_code
 from parley.models.blocks import block_layers
 from parley.models.layers import Layer
 from parley.models.spec import check_positive, check_tokens, models
@@ -81,6 +81,8 @@ class HuggingFace:
     frozen and does not travel. Settings of peft's LoraConfig, such as r, lora_alpha or target_modules."""
 
     def __post_init__(self) -> None:
+        refuse_code(self.config, "model.config")
+        refuse_code(self.lora, "model.lora")
         if self.weights is not None and Path(self.weights).expanduser().is_dir():
             # A stored run is read from wherever its user happens to be.
             object.__setattr__(self, "weights", str(Path(self.weights).expanduser().resolve()))
@@ -105,9 +107,13 @@ class HuggingFace:
             if folder is None:
                 return kind.from_config(config, **_PLAIN, trust_remote_code=False)
             network, report = kind.from_pretrained(
-                folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False,
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
                 **_SAFE,
-            )  # fmt: skip
+            )
             self._check_loaded(network, set(report["missing_keys"]), {entry[0] for entry in report["mismatched_keys"]})
             return network
 
@@ -137,7 +143,7 @@ class HfClassifier(HuggingFace):
     vocabulary: int = 8192
     """Number of token ids of a model without weights."""
     new_head: bool = False
-    """Start the head afresh where that of the weights has another number of classes, instead of refusing them."""
+    """Replace a head that has another number of classes, instead of refusing the weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -58,7 +58,7 @@ class DropoutCnn:
 @models("cnn001")
 @dataclass(frozen=True)
 class Cnn001(DropoutCnn):
-    """Paper 001's FEMNIST network (Section 6, Appendix E), the EMNIST CNN of Reddi et al. (2021)."""
+    """Charles and Konečný's FEMNIST network (Section 6, Appendix E), the EMNIST CNN of Reddi et al. (2021)."""
 
     name = "cnn001"
 
@@ -74,7 +74,7 @@ class Cifar10Cnn(DropoutCnn):
 @models("cnn002")
 @dataclass(frozen=True)
 class Cnn002:
-    """Paper 002's network: twice (conv 5x5x64 without padding, leaky ReLU, max-pool 2x2), then dense layers."""
+    """Shen et al.'s network: twice (conv 5x5x64 without padding, leaky ReLU, max-pool 2x2), then dense layers."""
 
     hidden: tuple[int, ...] = ()
     """Widths of the dense layers; empty means the paper's: 120, 84 on 28x28 images, 384, 192 on others."""

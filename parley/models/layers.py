@@ -39,7 +39,7 @@ def layers(module: nn.Module) -> tuple[Layer, ...]:
         return module.parley_layers()
     trainable = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     buffers = {name for name, _ in module.named_buffers()}
-    found: list[Layer] = []
+    result: list[Layer] = []
     for path, part in module.named_modules():
         prefix = f"{path}." if path else ""
         own = tuple(prefix + name for name, _ in part.named_parameters(recurse=False) if prefix + name in trainable)
@@ -47,12 +47,12 @@ def layers(module: nn.Module) -> tuple[Layer, ...]:
         if not own and not kept:
             continue
         beside = any(name in path.split(".") for name in _BESIDE)
-        if found and (_joins(part) or beside or not found[-1].parameters):
-            last = found[-1]
-            found[-1] = Layer(last.name, last.parameters + own, last.buffers + kept)
+        if result and (_joins(part) or beside or not result[-1].parameters):
+            last = result[-1]
+            result[-1] = Layer(last.name, last.parameters + own, last.buffers + kept)
         else:
-            found.append(Layer(_common(path), own, kept))
-    return tuple(found)
+            result.append(Layer(_common(path), own, kept))
+    return tuple(result)
 
 
 def _joins(part: nn.Module) -> bool:

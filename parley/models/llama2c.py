@@ -42,8 +42,13 @@ def convert_llama2c(weights: Path | str, tokenizer: Path | str, folder: Path | s
         "tie_word_embeddings": True, "bos_token_id": _BEGIN, "eos_token_id": _END, "pad_token_id": _UNKNOWN,
         "hidden_act": "silu",
     }  # fmt: skip
-    named = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>",
-             "eos_token": "</s>", "pad_token": "<unk>"}  # fmt: skip
+    named = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<unk>",
+    }
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -72,7 +77,7 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
         count = int(np.prod(shape))
         parts[key] = torch.from_numpy(values[place : place + count].copy()).reshape(shape)
         place += count
-    found = {"model.embed_tokens.weight": parts["embed"], "model.norm.weight": parts["norm"]}
+    tensors = {"model.embed_tokens.weight": parts["embed"], "model.norm.weight": parts["norm"]}
     for layer in range(layers):
         own = {
             "input_layernorm": parts["input"], "post_attention_layernorm": parts["post"],
@@ -82,8 +87,8 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
         made = {key: tensor[layer] for key, tensor in own.items()}
         made["self_attn.q_proj"] = _rotated(parts["q"][layer], heads)
         made["self_attn.k_proj"] = _rotated(parts["k"][layer], groups)
-        found |= {f"model.layers.{layer}.{key}.weight": tensor.contiguous() for key, tensor in made.items()}
-    return found
+        tensors |= {f"model.layers.{layer}.{key}.weight": tensor.contiguous() for key, tensor in made.items()}
+    return tensors
 
 
 def _rotated(weight: Tensor, heads: int) -> Tensor:

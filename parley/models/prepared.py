@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parley.data.scaling import Scaling, scaled
+from parley.data.dates import CALENDAR
+from parley.data.encoding import Encoder, Encoding
+from parley.data.scaling import Scaler, Scaling
 
 
 class Prepared(nn.Module):
     """`network` behind the fills and scales of its training samples, of which its state dict holds nothing."""
 
-    mean: Tensor
-    deviation: Tensor
-    fill: Tensor | None
-
-    def __init__(self, network: nn.Module, scaling: Scaling, shape: tuple[int, ...]) -> None:
-        """`shape` is that of one sample."""
+    def __init__(self, network: nn.Module, scaling: Scaling | Encoding, shape: tuple[int, ...]) -> None:
+        """`shape` is that of one raw sample."""
         super().__init__()
         self.network, self.scaling = network, scaling
-        for name, value in zip(("mean", "deviation", "fill"), scaling.tensors(len(shape)), strict=True):
-            self.register_buffer(name, value, persistent=False)
+        self.step = Encoder(scaling) if isinstance(scaling, Encoding) else Scaler(scaling, len(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.network(scaled(x, self.mean, self.deviation, self.fill)))
+        return cast(Tensor, self.network(self.step(x)))
 
     def onnx_model(self, dtype: torch.dtype) -> Any:
         """The network's own ONNX graph behind the same steps; None if it has none."""
@@ -38,22 +36,102 @@ class Prepared(nn.Module):
         graph, made = model.graph, helper.make_node
         for node in graph.node:
             node.input[:] = ["scaled" if name == "input" else name for name in node.input]
-        steps = [made("Cast", ["input"], ["raw"], to=TensorProto.DOUBLE)]
-        if self.fill is not None:
-            steps += [made("IsNaN", ["raw"], ["gaps"]), made("Where", ["gaps", "fill", "raw"], ["filled"])]
-        steps += [
-            made("Sub", ["raw" if self.fill is None else "filled", "mean"], ["centred"]),
-            made("Div", ["centred", "deviation"], ["exact"]),
-            made("Cast", ["exact"], ["scaled"], to=graph.input[0].type.tensor_type.elem_type),
-        ]
+        kind = graph.input[0].type.tensor_type.elem_type
+        steps = [made("Cast", ["input"], ["whole"], to=TensorProto.DOUBLE)]
+        if isinstance(self.step, Encoder):
+            steps += [
+                made("Gather", ["whole", "source"], ["raw"], axis=1),
+                made("IsNaN", ["raw"], ["gaps"]),
+                *self._calendar(graph),
+                made("Equal", ["filled", "code"], ["equal"]),
+                made("Or", ["level", "gap"], ["flagged"]),
+                made("Cast", ["gaps"], ["missing"], to=TensorProto.DOUBLE),
+                made("Cast", ["equal"], ["present"], to=TensorProto.DOUBLE),
+                made("Where", ["gap", "missing", "present"], ["ones"]),
+                made("Sub", ["filled", "center"], ["centred"]),
+                made("Div", ["centred", "scale"], ["number"]),
+                made("Where", ["flagged", "ones", "number"], ["exact"]),
+            ]
+            graph.input[0].type.tensor_type.shape.dim[1].dim_value = len(cast(Encoding, self.scaling).columns)
+        else:
+            fills = self.step.fill is not None
+            if fills:
+                steps += [made("IsNaN", ["whole"], ["gaps"]), made("Where", ["gaps", "fill", "whole"], ["filled"])]
+            steps += [
+                made("Sub", ["filled" if fills else "whole", "mean"], ["centred"]),
+                made("Div", ["centred", "deviation"], ["exact"]),
+            ]
+        steps.append(made("Cast", ["exact"], ["scaled"], to=kind))
         behind = list(graph.node)
         del graph.node[:]
         graph.node.extend([*steps, *behind])
+        for name, value in self.step.named_buffers():
+            graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
+        return model
+
+    def _calendar(self, graph: Any) -> list[Any]:
+        """The filled cells, parts of dates computed where there are any."""
+        from onnx import helper, numpy_helper
+
+        parts = [name for name, _ in self.step.named_buffers() if name.startswith("of_")]
+        nodes = [helper.make_node("Where", ["gaps", "fill", "raw"], ["date_days" if parts else "filled"])]
+        known = {"days"}
+        for result, operator, *operands in map(str.split, CALENDAR.strip().splitlines() if parts else ()):
+            for number in set(operands) - known:
+                graph.initializer.append(numpy_helper.from_array(np.array(float(number)), f"date_{number}"))
+            nodes.append(helper.make_node(operator, [f"date_{name}" for name in operands], [f"date_{result}"]))
+            known |= {result, *operands}
+        before = "date_days"
+        for name in parts:
+            after = "filled" if name == parts[-1] else f"with_{name}"
+            nodes.append(helper.make_node("Where", [name, f"date_{name.removeprefix('of_')}", before], [after]))
+            before = after
+        return nodes
+
+
+class Recalibrated(nn.Module):
+    """`network` of two classes, the difference of whose logits becomes slope * difference + shift."""
+
+    def __init__(self, network: nn.Module, method: str, slope: float, shift: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.network, self.method, self.slope, self.shift = network, method, slope, shift
+        half = slope / 2
+        self.register_buffer("turn", torch.tensor([[half, -half], [-half, half]], dtype=dtype), persistent=False)
+        self.register_buffer("offset", torch.tensor([-shift / 2, shift / 2], dtype=dtype), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(cast(Tensor, self.network(x)))
+
+    def after(self, logits: Tensor) -> Tensor:
+        """What becomes of the network's logits [n, 2]."""
+        return logits @ cast(Tensor, self.turn) + cast(Tensor, self.offset)
+
+    def onnx_model(self, dtype: torch.dtype) -> Any:
+        """The network's own ONNX graph with the same step behind it; None if it has none."""
+        inner = getattr(self.network, "onnx_model", None)
+        model = None if inner is None else inner(dtype)
+        if model is None:
+            return None
+        from onnx import helper, numpy_helper
+
+        graph = model.graph
+        for node in graph.node:
+            node.output[:] = ["logits" if name == "output" else name for name in node.output]
+            node.input[:] = ["logits" if name == "output" else name for name in node.input]
+        graph.node.append(helper.make_node("MatMul", ["logits", "turn"], ["turned"]))
+        graph.node.append(helper.make_node("Add", ["turned", "offset"], ["output"]))
         for name, value in self.named_buffers(recurse=False):
             graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
         return model
 
 
+def recalibration_of(module: nn.Module) -> Recalibrated | None:
+    """The step behind the network, if there is one."""
+    behind = module.network if isinstance(module, Prepared) else module
+    return behind if isinstance(behind, Recalibrated) else None
+
+
 def network_of(module: nn.Module) -> nn.Module:
-    """The trained network itself, without what is done to raw inputs."""
-    return module.network if isinstance(module, Prepared) else module
+    """The trained network itself, without what is done to raw inputs and to its outputs."""
+    network = module.network if isinstance(module, Prepared) else module
+    return network.network if isinstance(network, Recalibrated) else network

@@ -78,7 +78,7 @@ class ResNet(nn.Module):
 @models("resnet20")
 @dataclass(frozen=True)
 class ResNet20:
-    """ResNet-20; with the defaults paper 004's, 292,954 trainable parameters on CIFAR-10."""
+    """ResNet-20; with the defaults Gholami and Seferoglu's, 292,954 trainable parameters on CIFAR-10."""
 
     norm: Norm = "batch"
     """'batch' keeps running statistics that need a buffer policy; 'group' has no buffers and treats samples alone."""
@@ -112,7 +112,7 @@ class ResNet18:
     """Number of channel groups of group normalisation; must divide 64."""
     crop: int = 0
     """Side of random crops in training, mirrored at random, and of the centre crop in evaluation, each standardised (24
-    in paper 001); 0 takes images as they are."""
+    in Charles and Konečný); 0 takes images as they are."""
 
     def __post_init__(self) -> None:
         check_positive("resnet18", "groups", self.groups)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.advise.plan.advice import Advice
-from parley.advise.plan.reasons import describe
 from parley.core.files import write_atomically
 from parley.report.gain_figure import figure as gain_figure
 from parley.report.page import document
 from parley.report.page.markup import code, folded, section, table, text
 from parley.report.style import PALETTE, clean, legend, new_figure, panel, y_label
-from parley.study.toml_text import to_toml
+from parley.study.toml import to_toml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +41,10 @@ def advice_page(advice: Advice, *, names: bool = False) -> str:
 
 
 def _decisions(advice: Advice) -> str:
-    rows = [(one.what, one.value, one.reason, one.formula or None) for one in advice.recommendations]
+    rows = [
+        (recommendation.what, recommendation.value, recommendation.reason, recommendation.formula or None)
+        for recommendation in advice.recommendations
+    ]
     return section(
         "advice",
         "What to do",
@@ -56,14 +58,14 @@ def forecast_figure(advice: Advice) -> Figure:
 
     result = new_figure(9, 4.2)
     axes = result.subplots()
-    for place, one in enumerate(advice.ranked[:_CURVES]):
+    for place, ranked in enumerate(advice.ranked[:_CURVES]):
         style = {"linewidth": 2.6} if place == 0 else {"linewidth": 1.6, "linestyle": (0, (5, 1.5))}
-        axes.plot(one.curve, color=PALETTE[place], label=describe(one.candidate), **style)
+        axes.plot(ranked.curve, color=PALETTE[place], label=str(ranked.candidate), **style)
     if advice.goal.excess is not None:
         axes.axhline(advice.goal.excess, color="#4d4d4d", linewidth=1, linestyle=(0, (4, 3)), label="target")
     axes.set_yscale("log")
     top = float(advice.ranked[0].curve[0])
-    lowest = min(float(one.curve.min()) for one in advice.ranked[:_CURVES])
+    lowest = min(float(ranked.curve.min()) for ranked in advice.ranked[:_CURVES])
     axes.set_ylim(max(lowest, 1e-9 * top) / 2, 3 * top)
     panel(axes, "", "round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -81,13 +83,17 @@ def _forecast(advice: Advice) -> str:
     )
     aimed = advice.goal.excess is not None
     rows = []
-    for one in advice.ranked:
-        rounds = f"{one.rounds:.0f}" if one.rounds < float("inf") else None
-        left = one.curve[-1] if aimed else one.score
-        name = f"{describe(one.candidate)}{' (bold)' * one.bold}"
-        rows.append((name, *((rounds,) if aimed else ()), f"{left:.3g}", f"{one.bytes_each:,}"))
-    heads = ("setting", *(("rounds to the target",) if aimed else ()), "excess loss at the end",
-             "bytes of a client's round")  # fmt: skip
+    for ranked in advice.ranked:
+        rounds = f"{ranked.rounds:.0f}" if ranked.rounds < float("inf") else None
+        left = ranked.curve[-1] if aimed else ranked.score
+        name = f"{ranked.candidate!s}{' (bold)' * ranked.bold}"
+        rows.append((name, *((rounds,) if aimed else ()), f"{left:.3g}", f"{ranked.bytes_each:,}"))
+    heads = (
+        "setting",
+        *(("rounds to the target",) if aimed else ()),
+        "excess loss at the end",
+        "bytes of a client's round",
+    )
     numbers = table(heads, rows, caption="Forecasts", numeric=range(1, len(heads)), stacked=True)
     return section("forecast", "What is expected", _image(forecast_figure(advice), words), numbers, about=_ABOUT)
 
@@ -95,7 +101,7 @@ def _forecast(advice: Advice) -> str:
 def _pilot(advice: Advice) -> str:
     if advice.pilot is None:
         return ""
-    rows = [(one.name, one.rounds, f"{one.metric:.4g}") for one in advice.pilot.tried]
+    rows = [(candidate.name, candidate.rounds, f"{candidate.metric:.4g}") for candidate in advice.pilot.tried]
     tried = table(("candidate", "rounds", "metric reached"), rows, caption="Short runs", numeric=(1, 2))
     return section("pilot", "What was tried", tried, about=advice.pilot.sentence())
 
@@ -108,19 +114,21 @@ def _measured(advice: Advice) -> str:
 
 
 def _gains(advice: Advice, names: bool) -> str:
-    found = advice.gains
-    if found is None:
+    gains = advice.gains
+    if gains is None:
         return ""
-    rows = [
-        (one.client if names else f"client {place}", one.samples, f"{one.gain:.3g}", f"{one.low:.3g} to {one.high:.3g}",
-         one.decision) for place, one in enumerate(found.clients, 1)
-    ]  # fmt: skip
+    rows = []
+    for place, client in enumerate(gains.clients, 1):
+        name, interval = client.client if names else f"client {place}", f"{client.low:.3g} to {client.high:.3g}"
+        rows.append((name, client.samples, f"{client.gain:.3g}", interval, client.decision))
     inside = table(
-        ("client", "samples", "gain", f"{found.level:.0%} interval", "decision"), rows, caption="Gain by joining",
+        ("client", "samples", "gain", f"{gains.level:.0%} interval", "decision"),
+        rows,
+        caption="Gain by joining",
         numeric=(1, 2, 3),
-    )  # fmt: skip
-    picture = _image(gain_figure(found), "Every client's gain with its interval.") if names else ""
-    return section("gains", "Who gains by joining", picture, folded("Client by client", inside), about=found.summary())
+    )
+    picture = _image(gain_figure(gains), "Every client's gain with its interval.") if names else ""
+    return section("gains", "Who gains by joining", picture, folded("Client by client", inside), about=gains.summary())
 
 
 def _unknown(advice: Advice) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.advise.attack.findings import BLIND, NONE, Findings, Row
-from parley.report.seed_means import SeedMean
+from parley.attack.findings import BLIND, NONE, Findings, Row
 from parley.report.style import FAINT, INK, PALETTE, clean, footnote, headline, new_figure, panel, y_label
+from parley.study.seeds import SeedMean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

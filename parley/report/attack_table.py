@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from parley.advise.attack.findings import BLIND, NONE, Findings, Row
-from parley.report.seed_means import SeedMean
+from parley.attack.findings import BLIND, NONE, Findings, Row
+from parley.study.seeds import SeedMean
 
 
 def attack_table(findings: Findings) -> tuple[list[str], list[tuple[str | None, ...]]]:
@@ -30,8 +30,8 @@ def _line(findings: Findings, row: Row, names: list[str]) -> tuple[str | None, .
         None if row is plain or row.defence == NONE else _shown(best - SeedMean.of(plain.values(what)), digits, "+")
     )
     psnr, labels = (SeedMean.of(row.values(value)) for value in ("psnr", "labels"))
-    found = None if math.isnan(labels.value) else f"{labels.value:.0%}"
-    return row.defence, str(row.samples), *means, _shown(best, digits), change, f"{psnr.value:.1f} dB", found
+    recovered = None if math.isnan(labels.value) else f"{labels.value:.0%}"
+    return row.defence, str(row.samples), *means, _shown(best, digits), change, f"{psnr.value:.1f} dB", recovered
 
 
 def _shown(mean: SeedMean, digits: int, sign: str = "") -> str:
@@ -52,6 +52,6 @@ def sentences(findings: Findings) -> list[str]:
         mean = SeedMean.of(findings.members)
         said.append(
             f"Membership by loss after {findings.rounds} rounds: AUC {_shown(mean, 3)} over {len(findings.members)} "
-            "clients (0.5 is a coin, 1 tells every member)."
+            "clients (0.5 is chance, 1 identifies every member)."
         )
     return said + [f"Note: {note}" for note in findings.notes]

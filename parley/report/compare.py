@@ -16,70 +16,107 @@ from functools import cached_property
 import numpy as np
 
 from parley.core.errors import InputError, nearest
-from parley.core.inputs import shown
+from parley.core.numbers import metric_text
 from parley.core.show import Brief, as_html
+from parley.core.text import shown
 from parley.engine.run import Run
 from parley.engine.stopping import headline_of
-from parley.learn.metrics import check_target
-from parley.report.contender import COSTS, Contender, Reached, lower_is_better
-from parley.report.groups import Group, counting, stored_groups, told_apart
+from parley.report.groups import (
+    COSTS,
+    Contender,
+    Group,
+    Reached,
+    counting,
+    lower_is_better,
+    stored_groups,
+    with_distinct_labels,
+)
 from parley.report.pairs import SIGNIFICANT, Pair, paired
-from parley.report.same_data import coverage_words, data_words, loss_words, metric_words
-from parley.report.seed_means import SeedMean
+from parley.report.same_data import metric_words, warnings
 from parley.store.runs import RunStore
-from parley.study.seeds import by_study, selected
+from parley.study.seeds import SeedMean, by_study, selected
+from parley.training.metrics import check_target
 
 NEAR = 0.95
 """The default target is this share of the best final accuracy."""
 MOST_PAIRS = 45
 """Pairs that are tested without being asked for: those of ten groups."""
-_PLACES = {"central": "on the central test set", "clients": "on clients' own held-out samples", "train": "in training"}
+_WHERE = {"central": "on the central test set", "clients": "on clients' own held-out samples", "train": "in training",
+          "pooled": "on all clients' held-out samples together"}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
 class Line(Brief):
-    """The numbers of one group of runs: means over its seeds."""
+    """The numbers of one group of runs by a metric and a target: means over its seeds."""
 
     group: Group
-    last: SeedMean
-    best: SeedMean
-    reached: tuple[Reached | None, ...]
-    """Of each run; None: it never reached the target."""
-    rounds: float
-    megabytes: float
-    seconds: float
-    """Of the whole run, as are the rounds and megabytes."""
-    quantiles: tuple[float, float, float] | None
-    """10%, 50% and 90% of the clients' accuracies on their own held-out samples, of all runs together; None where they
-    were not measured."""
-    up: float = 0.0
-    """Megabytes that clients sent."""
-    raw: float | None = None
-    """Megabytes that they would have sent without channels; None where there were none."""
+    metric: str
+    target: float
 
     @property
     def label(self) -> str:
         return self.group.label
 
+    @cached_property
+    def last(self) -> SeedMean:
+        return self.group.last(self.metric)
+
+    @cached_property
+    def best(self) -> SeedMean:
+        return self.group.best(self.metric)
+
+    @cached_property
+    def reached(self) -> tuple[Reached | None, ...]:
+        """Of each run; None: it never reached the target."""
+        return tuple(run.reached(self.metric, self.target) for run in self.group.runs)
+
     @property
     def successes(self) -> list[Reached]:
         """Of the runs that reached the target."""
-        return [one for one in self.reached if one is not None]
+        return [arrival for arrival in self.reached if arrival is not None]
 
     def cost(self, what: str) -> SeedMean | None:
         """round, megabytes or seconds to the target, over the runs that reached it; None if none did."""
-        found = [float(getattr(one, what)) for one in self.successes]
-        return SeedMean.of(found) if found else None
+        costs = [float(getattr(arrival, what)) for arrival in self.successes]
+        return SeedMean.of(costs) if costs else None
 
     @property
-    def missing(self) -> float:
-        """Replies missing in a run, the mean over seeds."""
-        return self.group.missing
+    def rounds(self) -> float:
+        """Of the whole run, as are megabytes and seconds."""
+        return float(np.mean([run.rounds for run in self.group.runs]))
 
     @property
-    def status(self) -> str:
-        """`finished`, `running`, `2 finished, 1 interrupted`."""
-        return self.group.status
+    def up(self) -> float:
+        """Megabytes that clients sent."""
+        return (self.group.total("up/bytes") or 0.0) / 1e6
+
+    @property
+    def raw(self) -> float | None:
+        """Megabytes that they would have sent without channels; None where there were none."""
+        total = self.group.total("up/raw/bytes")
+        return None if total is None else total / 1e6
+
+    @property
+    def megabytes(self) -> float:
+        """Sent and received by all clients in the whole run."""
+        return self.up + (self.group.total("down/bytes") or 0.0) / 1e6
+
+    @property
+    def seconds(self) -> float:
+        """Of training in the whole run."""
+        return self.group.total("seconds") or 0.0
+
+    @cached_property
+    def quantiles(self) -> list[float] | None:
+        """10%, 50% and 90% of the clients' values of the metric on their own held-out samples; None where not
+        measured."""
+        known = self.group.clients and self.group.judged_by.rpartition("/")[2] == self.metric.rpartition("/")[2]
+        return self.group.quantiles((0.1, 0.5, 0.9)) if known else None
+
+    @property
+    def worst(self) -> float | None:
+        """The worst of these values, of any seed."""
+        return None if self.quantiles is None else self.group.quantiles((float(lower_is_better(self.metric)),))[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,10 +150,10 @@ class Comparison:
         Without `target`: 95% of the best final accuracy among the federated runs (the lowest final loss / 95%).
         """
         if isinstance(runs, Mapping):
-            named = [Group(label, tuple(map(_contender, own))) for label, own in runs.items() if own]
+            named = [Group(label, tuple(map(_contender, each))) for label, each in runs.items() if each]
         else:
             named = [Group(run.label, (run,)) for run in map(_contender, runs)]
-        groups = told_apart(named)
+        groups = with_distinct_labels(named)
         return cls._judged(groups, [group.metrics for group in groups], metric, target)
 
     @classmethod
@@ -140,11 +177,10 @@ class Comparison:
         empty = next((info for info in infos if not names[info.id]), None)
         if empty is not None and runs:
             raise InputError(f"the run '{empty.id}' has recorded nothing yet; wait for its first round.")
-        own = [[names[info.id] for info in counting(store, group)] for group in by_study(infos)]
-        measured = [set.intersection(*known) for known in own if known]
+        groups = [counting(store, group) for group in by_study(infos)]
+        measured = [set.intersection(*(names[info.id] for info in group)) for group in groups if group]
         if not measured:
-            alone = trials and not infos
-            why = "the store has only trials of parley tune" if alone else "there is nothing to compare"
+            why = "the store has only trials of parley tune" if trials and not infos else "there is nothing to compare"
             raise InputError(f"{why}; name at least one run.")
         chosen = _common_metric(measured, metric, headline_of(info.config for info in infos))
         judged = cls._judged(stored_groups(store, infos, (chosen, *COSTS)), measured, metric, target, against)
@@ -152,25 +188,29 @@ class Comparison:
 
     @classmethod
     def _judged(
-        cls, groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str | None, target: float | None,
+        cls,
+        groups: Sequence[Group],
+        measured: Sequence[Iterable[str]],
+        metric: str | None,
+        target: float | None,
         against: str | None = None,
-    ) -> Comparison:  # fmt: skip
+    ) -> Comparison:
         """`measured`: what each of the groups has, of which only a part may have been read."""
         if not groups:
             raise InputError("there is nothing to compare; name at least one run.")
-        said = headline_of(run.config for group in groups for run in group.runs)
-        name = _common_metric(measured, metric, said)
+        headline = headline_of(run.config for group in groups for run in group.runs)
+        name = _common_metric(measured, metric, headline)
         if against is not None:
             against = _named(groups, against)
         check_target(name, target, "the target")
         wanted = (float(target), "as asked for") if target is not None else _default_target(groups, name)
-        usual = [each for kind in _kinds(said) for each in _places(kind)]
+        usual = [each for kind in _kinds(headline) for each in _full_names(kind)]
         instead = "" if metric else metric_words(groups, measured, name, usual)
         return cls(tuple(groups), name, *wanted, against, instead)
 
     def __repr__(self) -> str:
-        found = ", ".join(f"{line.label} {self.show(line.last.value)}" for line in self.lines)
-        return f"<Comparison of {len(self.groups)} by {self.metric}: {shown(found, 400)}>"
+        values = ", ".join(f"{line.label} {self.show(line.last.value)}" for line in self.lines)
+        return f"<Comparison of {len(self.groups)} by {self.metric}: {shown(values, 400)}>"
 
     def _repr_html_(self) -> str:
         from parley.report.comparison_table import caption, plain_rows
@@ -190,20 +230,29 @@ class Comparison:
     @property
     def metric_words(self) -> str:
         """`accuracy on the central test set`."""
-        place, _, what = self.metric.partition("/")
-        return f"{what} {_PLACES[place]}" if place in _PLACES else self.metric
+        where, _, what = self.metric.partition("/")
+        return f"{what} {_WHERE[where]}" if where in _WHERE else self.metric
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What speaks against reading the numbers side by side, as sentences."""
-        over = coverage_words(self.groups, self.metric)
-        told = (data_words(self.groups), loss_words(self.groups, self.metric), over, self.instead)
-        return tuple(filter(None, told))
+        return tuple(filter(None, (*warnings(self.groups, self.metric), self.instead, self._untrained)))
+
+    @property
+    def _untrained(self) -> str:
+        """Which groups met the target before any training, as a guess of the most frequent class may."""
+        early = [line.group.label for line in self.lines if any(hit.round == 0 for hit in line.successes)]
+        if not early:
+            return ""
+        return (
+            f"The target {self.target_text} was met in round 0, before any training, by "
+            f"{shown(', '.join(early), 200)}: set --target, or compare by loss or auc."
+        )
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """One per group, in the order they were given."""
-        return tuple(self._line(group) for group in self.groups)
+        return tuple(Line(group, self.metric, self.target) for group in self.groups)
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -226,26 +275,12 @@ class Comparison:
 
     def show(self, value: float) -> str:
         """A value of the metric as text: accuracies in percent."""
-        if np.isnan(value):
-            return "nan"
-        return f"{value:.1%}" if self.metric.endswith("accuracy") else f"{value:.4g}"
+        return metric_text(self.metric, value, 1)
 
     @property
     def target_text(self) -> str:
         """`95.0%`; where there is none to name, `the target`."""
         return "the target" if np.isnan(self.target) else self.show(self.target)
-
-    def _line(self, group: Group) -> Line:
-        quantiles = None
-        if group.clients and group.judged_by == "clients/accuracy":
-            low, median, high = np.quantile([one.value for one in group.clients], (0.1, 0.5, 0.9))
-            quantiles = (float(low), float(median), float(high))
-        up, down, seconds, raw = (group.total(name) for name in ("up/bytes", "down/bytes", "seconds", "up/raw/bytes"))
-        return Line(
-            group, group.last(self.metric), group.best(self.metric), tuple(group.reached(self.metric, self.target)),
-            float(np.mean([run.rounds for run in group.runs])), ((up or 0.0) + (down or 0.0)) / 1e6, seconds or 0.0,
-            quantiles, (up or 0.0) / 1e6, None if raw is None else raw / 1e6,
-        )  # fmt: skip
 
 
 def _contender(run: Run | Contender) -> Contender:
@@ -260,11 +295,11 @@ def _named(groups: Sequence[Group], word: str) -> str:
     raise InputError(f"'{word}' is not among the runs compared: {nearest(word, [group.label for group in groups])}")
 
 
-def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None, said: str) -> str:
+def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None, headline: str) -> str:
     """The one asked for, else what the studies say, else accuracy or loss."""
     common = set.intersection(*(set(names) for names in measured))
-    for kind in (wanted,) if wanted else _kinds(said):
-        for name in _places(kind):
+    for kind in (wanted,) if wanted else _kinds(headline):
+        for name in _full_names(kind):
             if name in common:
                 return name
     what = f"'{wanted}'" if wanted else "accuracy or loss"
@@ -275,11 +310,11 @@ def _common_metric(measured: Sequence[Iterable[str]], wanted: str | None, said: 
     raise InputError(f"{what} was not measured in all of these runs; {shared}.")
 
 
-def _kinds(said: str) -> tuple[str, ...]:
-    return (said, "accuracy", "loss") if said else ("accuracy", "loss")
+def _kinds(headline: str) -> tuple[str, ...]:
+    return (headline, "accuracy", "loss") if headline else ("accuracy", "loss")
 
 
-def _places(kind: str) -> tuple[str, ...]:
+def _full_names(kind: str) -> tuple[str, ...]:
     return kind, f"central/{kind}", f"clients/{kind}", f"train/{kind}"
 
 

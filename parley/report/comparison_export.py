@@ -16,12 +16,13 @@ import numpy as np
 
 from parley.core.errors import InputError, nearest
 from parley.core.files import replacing, write_atomically
+from parley.core.numbers import amount
 from parley.core.text import plain_cell, printable
 from parley.report.compare import Comparison, Line
-from parley.report.comparison_table import BOLD, COSTS, NOT_BOLD, amount, p_text
-from parley.report.contender import Contender, Reached
-from parley.report.seed_means import SeedMean
+from parley.report.comparison_table import BOLD, COSTS, NOT_BOLD, p_text
+from parley.report.groups import Contender, Reached
 from parley.store.tables import needed
+from parley.study.seeds import SeedMean
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,9 +46,11 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
     ]  # fmt: skip
     pairs = [asdict(pair) | {"difference": pair.difference.plain()} for pair in comparison.pairs]
     head = {
-        "metric": comparison.metric, "target": comparison.target, "target_is": comparison.reason,
+        "metric": comparison.metric,
+        "target": comparison.target,
+        "target_is": comparison.reason,
         "warnings": list(comparison.warnings),
-    }  # fmt: skip
+    }
     return _written(json.dumps(_without_nan(head | {"groups": groups, "pairs": pairs, "runs": runs}), indent=1), path)
 
 
@@ -107,8 +110,11 @@ def to_latex(comparison: Comparison, path: Path | str | None = None) -> str:
 
 
 WRITERS: dict[str, Callable[[Comparison, Path], object]] = {
-    ".csv": to_csv, ".json": to_json, ".parquet": to_parquet, ".tex": to_latex,
-}  # fmt: skip
+    ".csv": to_csv,
+    ".json": to_json,
+    ".parquet": to_parquet,
+    ".tex": to_latex,
+}
 """The ending of a file's name -> what writes it."""
 FORMATS = {"csv": ".csv", "json": ".json", "parquet": ".parquet", "latex": ".tex"}
 
@@ -158,15 +164,17 @@ def _summary(comparison: Comparison, line: Line, run: Contender) -> dict[str, An
         "megabytes": (sent + run.total("down/bytes")) / 1e6, "seconds": run.total("seconds"),
         "up_megabytes": sent / 1e6,
         "up_megabytes_without_channels": run.total("up/raw/bytes") / 1e6 if "up/raw/bytes" in run.series else None,
-        "clients_10": low, "clients_50": median, "clients_90": high,
+        "clients_worst": line.worst, "clients_10": low, "clients_50": median, "clients_90": high,
         "over_clients": run.coverage.get(metric), "trial_of": run.trial or None, "failures": run.failures,
     }  # fmt: skip
 
 
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
     **{char: f"\\{char}" for char in "&%$#_{}"},
-}  # fmt: skip
+}
 
 
 def _tex(text: str) -> str:

@@ -33,7 +33,7 @@ def figure(comparison: Comparison) -> Figure:
     """Two panels, and a third where clients were evaluated one by one; save with dpi=150 for 1800 pixels' width."""
     lines = comparison.lines
     drawn = list(zip(lines, strokes([line.group.role for line in lines]), strict=True))
-    spread = [(line, stroke) for line, stroke in drawn if line.quantiles is not None]
+    spread = [(line, stroke) for line, stroke in drawn if line.quantiles and line.metric.endswith("accuracy")]
     result = new_figure(12, 5.2, 0.1, 0.06)
     panels = result.subplots(1, 3 if spread else 2, width_ratios=(1, 1, 0.95) if spread else (1, 1))
     over_rounds, over_megabytes = panels[0], panels[1]
@@ -57,10 +57,20 @@ def _legend(result: Figure, comparison: Comparison, axes: Axes) -> None:
     words = comparison.metric_words[0].upper() + comparison.metric_words[1:]
     stretched = "  (vertical scale stretched towards 100%)" if axes.get_yscale() == "function" else ""
     result.legend(
-        handles, labels, title=words + stretched, alignment="left", loc="outside upper left",
-        title_fontproperties={"weight": "bold", "size": 14}, ncols=min(len(labels), 7), frameon=False, fontsize=10.5,
-        labelcolor=INK, handlelength=2.2, columnspacing=1.6, borderaxespad=0.3,
-    ).get_title().set_color(INK)  # fmt: skip
+        handles,
+        labels,
+        title=words + stretched,
+        alignment="left",
+        loc="outside upper left",
+        title_fontproperties={"weight": "bold", "size": 14},
+        ncols=min(len(labels), 7),
+        frameon=False,
+        fontsize=10.5,
+        labelcolor=INK,
+        handlelength=2.2,
+        columnspacing=1.6,
+        borderaxespad=0.3,
+    ).get_title().set_color(INK)
 
 
 def _over_rounds(axes: Axes, comparison: Comparison, drawn: list[tuple[Line, Stroke]]) -> None:

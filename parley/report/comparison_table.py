@@ -9,25 +9,33 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from parley.core.numbers import amount
 from parley.core.text import printable
 from parley.report.compare import MOST_PAIRS, Comparison, Line
 from parley.report.pairs import SIGNIFICANT, Pair, about
-from parley.report.seed_means import SeedMean
-from parley.study.seeds import TWO_SEEDS
+from parley.study.seeds import TWO_SEEDS, SeedMean
 
 MISSED = "not reached"
 COSTS = ("round", "megabytes", "seconds")
 BOLD = f"Bold: better than every other federated run by the paired tests (Holm, p < {SIGNIFICANT:g})"
 NOT_BOLD = "Nothing is bold: none is better than every other federated run by the paired tests"
+_MOST_WORST = 5
+"""Groups whose worst client is named below the table."""
 
 
 def table(comparison: Comparison) -> Table:
     """One row per group of runs, in the order of the comparison, intervals below means; the caption says the target."""
     words = comparison.metric_words
     drawn = Table(
-        box=box.SIMPLE_HEAD, title=words[0].upper() + words[1:], title_justify="left", title_style="bold",
-        caption=_below(comparison), caption_justify="left", caption_style="dim", padding=(0, 1, 0, 0),
-    )  # fmt: skip
+        box=box.SIMPLE_HEAD,
+        title=words[0].upper() + words[1:],
+        title_justify="left",
+        title_style="bold",
+        caption=_below(comparison),
+        caption_justify="left",
+        caption_style="dim",
+        padding=(0, 1, 0, 0),
+    )
     lines = comparison.lines
     costs = {line.label: _costs(line) for line in lines if line.successes}
     widths = [
@@ -48,7 +56,7 @@ def table(comparison: Comparison) -> Table:
     clients = any(line.quantiles for line in lines)
     if clients:
         drawn.add_column("clients\n10% 50% 90%", justify="center", no_wrap=True)
-    missing = any(line.missing for line in lines)
+    missing = any(line.group.missing for line in lines)
     if missing:
         drawn.add_column("replies\nmissing", justify="right", no_wrap=True)
     for line in lines:
@@ -57,7 +65,7 @@ def table(comparison: Comparison) -> Table:
         row += [Text(amount(line.seconds))]
         row += [_sent(line)] if channels else []
         row += [_quantiles(line)] if clients else []
-        row += [Text(f"{line.missing:,.4g}")] if missing else []
+        row += [Text(f"{line.group.missing:,.4g}")] if missing else []
         drawn.add_row(*row, style="" if line.group.role == "federated" else "dim")
     return drawn
 
@@ -86,10 +94,15 @@ def pairs_table(comparison: Comparison) -> Table | Text | None:
     if not pairs:
         return Text(f"{words}\n", style="dim")
     drawn = Table(
-        box=box.SIMPLE_HEAD, title=f"Differences of the last {comparison.metric.rpartition('/')[2]}, seed by seed",
-        title_justify="left", title_style="bold", caption=words, caption_justify="left", caption_style="dim",
+        box=box.SIMPLE_HEAD,
+        title=f"Differences of the last {comparison.metric.rpartition('/')[2]}, seed by seed",
+        title_justify="left",
+        title_style="bold",
+        caption=words,
+        caption_justify="left",
+        caption_style="dim",
         padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    )
     drawn.add_column("pair", overflow="fold", min_width=20)
     for heading in ("seeds", "difference", "p", "Holm", "flips"):
         drawn.add_column(heading, justify="right", no_wrap=True)
@@ -103,10 +116,11 @@ def _pair_cells(comparison: Comparison, pair: Pair) -> list[Text]:
     value, half = (f"{100 * v:.2f}" if points else f"{v:.3g}" for v in (pair.difference.value, pair.difference.half))
     sign = "+" if pair.difference.value > 0 else ""
     return [
-        Text(f"{printable(pair.first)} − {printable(pair.second)}"), Text(str(len(pair.seeds))),
+        Text(f"{printable(pair.first)} − {printable(pair.second)}"),
+        Text(str(len(pair.seeds))),
         Text(f"{sign}{value} ±{half}{' points' if points else ''}"),
         *(Text(p_text(p)) for p in (pair.t, pair.corrected, pair.flips)),
-    ]  # fmt: skip
+    ]
 
 
 def p_text(p: float) -> str:
@@ -144,8 +158,11 @@ def caption(comparison: Comparison) -> str:
     if any(line.raw is not None for line in lines):
         phrases.append("up: what clients sent, of what it would have been without channels")
     if any(line.quantiles for line in lines):
-        phrases.append("clients: quantiles of their accuracy on their own held-out samples")
-    if any(line.missing for line in lines):
+        what = comparison.metric.rpartition("/")[2]
+        phrases.append(f"clients: quantiles of their {what} on their own held-out samples")
+        worst = [(line.label, line.worst) for line in lines if line.worst is not None][:_MOST_WORST]
+        phrases.append(f"The worst: {', '.join(f'{printable(label)} {comparison.show(v)}' for label, v in worst)}")
+    if any(line.group.missing for line in lines):
         phrases.append("replies missing: those of a run that did not come or could not be used")
     if any(line.group.runs[0].status != "finished" for line in lines):
         phrases.append("Of runs that have not finished: what there is until now")
@@ -155,23 +172,16 @@ def caption(comparison: Comparison) -> str:
     return ". ".join(phrases) + "."
 
 
-def amount(value: float) -> str:
-    """A quantity with about three digits: 0.42, 8.31, 37.2, 1,250."""
-    if value >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
 def _costs(line: Line) -> list[tuple[str, str, str]]:
     """Means, and where there are several seeds half of their intervals."""
-    found = [cost for what in COSTS if (cost := line.cost(what)) is not None]
+    costs = [cost for what in COSTS if (cost := line.cost(what)) is not None]
     several = len(line.successes) > 1
-    rows = [tuple(amount(cost.value) for cost in found)]
-    rows += [tuple("" if math.isnan(cost.half) else f"±{amount(cost.half)}" for cost in found)] if several else []
+    rows = [tuple(amount(cost.value) for cost in costs)]
+    rows += [tuple("" if math.isnan(cost.half) else f"±{amount(cost.half)}" for cost in costs)] if several else []
     shown = []
     for number, (rounds, megabytes, seconds) in enumerate(rows):
-        whole = number == 0 and float(found[0].value).is_integer()
-        rounds = f"{int(found[0].value):,}" if whole else rounds
+        whole = number == 0 and float(costs[0].value).is_integer()
+        rounds = f"{int(costs[0].value):,}" if whole else rounds
         sent = megabytes if line.group.role == "federated" else "–" if number == 0 else ""
         shown.append((rounds, sent, seconds))
     return shown
@@ -193,9 +203,9 @@ def _row(cells: tuple[str, str, str], widths: list[int]) -> str:
 def _name(line: Line) -> Text:
     name, group = Text(printable(line.label)), line.group
     if group.unfinished:
-        name.append(f" ({line.status})", style="yellow")
-    elif line.status != "finished":
-        name.append(f" ({line.status}, {group.rounds} rounds)", style="yellow")
+        name.append(f" ({line.group.status})", style="yellow")
+    elif line.group.status != "finished":
+        name.append(f" ({line.group.status}, {group.rounds} rounds)", style="yellow")
     return name
 
 
@@ -221,4 +231,5 @@ def _sent(line: Line) -> Text:
 def _quantiles(line: Line) -> Text:
     if line.quantiles is None:
         return Text("–")
-    return Text(" ".join(f"{100 * q:3.0f}" for q in line.quantiles))
+    percent = line.metric.endswith("accuracy")
+    return Text(" ".join(f"{100 * q:3.0f}" if percent else f"{q:.3g}" for q in line.quantiles))

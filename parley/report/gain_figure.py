@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.advise.gain.result import ClientGain, Decision, Gains
-from parley.report.style import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, new_figure, panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +28,11 @@ _TICKS = (
 
 def figure(gains: Gains) -> Figure:
     """Clients from the least gain to the largest, bottom to top; 9 inches wide, as high as the clients need."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    drawn = sorted((one for one in gains.clients if np.isfinite(one.gain)), key=lambda one: (one.gain, one.client))
+    drawn = _ordered(gains)
     height = min(max(2.2 + 0.24 * len(drawn), 3.6), 2.2 + 0.24 * _NAMED)
-    result = Figure(figsize=(9, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08), facecolor="white")
+    result = new_figure(9, height, 0.1, 0.08)
     left, right = result.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-    _gains(left, gains, drawn)
+    draw_gains(left, gains, thin=len(drawn) > _NAMED)
     _sizes(right, drawn)
     left.set_ylim(-0.8, max(len(drawn), 1) - 0.2)
     few = gains.count("too few samples")
@@ -46,8 +43,13 @@ def figure(gains: Gains) -> Figure:
     return result
 
 
-def _gains(axes: Axes, gains: Gains, drawn: list[ClientGain]) -> None:
-    thin = len(drawn) > _NAMED
+def _ordered(gains: Gains) -> list[ClientGain]:
+    return sorted((one for one in gains.clients if np.isfinite(one.gain)), key=lambda one: (one.gain, one.client))
+
+
+def draw_gains(axes: Axes, gains: Gains, *, thin: bool) -> None:
+    """The gains with their intervals, least first; `thin` leaves out the clients' names."""
+    drawn = _ordered(gains)
     for decision, colour in _COLOURS.items():
         places = [place for place, one in enumerate(drawn) if one.decision == decision]
         own = [drawn[place] for place in places]
@@ -56,9 +58,16 @@ def _gains(axes: Axes, gains: Gains, drawn: list[ClientGain]) -> None:
         )
         axes.hlines(places, low, high, color=colour, linewidth=1.1 if thin else 2.4, alpha=0.65)
         axes.plot(
-            middle, places, "o", color=colour, markersize=3.5 if thin else 7, markeredgecolor="white",
-            markeredgewidth=0.4 if thin else 1.0, zorder=3, label=f"{decision} ({len(own)})",
-        )  # fmt: skip
+            middle,
+            places,
+            "o",
+            color=colour,
+            markersize=3.5 if thin else 7,
+            markeredgecolor="white",
+            markeredgewidth=0.4 if thin else 1.0,
+            zorder=3,
+            label=f"{decision} ({len(own)})",
+        )
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     panel(axes, "Gain by joining", f"gain: own error / federated error ({gains.measure}), {gains.level:.0%} intervals")
     axes.set_xscale("log")
@@ -71,9 +80,17 @@ def _gains(axes: Axes, gains: Gains, drawn: list[ClientGain]) -> None:
     else:
         axes.set_yticks(range(len(drawn)), [_short(one.client) for one in drawn])
     axes.legend(
-        frameon=False, fontsize=10, labelcolor=INK, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0),
-        borderaxespad=2.4, handletextpad=0.2, columnspacing=1.2, reverse=False,
-    )  # fmt: skip
+        frameon=False,
+        fontsize=10,
+        labelcolor=INK,
+        ncols=3,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=2.4,
+        handletextpad=0.2,
+        columnspacing=1.2,
+        reverse=False,
+    )
 
 
 def _ticks(axes: Axes, drawn: list[ClientGain]) -> None:
@@ -93,9 +110,14 @@ def _sizes(axes: Axes, drawn: list[ClientGain]) -> None:
     if not thin:
         for place, count in enumerate(samples):
             axes.annotate(
-                f"{count:,}", (count, place), xytext=(3, 0), textcoords="offset points", va="center", color=INK,
+                f"{count:,}",
+                (count, place),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                color=INK,
                 fontsize=9,
-            )  # fmt: skip
+            )
     axes.set_xlim(0, max(samples, default=1) * 1.3)
     panel(axes, "Samples", "per client")
     clean(axes, "x")

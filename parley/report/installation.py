@@ -67,26 +67,36 @@ def _packages() -> Iterator[Finding]:
             "packages", "note", "Parley is not installed here but run from a folder, so they cannot be checked"
         )
         return
-    needed = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
-    missing = [said for one in needed if (said := _missing(one))]
+    needed = [
+        requirement
+        for requirement in wanted
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
+    missing = [said for requirement in needed if (said := _missing(requirement))]
     said = "; ".join(missing) or f"all {len(needed)} are here"
     yield Finding("packages", "broken" if missing else "ok", said)
     for extra in (name for name in extras if name not in _DEVELOPERS):
         own = [r for r in wanted if r not in needed and r.marker is not None and r.marker.evaluate({"extra": extra})]
-        lacking = [said for one in own if (said := _missing(one))]
+        lacking = [said for requirement in own if (said := _missing(requirement))]
         if lacking:
             yield Finding(f"extra {extra}", "note", f"{'; '.join(lacking)}: pip install '{DISTRIBUTION}[{extra}]'")
         else:
-            yield Finding(f"extra {extra}", "ok", ", ".join(f"{one.name} {version(one.name)}" for one in own))
+            yield Finding(
+                f"extra {extra}",
+                "ok",
+                ", ".join(f"{requirement.name} {version(requirement.name)}" for requirement in own),
+            )
 
 
 def _missing(wanted: Requirement) -> str:
     """What is wrong with an installed package, nothing if all is well."""
     try:
-        found = version(wanted.name)
+        installed = version(wanted.name)
     except PackageNotFoundError:
         return f"{wanted.name} is not installed"
-    return "" if wanted.specifier.contains(found, prereleases=True) else f"{wanted} is wanted, {found} installed"
+    return (
+        "" if wanted.specifier.contains(installed, prereleases=True) else f"{wanted} is wanted, {installed} installed"
+    )
 
 
 def _torch() -> Finding:
@@ -154,5 +164,5 @@ def _data() -> Finding:
 
     embedded = [name for name in datasets if datasets[name].embedded]
     here = [name for name in datasets if not datasets[name].embedded and datasets[name].present]
-    found = f"{', '.join(here)} in {cache_dir()}" if here else f"none in {cache_dir()} (parley data fetch NAME)"
-    return Finding("data sets", "ok", f"{len(embedded)} embedded; {found}")
+    state = f"{', '.join(here)} in {cache_dir()}" if here else f"none in {cache_dir()} (parley data fetch NAME)"
+    return Finding("data sets", "ok", f"{len(embedded)} embedded; {state}")

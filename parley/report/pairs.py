@@ -11,7 +11,7 @@ import numpy as np
 from parley.core.text import printable
 from parley.report.groups import Group
 from parley.report.same_data import same_data
-from parley.report.seed_means import SeedMean
+from parley.study.seeds import SeedMean
 
 FEWEST = 6
 """With fewer seeds the signs alone cannot be rarer by chance than 1 in 20: of n differences all have one sign with
@@ -75,9 +75,13 @@ def p_values(differences: Sequence[float]) -> tuple[float, float]:
     else:
         t = float(stats.ttest_1samp(values, 0.0).pvalue)
     flipped = stats.permutation_test(
-        (values, np.zeros_like(values)), lambda a, b, axis: np.mean(a - b, axis=axis), permutation_type="samples",
-        vectorized=True, n_resamples=_FLIPS, rng=np.random.default_rng(0),
-    )  # fmt: skip
+        (values, np.zeros_like(values)),
+        lambda a, b, axis: np.mean(a - b, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_FLIPS,
+        rng=np.random.default_rng(0),
+    )
     return t, float(flipped.pvalue)
 
 

@@ -13,20 +13,51 @@ from parley.report.groups import Group
 
 _MOST_NAMED = 5
 _DEALING = (
-    "seed", "partition", "clients", "client", "test_fraction", "public_fraction", "public", "standardise", "missing",
-    "dtype", "verify",
-)  # fmt: skip
+    "seed",
+    "partition",
+    "clients",
+    "client",
+    "test_fraction",
+    "public_fraction",
+    "public",
+    "standardise",
+    "missing",
+    "dtype",
+    "verify",
+)
 """Settings of [data] that say who has which samples, and in what form; the samples are the same."""
 
 
+_FORM = ("standardise", "missing", "dtype", "verify", "categories", "dates")
+"""Settings of [data] that say in what form samples are, as [preprocessing] does."""
+
+
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two configurations have the same samples at the same clients, by fingerprint; where one has none, by
-    description."""
+    """Whether two configurations have the same samples at the same clients, by fingerprint; by description where one
+    has none, or where the same files are preprocessed differently, which changes the fingerprint."""
+    (ours, our_form), (theirs, their_form) = (_data_in_form(config) for config in (one, other))
+    if ours and theirs and our_form != their_form:
+        return bool(ours == theirs and one.get("seed") == other.get("seed"))
     for key in ("data_fingerprint", "data"):
-        ours, theirs = one.get(key), other.get(key)
-        if ours is not None and theirs is not None:
-            return bool(ours == theirs)
+        first, second = one.get(key), other.get(key)
+        if first is not None and second is not None:
+            return bool(first == second)
     return True
+
+
+def _data_in_form(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """What [data] says of samples from a set or a file, and in what form they are; nothing of data made in Python."""
+    data = config.get("data")
+    if not isinstance(data, Mapping) or not any(data.get(key) for key in ("name", "folder", "file")):
+        return {}, None
+    form = {key: data.get(key) for key in _FORM}
+    return {key: value for key, value in data.items() if key not in _FORM}, (form, config.get("preprocessing"))
+
+
+def warnings(groups: Sequence[Group], metric: str) -> list[str]:
+    """What speaks against reading the groups' numbers side by side, as sentences."""
+    sentences = (data_words(groups), loss_words(groups, metric), coverage_words(groups, metric))
+    return [sentence for sentence in sentences if sentence]
 
 
 def data_words(groups: Sequence[Group]) -> str:

@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+__all__ = [
+    "FAINT",
+    "INK",
+    "PALETTE",
+    "Stroke",
+    "accuracy_scale",
+    "clean",
+    "footnote",
+    "headline",
+    "legend",
+    "new_figure",
+    "panel",
+    "percent_axis",
+    "shortened",
+    "strokes",
+    "y_label",
+]
+
 INK, FAINT = "#22313f", "#75828e"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's colours without yellow, which is too pale on white."""
@@ -26,11 +44,12 @@ _BASELINES = {"pooled": ("#4d4d4d", (0, (6, 2))), "alone": ("#8c8c8c", (0, (1.2,
 
 def new_figure(width: float, height: float, w_pad: float | None = None, h_pad: float | None = None) -> Figure:
     """An empty figure of so many inches, white, laid out so that nothing overlaps; the pads are in inches too."""
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    from parley.core.figure import Picture
+
     layout = ConstrainedLayoutEngine(w_pad=w_pad, h_pad=h_pad)
-    return Figure(figsize=(width, height), layout=layout, facecolor="white")
+    return Picture(figsize=(width, height), layout=layout, facecolor="white")
 
 
 def headline(figure: Figure, text: str, size: float = 14) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from parley.advise.tradeoff import Tradeoff
-from parley.report.style import FAINT, INK, PALETTE, clean, panel
+from parley.report.style import FAINT, INK, PALETTE, clean, new_figure, panel
 from parley.theory.advice import Choice
 from parley.theory.frontier import delta_of_spread, exact_frontier
 from parley.theory.servers import SERVERS
@@ -24,10 +24,7 @@ _LEAST = 1e-16
 
 def figure(advice: Tradeoff) -> Figure:
     """Two panels, 11 x 4.8 inches; save with dpi=150."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    result = Figure(figsize=(11, 4.8), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08), facecolor="white")
+    result = new_figure(11, 4.8, 0.12, 0.08)
     left, right = result.subplots(1, 2)
     _frontier(left, advice)
     _over_rounds(right, advice)
@@ -79,10 +76,17 @@ def _mark(axes: Axes, advice: Tradeoff, choice: Choice, colour: str, name: str) 
     if delta > 0.9:
         above = -18.0
     axes.annotate(
-        name, (rho, delta), xytext=(9 * side, above), textcoords="offset points",
-        color=colour, fontsize=10, fontweight="bold", zorder=6, ha="left" if side > 0 else "right",
+        name,
+        (rho, delta),
+        xytext=(9 * side, above),
+        textcoords="offset points",
+        color=colour,
+        fontsize=10,
+        fontweight="bold",
+        zorder=6,
+        ha="left" if side > 0 else "right",
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
-    )  # fmt: skip
+    )
 
 
 def _over_rounds(axes: Axes, advice: Tradeoff) -> None:
@@ -105,10 +109,15 @@ def _over_rounds(axes: Axes, advice: Tradeoff) -> None:
         axes.plot(rounds, np.maximum(own, _LEAST), color=colour, label=name, solid_capstyle="round", **look)
     axes.axvline(advice.rounds, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     axes.annotate(
-        f"T = {advice.rounds:,}", (advice.rounds, 1.0), xycoords=("data", "axes fraction"), xytext=(5, -12),
-        textcoords="offset points", color=FAINT, fontsize=10,
+        f"T = {advice.rounds:,}",
+        (advice.rounds, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, -12),
+        textcoords="offset points",
+        color=FAINT,
+        fontsize=10,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
-    )  # fmt: skip
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if advice.rounds < 1000 else (1,)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.report.style import FAINT, INK, Stroke, clean, footnote, new_figure, panel, shortened, strokes
-from parley.study.tuning.search import Found, Tried
+from parley.tuning.search import SearchResult, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 _MOST_SETTINGS = 5
 
 
-def tuning_figure(found: Sequence[Found]) -> Figure:
+def tuning_figure(found: Sequence[SearchResult]) -> Figure:
     """One panel of trials, and one for each setting that was searched (at most five)."""
     from matplotlib.ticker import MaxNLocator
 
-    paths = list(dict.fromkeys(path for one in found for path in one.candidate.spaces))[:_MOST_SETTINGS]
+    paths = list(dict.fromkeys(path for result in found for path in result.candidate.spaces))[:_MOST_SETTINGS]
     figure = new_figure(4.6 * (1 + len(paths)), 4.4, 0.1, 0.08)
     first, *others = np.atleast_1d(figure.subplots(1, 1 + len(paths), sharey=True)).tolist()
     drawn = list(zip(found, strokes(["federated"] * len(found)), strict=True))
-    for one, stroke in drawn:
-        _order(first, one, stroke)
+    for result, stroke in drawn:
+        _order(first, result, stroke)
     metric = found[0].candidate.metric
     panel(first, "in the order of trials", "trial")
     first.set_ylabel(metric, color=INK, fontsize=10.5)
     for axes, path in zip(others, paths, strict=True):
-        for one, stroke in drawn:
-            _setting(axes, one, path, stroke)
+        for result, stroke in drawn:
+            _setting(axes, result, path, stroke)
         panel(axes, path, path.rpartition(".")[2])
     for axes in (first, *others):
         clean(axes)
@@ -42,44 +42,44 @@ def tuning_figure(found: Sequence[Found]) -> Figure:
     first.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     floor = _keep_in_sight(first, found)
     if floor is not None:
-        for one, stroke in drawn:
-            _below(first, others, paths, one, stroke, floor)
+        for result, stroke in drawn:
+            _below(first, others, paths, result, stroke, floor)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
     tuning = found[0].candidate.tuning
-    lost = sum(item.score is None for one in found for item in one.tried)
-    pruned = sum(item.pruned for one in found for item in one.tried)
+    lost = sum(item.score is None for result in found for item in result.trials)
+    pruned = sum(item.pruned for result in found for item in result.trials)
     words = f"{found[0].candidate.trials} trials each, sampler {tuning.sampler} (seed {tuning.sampler_seed})"
     words += f", pruner {tuning.pruner}; hollow: stopped early" if pruned else ""
     footnote(figure, words + (f"; crosses: {lost} diverged" if lost else "") + ". Large: the best of its method.")
     return figure
 
 
-def _known(one: Found) -> list[Tried]:
-    return [item for item in one.tried if item.score is not None]
+def _known(one: SearchResult) -> list[TrialResult]:
+    return [item for item in one.trials if item.score is not None]
 
 
-def _scores(items: Sequence[Tried]) -> list[float]:
+def _scores(items: Sequence[TrialResult]) -> list[float]:
     return [item.score for item in items if item.score is not None]
 
 
-def _order(axes: Axes, one: Found, stroke: Stroke) -> None:
+def _order(axes: Axes, one: SearchResult, stroke: Stroke) -> None:
     known = _known(one)
     whole = [item for item in known if not item.pruned]
     best = (np.minimum if one.candidate.smaller else np.maximum).accumulate(_scores(whole)) if whole else np.array([])
     label = shortened(one.candidate.method)
-    places = [place for place, item in enumerate(one.tried, 1) if item in whole]
+    places = [place for place, item in enumerate(one.trials, 1) if item in whole]
     axes.step(places, best, where="post", color=stroke.colour, linewidth=1.8, label=label)
-    numbered = {id(item): place for place, item in enumerate(one.tried, 1)}
+    numbered = {id(item): place for place, item in enumerate(one.trials, 1)}
     _dots(axes, [numbered[id(item)] for item in known], known, stroke, one)
-    _crosses(axes, [numbered[id(item)] for item in one.tried if item.score is None], stroke)
+    _crosses(axes, [numbered[id(item)] for item in one.trials if item.score is None], stroke)
 
 
-def _setting(axes: Axes, one: Found, path: str, stroke: Stroke) -> None:
+def _setting(axes: Axes, one: SearchResult, path: str, stroke: Stroke) -> None:
     if path not in one.candidate.spaces:
         return
     known = _known(one)
-    values = [item.settings[path] for item in one.tried]
+    values = [item.settings[path] for item in one.trials]
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numbers:
         _dots(axes, [str(item.settings[path]) for item in known], known, stroke, one)
@@ -88,14 +88,21 @@ def _setting(axes: Axes, one: Found, path: str, stroke: Stroke) -> None:
         axes.set_xscale("log", base=2 if all(np.log2(value).is_integer() for value in values) else 10)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     _dots(axes, [item.settings[path] for item in known], known, stroke, one)
-    _crosses(axes, [item.settings[path] for item in one.tried if item.score is None], stroke)
+    _crosses(axes, [item.settings[path] for item in one.trials if item.score is None], stroke)
 
 
-def _dots(axes: Axes, x: Sequence[Any], items: Sequence[Tried], stroke: Stroke, one: Found) -> None:
+def _dots(axes: Axes, x: Sequence[Any], items: Sequence[TrialResult], stroke: Stroke, one: SearchResult) -> None:
     for place, item, score in zip(x, items, _scores(items), strict=True):
         best = item is one.best or item == one.best
-        axes.plot([place], [score], "o", color=stroke.colour, markersize=9 if best else 5,
-                  fillstyle="none" if item.pruned else "full", alpha=1.0 if best else 0.65)  # fmt: skip
+        axes.plot(
+            [place],
+            [score],
+            "o",
+            color=stroke.colour,
+            markersize=9 if best else 5,
+            fillstyle="none" if item.pruned else "full",
+            alpha=1.0 if best else 0.65,
+        )
 
 
 def _crosses(axes: Axes, x: Sequence[Any], stroke: Stroke) -> None:
@@ -104,12 +111,14 @@ def _crosses(axes: Axes, x: Sequence[Any], stroke: Stroke) -> None:
         axes.plot(x, [0.02] * len(x), "x", color=stroke.colour, transform=axes.get_xaxis_transform(), markersize=6)
 
 
-def _below(first: Axes, others: Sequence[Axes], paths: Sequence[str], one: Found, stroke: Stroke, floor: float) -> None:
+def _below(
+    first: Axes, others: Sequence[Axes], paths: Sequence[str], one: SearchResult, stroke: Stroke, floor: float
+) -> None:
     """Scores out of sight, at the foot of every panel, pointing to where they are."""
     mark = "^" if one.candidate.smaller else "v"
     gone = [
         (place, item)
-        for place, item in enumerate(one.tried, 1)
+        for place, item in enumerate(one.trials, 1)
         if item.score is not None and (item.score > floor if one.candidate.smaller else item.score < floor)
     ]
     at = 0.97 if one.candidate.smaller else 0.03
@@ -122,17 +131,23 @@ def _below(first: Axes, others: Sequence[Axes], paths: Sequence[str], one: Found
     for axes, x in columns:
         x = [value if isinstance(value, int | float) and not isinstance(value, bool) else str(value) for value in x]
         axes.plot(
-            x, [at] * len(x), mark, color=stroke.colour, transform=axes.get_xaxis_transform(), markersize=7,
-            fillstyle="none", clip_on=False,
-        )  # fmt: skip
+            x,
+            [at] * len(x),
+            mark,
+            color=stroke.colour,
+            transform=axes.get_xaxis_transform(),
+            markersize=7,
+            fillstyle="none",
+            clip_on=False,
+        )
 
 
-def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> float | None:
+def _keep_in_sight(axes: Axes, found: Sequence[SearchResult]) -> float | None:
     """A few hopeless scores must not press all others into a line: those beyond three spreads of the better half go.
 
     Gives the worst score in sight, None where all are.
     """
-    scores = np.array([score for one in found for score in _scores(_known(one))])
+    scores = np.array([score for result in found for score in _scores(_known(result))])
     if len(scores) < 8:
         return None
     sign = -1.0 if found[0].candidate.smaller else 1.0
@@ -143,7 +158,13 @@ def _keep_in_sight(axes: Axes, found: Sequence[Found]) -> float | None:
     if hidden:
         ends = sorted((sign * floor, sign * (top + 0.1 * (top - floor))))
         axes.set_ylim(*ends)
-        axes.annotate(f"{hidden} worse out of sight (triangles)", (0.99, 1.01), xycoords="axes fraction", ha="right",
-                      fontsize=8.5, color=FAINT)  # fmt: skip
+        axes.annotate(
+            f"{hidden} worse out of sight (triangles)",
+            (0.99, 1.01),
+            xycoords="axes fraction",
+            ha="right",
+            fontsize=8.5,
+            color=FAINT,
+        )
         return float(sign * floor)
     return None

@@ -17,6 +17,8 @@ import cloudpickle
 import torch
 from torch import Tensor
 
+from parley.runtimes.pickling import modules_by_name
+
 _ALIGN = 64
 _SMALL = 256
 """Tensors below this many bytes are pickled as they are."""
@@ -118,6 +120,7 @@ def _fetch(ref: Ref) -> Tensor:
 
 def dumps(thing: object, arena: Space) -> bytes:
     """For a worker that we start ourselves: pickled, with the tensors in the arena."""
+    modules_by_name()
     file = io.BytesIO()
     _Pickler(file, arena).dump(thing)
     return file.getvalue()

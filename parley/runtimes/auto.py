@@ -6,12 +6,8 @@ import os
 
 from parley.core.errors import InputError
 from parley.core.tree import nbytes
-from parley.runtimes.inline import Inline
-from parley.runtimes.pool import Pool
 from parley.runtimes.protocol import Job, Runtime, runtimes
-from parley.runtimes.ray import RayRuntime
-from parley.runtimes.stacked import Stacked, obstacle
-from parley.runtimes.wire import Wire
+from parley.runtimes.stacked import obstacle
 
 _WORTH = 2e12
 """Multiply-adds of a whole run below which worker processes do not pay for their start."""
@@ -48,14 +44,20 @@ def _cost(job: Job) -> float:
 
 
 def open_runtime(
-    name: str, job: Job, workers: int | None = None, deadline: float | None = None, samples: int = 0,
+    name: str,
+    job: Job,
+    workers: int | None = None,
+    deadline: float | None = None,
+    samples: int = 0,
     address: str | None = None,
-) -> tuple[Runtime, str]:  # fmt: skip
+) -> tuple[Runtime, str]:
     """The runtime of that name for a job, and a sentence about the choice where it was `auto`'s.
 
     `address` names the Ray cluster; without it Ray is started on this machine, and ends with the run.
     """
     if name == "ray":
+        from parley.runtimes.ray import RayRuntime
+
         cluster = RayRuntime(job, workers if address else workers or available_cores(), address)
         places = ", ".join(f"{count} on {node}" for node, count in cluster.nodes.items())
         return cluster, f"runtime ray: workers {places}"
@@ -71,6 +73,3 @@ def open_runtime(
         return runtimes[name](job, cores), ""
     chosen, why = choose(job, cores, deadline, samples)
     return runtimes[chosen](job, cores), f"runtime {chosen}: {why}"
-
-
-__all__ = ["Inline", "Pool", "RayRuntime", "Stacked", "Wire", "available_cores", "choose", "open_runtime"]

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.exchange import Reply
-from parley.core.errors import InputError, ParleyError, WireError, own_line
+from parley.algorithms.exchange import Reply
+from parley.core.errors import InputError, ParleyError, WireError, user_line
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, aligned, detach, is_finite
 from parley.core.wire import check_payload
 from parley.data import ClientData
-from parley.learn.devices import wide
-from parley.learn.losses import IGNORE
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score
+from parley.training.devices import wide
+from parley.training.losses import IGNORE
+from parley.training.pooled import Counts
 
 P = TypeVar("P", bound=Payload)
 
@@ -115,7 +118,7 @@ def finite(payload: Payload) -> bool:
 
 def failed(recipient: str, error: BaseException) -> Failure:
     """What an exception says of a recipient."""
-    said, own = f"raised {type(error).__name__}: {_text(error)}".rstrip("."), own_line(error)
+    said, own = f"raised {type(error).__name__}: {_text(error)}".rstrip("."), user_line(error)
     if isinstance(error, ParleyError):
         return Failure(recipient, f"{said}{own}." if own else _text(error))
     where = traceback.extract_tb(error.__traceback__)
@@ -162,7 +165,7 @@ def placed(job: Job, payload: P) -> P:
     """Where clients train."""
     if job.on_cpu:
         return payload
-    return type(payload)(_moved(payload.tensors, job.task.device), payload.scalars)
+    return payload.holding(_moved(payload.tensors, job.task.device), payload.scalars)
 
 
 def _moved(tensors: Tree, device: torch.device) -> Tree:
@@ -194,14 +197,15 @@ def score(job: Job, call: EvaluationCall) -> Score:
     stop = len(data) if call.stop is None else call.stop
     model, memory = placed(job, call.model), None if call.memory is None else placed(job, call.memory)
     # What does not add up is computed where all of an owner's samples are; otherwise the outputs are asked for.
-    everything = bool(job.scorers) and not call.keep and (call.start, stop) == (0, len(data))
+    everything = job.judges_all and not call.keep and (call.start, stop) == (0, len(data))
+    learned = job.algorithm.learned(task)
     loss, correct, positions, outputs = [], [], 0, []
     for start in range(call.start, stop, call.batch):
         rows = slice(start, min(start + call.batch, stop))
         x, y = data.x[rows], data.y[rows].to(device)
         x = aligned(x) if job.on_cpu else x.to(device)
         before = None if call.before is None else call.before[start - call.start :][: len(x)].to(device)
-        out = job.algorithm.outputs(task, model, memory, x, before)
+        out = learned.outputs(model, memory, x, before)
         loss.append(float(task.loss(out, y).sum(dtype=wide(device))))
         if task.info.kind != "regression":
             counted = y != IGNORE
@@ -215,8 +219,89 @@ def score(job: Job, call: EvaluationCall) -> Score:
     values: dict[str, float] = {}
     if everything and kept is not None:
         values = {name: scorer(kept, data.y) for name, scorer in job.scorers.items()}
+    counts = Counts.of(kept, data.y) if everything and kept is not None and job.pooled else None
     regression = task.info.kind == "regression"
     return Score(
-        math.fsum(loss), math.nan if regression else math.fsum(correct), stop - call.start,
-        stop - call.start if regression else positions, values, kept if call.keep else None,
-    )  # fmt: skip
+        math.fsum(loss),
+        math.nan if regression else math.fsum(correct),
+        stop - call.start,
+        stop - call.start if regression else positions,
+        values,
+        kept if call.keep else None,
+        counts,
+    )
+
+
+def evaluate_together(job: Job, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
+    """The scores of all calls. Clients that have one model in common go through it together, a batch of rows at a time.
+
+    Up to rounding it is what `evaluate` says of each; it is asked where that is enough.
+    """
+    scores: dict[int, Score | Failure] = {}
+    common = not job.algorithm.learned(job.task).personal
+    block: list[tuple[int, ClientData]] = []
+    rows = 0
+    for place, call in enumerate(calls):
+        data = None
+        whole = (call.start, call.stop, call.before, call.keep) == (0, None, None, False)
+        if common and whole and call.client is not None:
+            with suppress(Exception):  # which `evaluate` meets too, and tells
+                data = job.federation.client_test(call.client)
+        if data is None or len(data) > call.batch:
+            scores[place] = evaluate(job, call)
+            continue
+        rows += len(data)
+        if block and (rows > call.batch or call.model is not calls[block[0][0]].model):
+            scores |= _scored(job, calls, block)
+            block, rows = [], len(data)
+        block.append((place, data))
+    scores |= _scored(job, calls, block)
+    return [scores[place] for place in range(len(calls))]
+
+
+def _scored(
+    job: Job, calls: Sequence[EvaluationCall], block: list[tuple[int, ClientData]]
+) -> dict[int, Score | Failure]:
+    try:
+        scores = _score_block(job, calls[block[0][0]].model, [data for _, data in block]) if len(block) > 1 else []
+    except Exception:  # alone, each shows whether it is the one
+        scores = []
+    if not scores:
+        return {place: evaluate(job, calls[place]) for place, _ in block}
+    return {place: score for (place, _), score in zip(block, scores, strict=True)}
+
+
+@torch.no_grad()
+def _score_block(job: Job, model: Message, clients: list[ClientData]) -> list[Score]:
+    """Each client's score from one pass of all their samples."""
+    task, device = job.task, job.task.device
+    x, y = (torch.cat([getattr(data, name) for data in clients]) for name in ("x", "y"))
+    sizes = [len(data) for data in clients]
+    x, targets = (aligned(x) if job.on_cpu else x.to(device)), y.to(device)
+    out = job.algorithm.learned(task).outputs(placed(job, model), None, x, None)
+    owners = torch.repeat_interleave(torch.tensor(sizes)).to(device)
+
+    def sums(each: Tensor) -> list[float]:
+        """Over the samples of each client."""
+        rows = each.to(wide(device)).flatten(1).sum(1) if each.ndim > 1 else each.to(wide(device))
+        totals: list[float] = rows.new_zeros(len(sizes)).index_add_(0, owners, rows).tolist()
+        return totals
+
+    loss = sums(task.loss(out, targets))
+    correct, positions = [math.nan] * len(sizes), [float(size) for size in sizes]
+    if task.info.kind != "regression":
+        counted = targets != IGNORE
+        correct, positions = sums((out.argmax(1) == targets) & counted & torch.isfinite(out).all(1)), sums(counted)
+    outputs = out.cpu().split(sizes) if job.judges_all else [out] * len(sizes)
+    parts = zip(loss, correct, sizes, positions, outputs, clients, strict=True)
+    return [
+        Score(
+            lost,
+            right,
+            size,
+            int(counted),
+            {name: scorer(own, data.y) for name, scorer in job.scorers.items()},
+            counts=Counts.of(own, data.y) if job.pooled else None,
+        )
+        for lost, right, size, counted, own, data in parts
+    ]

@@ -21,8 +21,7 @@ import torch
 
 from parley.core.errors import ParleyError
 from parley.core.failure import Failure
-from parley.core.processes import end_with_parent
-from parley.runtimes.allocator import keep_freed_memory
+from parley.core.processes import end_with_parent, keep_freed_memory
 from parley.runtimes.execute import describe
 from parley.runtimes.node import Node, failure, handle
 from parley.runtimes.protocol import Job

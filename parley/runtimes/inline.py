@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from parley.core.failure import Failure
-from parley.runtimes.allocator import keep_freed_memory
-from parley.runtimes.execute import attempt, evaluate
+from parley.core.processes import keep_freed_memory
+from parley.runtimes.execute import attempt, evaluate, evaluate_together
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 
 
@@ -18,6 +18,8 @@ class Inline:
     name = "inline"
     holds_memories = False
     threads = 1
+    together = False
+    """Whether clients are evaluated together, which gives the same numbers up to rounding."""
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         self.job = job
@@ -31,6 +33,8 @@ class Inline:
             return [attempt(self.job, call) for call in calls]
 
     def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
+        if self.together:
+            return evaluate_together(self.job, calls)
         return [evaluate(self.job, call) for call in calls]
 
     def busy(self) -> dict[str, float]:

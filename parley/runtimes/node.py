@@ -3,13 +3,12 @@
     node.json             whose folder it is; written last, so a folder with it is whole
     secret                the root of its secrets, for its owner's eyes; never part of a message
     data.safetensors      its samples; a party has none
-    memory-R-E-I          what it keeps since its answer in round R, exchange E, of incarnation I, and on which version
-                          that was built; it counts only once a message names it
-    reply-R-E-I           what it answered then, this round's only: a message asked twice is answered once
-    latest-I              the last round of incarnation I that it answered in; it answers in none before it, where
-                          replies are kept no longer and a second answer could give away what the first did not
+    memory-R-E            what it keeps since its answer in round R, exchange E, and on which version that was built; it
+                          counts only once a message names it
+    ledger.db             what it was asked at which place of the run, and what it answered (see `ledger`)
 
-A version is never changed, so a node can be killed and started again at any instant, and what it did for a server that
+It answers what the method declares, as often as that, one question at a place, in rounds that only go forward. A
+version is never changed, so a node can be killed and started again at any instant, and what it did for a server that
 has since gone back to a checkpoint disturbs nobody.
 """
 
@@ -23,8 +22,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from parley.algorithms.base.exchange import Party, Reply
-from parley.core.context import Context, Secrets
+from parley.algorithms.exchange import Party, Reply
+from parley.core.context import Context, Place, Secrets
 from parley.core.errors import InputError, WireError
 from parley.core.failure import Failure
 from parley.core.files import make_folder, write_atomically
@@ -36,10 +35,11 @@ from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.runtimes.execute import attempt, evaluate
 from parley.runtimes.frame import pack, unpack
+from parley.runtimes.ledger import EVALUATION, Asked, Ledger
 from parley.runtimes.protocol import Call, EvaluationCall, Job
 
 _OWNER, _SECRET, _DATA = "node.json", "secret", "data.safetensors"
-_VERSION = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})")
+_VERSION = re.compile(r"(\d{1,18})-(\d{1,18})")
 _LONGEST = 50_000
 """Characters of what an exception says."""
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -51,13 +51,13 @@ class Envelope:
 
     run: str
     incarnation: int
-    """Tells this start of the run from those before it was resumed."""
+    """Which start of the server asks; only the newest is answered."""
     round: int
     exchange: int
     asked: str
     """The function of the algorithm that is to answer."""
     version: str | None
-    """The memory it builds on, `R-E-I`, of an earlier round or of an earlier exchange of this one; None for none."""
+    """The memory it builds on, `R-E`, of an earlier round or of an earlier exchange of this one; None for none."""
     durable: int
     """The round up to which the server never goes back."""
     round_key: str
@@ -68,7 +68,12 @@ class Envelope:
     @property
     def label(self) -> str:
         """The version of memory that the answer leads to."""
-        return f"{self.round}-{self.exchange}-{self.incarnation}"
+        return f"{self.round}-{self.exchange}"
+
+    def question(self, message: bytes) -> Asked:
+        """What the ledger knows it by: all but which start of the server asks and how far that is durable."""
+        told = call_frame(replace(self, incarnation=0, durable=0), message)
+        return Asked(self.round, self.exchange, self.asked, _digest(told), self.incarnation)
 
     @classmethod
     def read(cls, head: Mapping[str, Any]) -> Envelope:
@@ -80,10 +85,36 @@ class Envelope:
         envelope = cls(**_checked(head, kinds))
         if _KEY.fullmatch(envelope.round_key) is None:
             raise WireError("the envelope's key is not 16 bytes in hexadecimal digits.")
-        if not 0 <= envelope.durable < envelope.round:
+        if not -1 <= envelope.durable < envelope.round:
             raise WireError("the rounds that the envelope names do not follow each other.")
         _check_version(envelope.version)
         _check_version(envelope.label)
+        _check_start(envelope.incarnation)
+        return envelope
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationEnvelope:
+    """What a model to evaluate comes with."""
+
+    incarnation: int
+    round: int
+    """After which it is evaluated; 0: before the first."""
+    version: str | None
+    durable: int
+    recipient: str
+
+    def question(self, model: bytes) -> Asked:
+        told = evaluation_frame(replace(self, incarnation=0, durable=0), model)
+        return Asked(self.round, EVALUATION, "evaluation", _digest(told), self.incarnation)
+
+    @classmethod
+    def read(cls, head: Mapping[str, Any]) -> EvaluationEnvelope:
+        kinds = {"incarnation": int, "round": int, "version": str | None, "durable": int, "recipient": str}
+        envelope = cls(**_checked(head, kinds))
+        _check_version(envelope.version)
+        _check_version(f"{envelope.round}-0")
+        _check_start(envelope.incarnation)
         return envelope
 
 
@@ -96,8 +127,13 @@ class Node:
     job: Job
     observed: bool = True
     """Whether the server is told what listeners observe, such as the training loss; a simulation is."""
-    start: str = ""
-    """Which start of the run, where secrets differ from one to the next (`Secrets.start`)."""
+    rounds: int | None = None
+    """How many the study has that its owner approved; a simulation's server is believed."""
+    evaluations: int | None = None
+    """How many the study has in all."""
+    key: Key | None = None
+    """The run's, which follows from the study that its owner approved and leads to every random choice (which samples
+    are in a batch); a simulation's server is believed."""
 
     @classmethod
     def open(cls, folder: Path, job: Job) -> Node:
@@ -120,6 +156,7 @@ def create(
             parts["test"] = {"x": test.x, "y": test.y}
         write_atomically(folder / _DATA, encode(Payload.of(**parts)))
     write_atomically(folder / _SECRET, root, private=True)
+    Ledger(folder).create()
     write_atomically(folder / _OWNER, json.dumps({"recipient": recipient}).encode())
 
 
@@ -131,7 +168,7 @@ def handle(node: Node, data: bytes) -> bytes:
         if head.get("recipient") != node.recipient or len(parts) != 1:
             raise WireError(f"it is not a message to '{node.recipient}'.")
         if kind == "evaluation":
-            return _evaluated(node, head, parts[0])
+            return _evaluated(node, EvaluationEnvelope.read(head), parts[0])
         if kind != "call":
             raise WireError(f"a node answers calls and evaluations, not {kind!r}.")
         return _answered(node, Envelope.read(head), parts[0])
@@ -146,10 +183,9 @@ def call_frame(envelope: Envelope, message: bytes) -> bytes:
     return pack({"kind": "call", **asdict(envelope)}, message)
 
 
-def evaluation_frame(call: EvaluationCall, version: str | None, model: bytes) -> bytes:
-    """A model on its way to a node that is to evaluate it on its held-out samples."""
-    rows = {"start": call.start, "stop": call.stop, "batch": call.batch}
-    return pack({"kind": "evaluation", "recipient": call.client, "version": version, **rows}, model)
+def evaluation_frame(envelope: EvaluationEnvelope, model: bytes) -> bytes:
+    """A model on its way to a node that is to evaluate it on all its held-out samples."""
+    return pack({"kind": "evaluation", **asdict(envelope)}, model)
 
 
 def failure(failed: Failure) -> bytes:
@@ -159,23 +195,22 @@ def failure(failed: Failure) -> bytes:
 
 
 def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
-    cache = node.folder / f"reply-{envelope.label}"
-    digest = blake2b(call_frame(envelope, message), digest_size=32).digest()
-    if cache.exists():
-        before = cache.read_bytes()
-        if before[: len(digest)] != digest:
-            raise WireError("it was asked this before, with another message.")
-        return before[len(digest) :]
-    _go_on(node.folder / f"latest-{envelope.incarnation}", envelope.round)
+    ledger, question = Ledger(node.folder), envelope.question(message)
+    before = ledger.answered(question)
+    if before is not None:
+        return before
     number, asked, exchange = envelope.round, envelope.asked, envelope.exchange
     key = Key(digest=bytes.fromhex(envelope.round_key))
-    secrets = Secrets(node.job.secrets, (number, asked, exchange), start=node.start)
+    secrets = Secrets(node.job.secrets, (number, asked, exchange))
     context = Context(node.recipient, number, asked, exchange, key, secrets)
     received = decode(message, Message)
-    _check_asked(node.job, envelope, received)
+    _check_round(node, number)
+    _check_key(node, number, key)
+    most = _check_asked(node.job, envelope, received)
     memory = _memory(node, envelope.version)
     if memory is None:
         return _lost(node, envelope.version)
+    ledger.reserve(question, most)
     answer = attempt(node.job, Call(node.recipient, received, memory, context, party=envelope.party))
     if isinstance(answer, Failure):
         return failure(answer)
@@ -183,25 +218,40 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     if answer.memory is not None:
         kept = pack({"base": envelope.version}, encode(answer.memory))
         write_atomically(node.folder / f"memory-{envelope.label}", kept)
-    write_atomically(cache, digest + data)
+    data = ledger.keep(question, data, envelope.durable)
     _tidy(node.folder, envelope)
     return data
 
 
-def _check_asked(job: Job, envelope: Envelope, message: Message) -> None:
-    """Refuse what the method, with the settings that this node knows, does not declare to ask."""
+def round_key(key: Key, number: int, recipient: str) -> Key:
+    """A recipient's key of a round, as the engine derives it from the run's."""
+    return Place(number, "", 0, key.fold("round", number), b"").round_key(recipient)
+
+
+def _check_round(node: Node, number: int) -> None:
+    if node.rounds is not None and number > node.rounds:
+        raise WireError(f"round {number} is beyond the {node.rounds} rounds of the study.")
+
+
+def _check_key(node: Node, number: int, key: Key) -> None:
+    """A server that chose it would choose batches: two that differ in one sample tell that one."""
+    if node.key is not None and key != round_key(node.key, number, node.recipient):
+        raise WireError("the envelope's key is not that of the study's seed.")
+
+
+def _check_asked(job: Job, envelope: Envelope, message: Message) -> int:
+    """Refuse what the method, with the settings that this node knows, does not declare to ask; how often it may."""
     asked, number = envelope.asked, envelope.round
-    if job.channels.answers(asked) is not None:
-        return
+    if job.channels.answers(asked) is not None:  # a stage of a sum, of which each exchange may be one
+        return sum(each.times for each in job.exchanges.values())
     declared = job.exchanges.get(asked)
     if declared is None or isinstance(declared.asks, Party) != envelope.party:
         raise WireError(f"{job.algorithm.title} declares no exchange '{asked}' with these settings.")
     first, last = declared.rounds
     if number < first or (last is not None and number > last):
         raise WireError(f"{job.algorithm.title} asks '{asked}' in rounds from {first} to {last}, not in {number}.")
-    form = declared.accepts(job.server, message)
-    if form is not None:
-        form.check(job.channels.bare(message).tensors)
+    declared.check(job.server, job.channels.bare(message))
+    return declared.times
 
 
 def _reply(envelope: Envelope, reply: Reply, observed: Tree) -> bytes:
@@ -209,21 +259,27 @@ def _reply(envelope: Envelope, reply: Reply, observed: Tree) -> bytes:
     return pack({"kind": "reply", "version": version}, encode(reply.message), encode(Message(observed)))
 
 
-def _evaluated(node: Node, head: Mapping[str, Any], model: bytes) -> bytes:
-    kinds = {"recipient": str, "version": str | None, "start": int, "stop": int | None, "batch": int}
-    asked = _checked(head, kinds)
-    if asked["batch"] < 1 or asked["start"] < 0:
-        raise WireError("it is to be evaluated on samples that cannot be.")
-    _check_version(asked["version"])
-    memory = _memory(node, asked["version"])
+def _evaluated(node: Node, envelope: EvaluationEnvelope, model: bytes) -> bytes:
+    ledger, question = Ledger(node.folder), envelope.question(model)
+    before = ledger.answered(question)
+    if before is not None:
+        return before
+    _check_round(node, envelope.round)
+    memory = _memory(node, envelope.version)
     if memory is None:
-        return _lost(node, asked["version"])
-    call = EvaluationCall(decode(model, Message), memory, node.recipient, asked["start"], asked["stop"], asked["batch"])
+        return _lost(node, envelope.version)
+    call = EvaluationCall(decode(model, Message), memory, node.recipient, batch=node.job.batch)
+    most = envelope.round + 1 if node.evaluations is None else node.evaluations
+    ledger.reserve(question, most, everywhere=True)
     score = evaluate(node.job, call)
     if isinstance(score, Failure):
         return failure(score)
+    score = score.rounded(node.job.digits)
     numbers = {"loss": score.loss, "correct": score.correct, "samples": score.samples, "positions": score.positions}
-    return pack({"kind": "score", **numbers, "values": dict(score.values)})
+    counts = {} if score.counts is None else {"counts": score.counts.plain()}
+    return ledger.keep(
+        question, pack({"kind": "score", **numbers, "values": dict(score.values)} | counts), envelope.durable
+    )
 
 
 def _memory(node: Node, version: str | None) -> Memory | None:
@@ -237,23 +293,14 @@ def _memory(node: Node, version: str | None) -> Memory | None:
         return None
 
 
-def _go_on(place: Path, number: int) -> None:
-    """Remember the round; a WireError if it is over."""
-    latest = int(place.read_text()) if place.exists() else 0
-    if number < latest:
-        raise WireError(f"it has answered in round {latest} already, so it answers no more in round {number}.")
-    if number > latest:
-        write_atomically(place, str(number).encode())
-
-
 def _lost(node: Node, version: str | None) -> bytes:
     reason = f"no longer has its memory of round {str(version).split('-')[0]}."
     return failure(Failure(node.recipient, reason, lost=True))
 
 
 def _tidy(folder: Path, envelope: Envelope) -> None:
-    """Remove what no server will ask for again: replies of other rounds, and memories not later than what is durable
-    but for the one that the version named goes back to."""
+    """Remove what no server will ask for again: memories not later than what is durable but for the one that the
+    version named goes back to."""
     kept, version = set(), envelope.version
     while version is not None:
         kept.add(version)
@@ -261,10 +308,6 @@ def _tidy(folder: Path, envelope: Envelope) -> None:
     for path in folder.glob("memory-*"):
         label = path.name.removeprefix("memory-")
         if label not in kept and _round(label) <= envelope.durable:
-            path.unlink(missing_ok=True)
-    for path in folder.glob("reply-*"):
-        place, _, incarnation = path.name.removeprefix("reply-").split("-")
-        if (int(place), int(incarnation)) != (envelope.round, envelope.incarnation):
             path.unlink(missing_ok=True)
     for path in folder.glob(".*.part"):  # of a process that was killed while it wrote
         path.unlink(missing_ok=True)
@@ -281,6 +324,15 @@ def _base(folder: Path, version: str) -> str | None:
 
 def _round(version: str) -> int:
     return int(version.split("-")[0])
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=32).digest()
+
+
+def _check_start(incarnation: int) -> None:
+    if not 0 < incarnation < 2**62:
+        raise WireError("the envelope does not say which start of the server asks.")
 
 
 def _check_version(version: str | None) -> None:

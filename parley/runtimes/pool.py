@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Payload
-from parley.runtimes.allocator import keep_freed_memory
+from parley.core.processes import keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, dumps
 from parley.runtimes.execute import describe
-from parley.runtimes.nursery import Process, start
+from parley.runtimes.fork_server import Process, start
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 from parley.runtimes.worker import Packed, pack, unpack
 

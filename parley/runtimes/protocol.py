@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from parley.algorithms.base.exchange import Exchange, Reply
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.exchange import Exchange, Reply
+from parley.algorithms.protocol import Algorithm
 from parley.channels.base import Channels
 from parley.core.context import Context
 from parley.core.errors import InputError
@@ -19,9 +19,10 @@ from parley.core.failure import Failure
 from parley.core.message import Memory, Message
 from parley.core.registry import Registry
 from parley.data import Federation
-from parley.learn.devices import CPU
-from parley.learn.metrics import Scorer
-from parley.learn.task import Task
+from parley.training.devices import CPU
+from parley.training.metrics import Scorer
+from parley.training.pooled import Counts
+from parley.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,17 @@ class Job:
     """The root of all recipients' secrets in a simulation; a runtime hands each recipient its own."""
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     """What is measured besides loss and accuracy, by name."""
+    pooled: bool = False
+    """Clients also tell counts of their scores, which add up over clients."""
+    batch: int = 1000
+    """Samples that a node's evaluation puts through the model at once."""
+    digits: int | None = None
+    """Decimals of what clients tell of their own evaluation."""
+
+    @property
+    def judges_all(self) -> bool:
+        """Whether something is measured that needs all outputs of one owner's samples at once."""
+        return bool(self.scorers) or self.pooled
 
     @cached_property
     def server(self) -> Task:
@@ -64,8 +76,6 @@ class Stamp:
     """What the calls of one exchange have in common; with the version of memory it is their envelope."""
 
     run: str
-    incarnation: int
-    """Tells this start of the run from those before it was resumed."""
     round: int
     exchange: int
     durable: int
@@ -102,6 +112,10 @@ class EvaluationCall:
     """Give the outputs back."""
     version: int | None = None
     """The round whose memory is meant, where a node holds it."""
+    round: int = 0
+    """After which the model is evaluated."""
+    durable: int = 0
+    """The round up to which the server is durable, as of a `Stamp`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,19 @@ class Score:
     values: Mapping[str, float] = field(default_factory=dict)
     """Metrics by name; NaN where one is not defined for these samples."""
     outputs: Tensor | None = None
+    counts: Counts | None = None
+
+    def rounded(self, digits: int | None) -> Score:
+        """With so many decimals of what is measured for one sample on average; of what is rounded already, the same."""
+        if digits is None:
+            return self
+        values = {name: round(value, digits) for name, value in self.values.items()}
+        loss, correct = _rounded(self.loss, self.samples, digits), _rounded(self.correct, self.positions, digits)
+        return replace(self, loss=loss, correct=correct, values=values)
+
+
+def _rounded(total: float, count: int, digits: int) -> float:
+    return round(total / count, digits) * count if count else total
 
 
 Answer = Reply | Failure

@@ -33,10 +33,12 @@ _CHUNKS = 8
 _REACHED = 10.0
 """Seconds to wait for a cluster's address; Ray's own patience is minutes."""
 _SURROUNDINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Of a Ray of our own. Its default, 15, lets workers starve on a machine that does anything else.
     "RAY_worker_niceness": "0",
-}  # fmt: skip
+}
 """Of Ray's settings those that a user has not made."""
 
 
@@ -76,8 +78,13 @@ class RayRuntime:
             # A cluster's machines have Parley installed; processes of this machine find what this one has found.
             found = {"PYTHONPATH": search_path()} if self._ours else {}
             threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-            options = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0,
-                       "runtime_env": {"env_vars": threads | found}}  # fmt: skip
+            options = {
+                "num_cpus": 1,
+                "num_gpus": gpus,
+                "max_restarts": 0,
+                "max_task_retries": 0,
+                "runtime_env": {"env_vars": threads | found},
+            }
             self._make = self._ray.remote(**options)(Client)
             self._workers.extend(self._start() for _ in range(self._count))
             self._wait_until_up()

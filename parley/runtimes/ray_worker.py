@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
 from parley.core.message import Message, Payload
-from parley.runtimes.allocator import keep_freed_memory
+from parley.core.processes import keep_freed_memory
 from parley.runtimes.arena import Ref, dumps, loads, place
 from parley.runtimes.execute import attempt, describe, evaluate
 from parley.runtimes.protocol import EvaluationCall, Job, Score

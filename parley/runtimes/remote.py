@@ -7,21 +7,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, TypeVar
 
-from parley.algorithms.base.exchange import Reply
-from parley.core.errors import UnsupportedError, WireError
+from parley.algorithms.exchange import Reply
+from parley.core.errors import QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message
 from parley.core.wire import decode, encode
 from parley.runtimes.execute import evaluate, finite
 from parley.runtimes.frame import unpack
-from parley.runtimes.node import Envelope, call_frame, evaluation_frame
+from parley.runtimes.ledger import EVALUATION
+from parley.runtimes.node import Envelope, EvaluationEnvelope, call_frame, evaluation_frame
+from parley.runtimes.outbox import Outbox, Place
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, held, version_held
+from parley.training.pooled import Counts
 
 Named = tuple[str, bool]
 """A recipient and whether it is a party."""
+T = TypeVar("T")
+_PATIENCE = 60.0
+"""Seconds in which who answered before the server was started again must do so once more."""
 
 
 class Remote(ABC):
@@ -50,36 +58,110 @@ class Remote(ABC):
     def busy(self) -> dict[str, float]:
         return {}
 
+    @cached_property
+    def _outbox(self) -> Outbox:
+        return Outbox(None if self.folder is None else self.folder.with_name("outbox.db"))
+
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        encoded: dict[int, bytes] = {}
-
-        def frame(call: Call) -> bytes:
-            if id(call.message) not in encoded:
-                encoded[id(call.message)] = encode(call.message)
-            envelope = Envelope(
-                stamp.run, stamp.incarnation, stamp.round, stamp.exchange, call.context.asked, _version(call.memory),
-                stamp.durable, call.context.round_key.digest.hex(), call.recipient, call.party,
-            )  # fmt: skip
-            return call_frame(envelope, encoded[id(call.message)])
-
-        named = [(call.recipient, call.party) for call in calls]
-        answers = self.ask(named, lambda i: frame(calls[i]), deadline)
-        return [_answer(name, data) for (name, _), data in zip(named, answers, strict=True)]
+        encoded = _Encoded()
+        envelopes = [
+            Envelope(
+                stamp.run, self._outbox.incarnation, stamp.round, stamp.exchange, call.context.asked,
+                _version(call.memory), stamp.durable, call.context.round_key.digest.hex(), call.recipient, call.party,
+            )
+            for call in calls
+        ]  # fmt: skip
+        digests = [e.question(encoded[c.message]).digest.hex() for e, c in zip(envelopes, calls, strict=True)]
+        return self._asked(
+            (stamp.round, stamp.exchange),
+            [(call.recipient, call.party) for call in calls],
+            digests,
+            stamp.durable,
+            lambda i: call_frame(envelopes[i], encoded[calls[i].message]),
+            _answer,
+            deadline,
+        )
 
     def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
-        """Clients evaluate on their nodes; the central test set is the server's."""
-        encoded: dict[int, bytes] = {}
-
-        def frame(call: EvaluationCall) -> bytes:
-            if id(call.model) not in encoded:
-                encoded[id(call.model)] = encode(call.model)
-            return evaluation_frame(call, _version(call.memory or Memory()), encoded[id(call.model)])
-
-        theirs = [call for call in calls if call.client is not None]
-        named = [(str(call.client), False) for call in theirs]
-        answers = self.ask(named, lambda i: frame(theirs[i]), None)
-        scores = iter([_score(name, data) for (name, _), data in zip(named, answers, strict=True)])
+        """Clients evaluate on their nodes, all their held-out samples; the central test set is the server's."""
+        encoded, theirs = _Encoded(), [call for call in calls if call.client is not None]
+        if not theirs:
+            return [evaluate(self.job, call) for call in calls]
+        number, durable = theirs[0].round, theirs[0].durable
+        envelopes = [
+            EvaluationEnvelope(
+                self._outbox.incarnation, number, _version(call.memory or Memory()), durable, str(call.client)
+            )
+            for call in theirs
+        ]
+        digests = [e.question(encoded[c.model]).digest.hex() for e, c in zip(envelopes, theirs, strict=True)]
+        found = self._asked(
+            (number, EVALUATION),
+            [(str(call.client), False) for call in theirs],
+            digests,
+            durable,
+            lambda i: evaluation_frame(envelopes[i], encoded[theirs[i].model]),
+            _score,
+            None,
+        )
+        scores = iter(found)
         return [evaluate(self.job, call) if call.client is None else next(scores) for call in calls]
+
+    def _asked(
+        self,
+        place: Place,
+        named: Sequence[Named],
+        digests: Sequence[str],
+        durable: int,
+        frame: Callable[[int], bytes],
+        read: Callable[[str, bytes | Failure], T | Failure],
+        deadline: float | None,
+    ) -> list[T | Failure]:
+        """The answers, as `read`; of an exchange that was played before, those of whoever answered then."""
+        names = [name for name, _ in named]
+        before = self._outbox.leave(place, dict(zip(names, digests, strict=True)), durable)
+        answers: dict[int, T | Failure] = {}
+        for i, name in enumerate(names):
+            if before is not None and (failed := before[name]) is not None:
+                answers[i] = failed
+        until = monotonic() + (deadline or _PATIENCE)
+        while missing := [i for i in range(len(named)) if i not in answers]:
+            told = self.ask([named[i] for i in missing], _of(frame, missing), deadline)
+            found = {i: read(names[i], data) for i, data in zip(missing, told, strict=True)}
+            absent = next((one for one in found.values() if isinstance(one, Failure)), None)
+            if before is None or absent is None:
+                answers |= found
+                break
+            answers |= {i: one for i, one in found.items() if not isinstance(one, Failure)}
+            if monotonic() > until:
+                raise QuorumError(
+                    f"round {place[0]}: '{absent.client}' answered before the server was started again, and now it "
+                    f"{absent.reason.rstrip('.')}; the run stopped at its last checkpoint; resume it when that node is "
+                    "back."
+                )
+            sleep(1.0)
+        ordered = [answers[i] for i in range(len(named))]
+        self._outbox.answered(
+            place, {n: one if isinstance(one, Failure) else None for n, one in zip(names, ordered, strict=True)}
+        )
+        return ordered
+
+
+def _of(frame: Callable[[int], bytes], some: Sequence[int]) -> Callable[[int], bytes]:
+    """The frames of some recipients, numbered anew."""
+    return lambda number: frame(some[number])
+
+
+class _Encoded:
+    """The bytes of messages, of each once; it holds on to them, so that their ids stay their own."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Message, bytes]] = {}
+
+    def __getitem__(self, message: Message) -> bytes:
+        if id(message) not in self._known:
+            self._known[id(message)] = (message, encode(message))
+        return self._known[id(message)][1]
 
 
 def _version(memory: Memory) -> str | None:
@@ -112,7 +194,8 @@ def _score(recipient: str, data: bytes | Failure) -> Score | Failure:
     try:
         values = {str(name): float(value) for name, value in dict(head["values"]).items()}
         loss, correct = float(head["loss"]), float(head["correct"])
-        return Score(loss, correct, int(head["samples"]), int(head["positions"]), values)
+        counts = None if head.get("counts") is None else Counts.read(head["counts"])
+        return Score(loss, correct, int(head["samples"]), int(head["positions"]), values, counts=counts)
     except (KeyError, TypeError, ValueError, OverflowError):
         return Failure(recipient, "sent bytes that are no score.")
 

@@ -12,32 +12,34 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
-from torch._C._functorch import _add_batch_dim, _remove_batch_dim
-from torch._functorch.vmap import vmap_increment_nesting
 
-from parley.algorithms.base.exchange import Reply
-from parley.algorithms.base.protocol import Cohort
+from parley.algorithms.exchange import Reply
+from parley.algorithms.protocol import Cohort
 from parley.core.context import Context, Secrets
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
 from parley.core.key import Key
-from parley.core.message import Memory, Message, Payload
+from parley.core.message import Memory, Message, Payload, Row, Stack
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
-from parley.learn.batches import Plan
-from parley.learn.dense import DenseGradient
-from parley.learn.gradients import StackGradient
-from parley.learn.stack import ClientStack, ContextStack, Unstackable, stack_batches, stack_tensors
 from parley.runtimes.execute import attempt, check_reply, client_data, describe, failed, finish, placed
 from parley.runtimes.inline import Inline
 from parley.runtimes.protocol import Answer, Call, Job, Stamp, runtimes
+from parley.training.batches import Work
+from parley.training.dense import DenseGradient
+from parley.training.gradients import StackGradient
+from parley.training.stack import ClientStack, ContextStack, Unstackable, mapped, stack_batches, stack_tensors
 
 P = TypeVar("P", bound=Payload)
 
 _ROOM = 2**28
 """Bytes that one copy of a stack's parameters may take."""
-_MOST = 256
-"""Clients in one stack at most."""
+_CACHE = 2**23
+"""Bytes of parameters with which a stack still works in the cache."""
+_FEW, _MOST = 8, 1024
+"""Clients in one stack: so many also where they leave the cache, and at most."""
+_HELD = 2**30
+"""Bytes of samples that may be held beside the federation's own."""
 
 
 def obstacle(job: Job) -> str | None:
@@ -61,7 +63,9 @@ def obstacle(job: Job) -> str | None:
 def _model_trial(job: Job, data: ClientData) -> str | None:
     """Ask torch.func itself, with a sample for each of two clients."""
     initial = job.task.initial()
-    batches = stack_batches(ClientStack((data, data)), [Plan(None, (1,))] * 2, next(iter(initial.values())))
+    batches = stack_batches(
+        ClientStack.of([data, data]), Work(steps=1).stacked((1, 1), (Key(), Key())), next(iter(initial.values()))
+    )
     job.task.network.train()
     try:
         StackGradient(job.task, list(initial), batches)([v.expand(2, *v.shape) for v in initial.values()], 0)
@@ -75,12 +79,12 @@ def _method_trial(job: Job, data: ClientData) -> str | None:
     ids = job.federation.ids
     cohort = Cohort((ids[0],), (1.0,), everyone=(ids[0],))
     try:
-        course = job.algorithm.round(job.server, job.algorithm.init(job.server, Key()), cohort, 1, Key())
-        question = next(course)
-        course.close()
+        questions = job.algorithm.round(job.server, job.algorithm.init(job.server, Key()), cohort, 1, Key())
+        question = next(questions)
+        questions.close()
         context = Context(ids[0], 1, question.asked, 0, Key(), Secrets(b""))
         call = Call(ids[0], question.messages[ids[0]], Memory(), context)
-        _together(job, [call, call], [data, data])
+        _together(job, [call, call], ClientStack.of([data, data]))
     except Exception as error:
         reason = str(error) if isinstance(error, Unstackable) else f"cannot take a stack of clients ({describe(error)})"
         return f"the algorithm {job.algorithm.title} {reason}"
@@ -89,37 +93,41 @@ def _method_trial(job: Job, data: ClientData) -> str | None:
 
 class Stacked(Inline):
     name = "stacked"
+    together = True
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         reason = obstacle(job)
         if reason is not None:
             raise UnsupportedError(f'the runtime \'stacked\' cannot take this run: {reason}; use "inline" or "pool".')
         super().__init__(job, workers)
-        self.most = max(1, min(_MOST, _ROOM // max(nbytes(job.task.initial()), 1)))
+        size = max(nbytes(job.task.initial()), 1)
+        self.most = max(1, min(_MOST, max(_FEW, _CACHE // size), _ROOM // size))
+        self.samples = Samples(job)
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        if any(call.party or self.job.channels.answers(call.context.asked) is not None for call in calls):
+        if calls and (calls[0].party or self.job.channels.answers(calls[0].context.asked) is not None):
             return super().run(calls, stamp, deadline)
         answers: dict[int, Answer] = {}
-        data: dict[int, ClientData] = {}
+        sizes: dict[int, int] = {}
+        known = self.samples.places
         for place, call in enumerate(calls):
+            if (at := known.get(call.recipient)) is not None:
+                sizes[place] = at[1]
+                continue
             try:
-                data[place] = self._data(call.recipient)
+                sizes[place] = self.samples.size(call.recipient)
             except Exception as error:
                 answers[place] = failed(call.recipient, error)
-        for places in _groups(calls, data):
+        for places in _groups(calls, sizes):
             for first in range(0, len(places), self.most):
                 chunk = places[first : first + self.most]
-                replies = self._stack([calls[p] for p in chunk], [data[p] for p in chunk])
-                answers.update(zip(chunk, replies, strict=True))
+                answers.update(zip(chunk, self._stack([calls[p] for p in chunk]), strict=True))
+        self.samples.forget()
         return [answers[place] for place in range(len(calls))]
 
-    def _data(self, client: str) -> ClientData:
-        """Samples are gathered into batches, so it does not matter how they lie in memory."""
-        return self.job.federation.client(client) if self.job.on_cpu else client_data(self.job, client)
-
-    def _stack(self, calls: list[Call], data: list[ClientData]) -> list[Answer]:
+    def _stack(self, calls: list[Call]) -> list[Answer]:
         try:
+            data = self.samples.stack([call.recipient for call in calls])
             return _split(self.job, _together(self.job, calls, data), calls)
         except Exception as error:
             # One client can spoil a stack; alone, each shows whether it is the one.
@@ -132,28 +140,87 @@ class Stacked(Inline):
             ) from error
 
 
-def _together(job: Job, calls: Sequence[Call], data: Sequence[ClientData]) -> Reply:
+class Samples:
+    """The samples of clients, one after the other in one tensor, so that the batches of a stack are gathered at once.
+
+    Where the federation has them so, they stay there. Otherwise clients asked before stay here, unless they are made on
+    demand or are too many.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        source = job.federation.source
+        self.pool = source.pool if job.on_cpu else None
+        self.lasting = job.on_cpu and source.recipe is None and (self.pool is not None or self._room() <= _HELD)
+        self.fresh: dict[str, ClientData] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        """Where those of a client begin, and how many they are."""
+        self.held = None if self.pool is None else ClientData(self.pool.x, self.pool.y)
+        self.end = 0
+
+    def _room(self) -> int:
+        """Bytes of all clients' samples."""
+        one = self.job.federation.form.made_up(1)
+        return int(self.job.federation.sizes().sum()) * (one.x.nbytes + one.y.nbytes)
+
+    def size(self, client: str) -> int:
+        """How many a client has that was not asked before; what is wrong with them is raised here."""
+        on_cpu, federation = self.job.on_cpu, self.job.federation
+        if self.pool is not None:
+            start, end = map(int, self.pool.offsets[(i := federation.number(client)) : i + 2])
+            self.places[client] = start, end - start
+            return end - start
+        if client not in self.fresh:
+            # Batches are copies, so it does not matter how samples lie in memory.
+            self.fresh[client] = federation.client(client) if on_cpu else client_data(self.job, client)
+        return len(self.fresh[client])
+
+    def stack(self, clients: Sequence[str]) -> ClientStack:
+        """Those of clients whose sizes were asked for."""
+        if not self.lasting:
+            return ClientStack.of([self.fresh[client] for client in clients])
+        held = self._keep([client for client in clients if client in self.fresh] if self.fresh else [], clients)
+        starts, sizes = zip(*[self.places[client] for client in clients], strict=True)
+        return ClientStack(held, starts, sizes, None if self.pool is None else self.pool.index)
+
+    def _keep(self, fresh: Sequence[str], clients: Sequence[str]) -> ClientData:
+        """Move them to the others. Memory that nobody has written to yet is only promised, so there is room for all."""
+        if self.held is None:
+            room, first = int(self.job.federation.sizes().sum()), self.fresh[clients[0]]
+            self.held = ClientData(*(value.new_empty(room, *value.shape[1:]) for value in (first.x, first.y)))
+        for client in fresh:
+            data = self.fresh.pop(client)
+            start, self.end = self.end, self.end + len(data)
+            self.held.x[start : self.end], self.held.y[start : self.end] = data.x, data.y
+            self.places[client] = start, len(data)
+        return self.held
+
+    def forget(self) -> None:
+        """Called when a question has been answered."""
+        self.fresh.clear()
+
+
+def _together(job: Job, calls: Sequence[Call], clients: ClientStack) -> Reply:
     """One reply whose tensors have a row per client."""
-    clients, contexts = ClientStack(tuple(data)), ContextStack(tuple(call.context for call in calls))
+    contexts = ContextStack(tuple([call.context for call in calls]))
     answering = job.exchange(calls[0].context.asked).answer
-    message, shared = _rows_of(_all_placed(job, [job.channels.bare(call.message) for call in calls]))
+    received = [call.message for call in calls]
+    bare = {id(message): job.channels.bare(message) for message in {id(m): m for m in received}.values()}
+    message, shared = _rows_of(_all_placed(job, [bare[id(message)] for message in received]))
     memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
-    # What `torch.func.vmap` does, without its search through nested arguments.
     count = len(calls)
-    with vmap_increment_nesting(count, "error") as level:
-        received = {n: v if n in shared else _add_batch_dim(v, 0, level) for n, v in message.items()}
-        remembered = {n: _add_batch_dim(v, 0, level) for n, v in memory.items()}
+    with mapped(count) as level:
+        own = {n: v if n in shared else level.client(v) for n, v in message.items()}
         reply = answering(
-            job.task, Message(received, calls[0].message.scalars), Memory(remembered, calls[0].memory.scalars),
-            clients, contexts,
-        )  # fmt: skip
+            job.task,
+            Message(own, calls[0].message.scalars),
+            Memory(level.each(memory), calls[0].memory.scalars),
+            clients,
+            contexts,
+        )
         reply = check_reply(reply)
-
-        def rows(tree: Tree) -> Tree:
-            return {name: _remove_batch_dim(value, level, count, 0) for name, value in tree.items()}
-
-        sent, seen = rows(reply.message.tensors), rows(reply.observed)
-        kept = None if reply.memory is None else Memory(rows(reply.memory.tensors), reply.memory.scalars)
+        sent, seen = level.rows(reply.message.tensors, count), level.rows(reply.observed, count)
+        kept = None if reply.memory is None else Memory(level.rows(reply.memory.tensors, count), reply.memory.scalars)
     return Reply(Message(sent, reply.message.scalars), kept, seen)
 
 
@@ -181,7 +248,7 @@ def _rows_of(payloads: Sequence[Payload]) -> tuple[Tree, set[str]]:
     return tensors, shared
 
 
-def _groups(calls: Sequence[Call], data: Mapping[int, ClientData]) -> list[list[int]]:
+def _groups(calls: Sequence[Call], sizes: Mapping[int, int]) -> list[list[int]]:
     """Groups of calls whose messages and memories have the same shapes and scalars, largest clients first.
 
     The order of names does not count: memories that come from disk have another than those still in RAM.
@@ -193,11 +260,12 @@ def _groups(calls: Sequence[Call], data: Mapping[int, ClientData]) -> list[list[
             known[id(payload)] = (frozenset(schema(payload.tensors)), frozenset(payload.scalars.items()))
         return known[id(payload)]
 
+    order = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    if len({(id(calls[place].message), id(calls[place].memory)) for place in order}) == 1:
+        return [order]
     groups: dict[Hashable, list[int]] = {}
-    for place in sorted(data, key=lambda place: -len(data[place])):
-        samples = data[place]
-        same = (samples.x.shape[1:], samples.x.dtype, samples.y.shape[1:], samples.y.dtype)
-        groups.setdefault((kind(calls[place].message), kind(calls[place].memory), same), []).append(place)
+    for place in order:
+        groups.setdefault((kind(calls[place].message), kind(calls[place].memory)), []).append(place)
     return list(groups.values())
 
 
@@ -205,9 +273,11 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
     """Each client's rows of a stacked reply, through its half of the channels."""
     count = len(calls)
     good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], count)
-    messages = _rows(reply.message.tensors, count)
+    stack = Stack(reply.message.tensors, reply.message.scalars)
     memories = _own_rows(reply.memory.tensors, count) if reply.memory is not None else None
     observed = _rows(reply.observed, count)
+    if memories is None and all(good) and job.on_cpu and not job.channels.up:
+        return [Reply(Row(stack, row), None, seen) for row, seen in enumerate(observed)]
     answers: list[Answer] = []
     for row, call in enumerate(calls):
         if not good[row]:
@@ -216,8 +286,11 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
         memory = None
         if memories is not None and reply.memory is not None:
             memory = Memory(memories[row], reply.memory.scalars)
-        own = Reply(Message(messages[row], reply.message.scalars), memory, observed[row])
-        answers.append(finish(job, call, own) if job.channels.up or not job.on_cpu else own)
+        if job.channels.up or not job.on_cpu:
+            own = Reply(Message(stack.cut(row), stack.scalars), memory, observed[row])
+            answers.append(finish(job, call, own))
+        else:
+            answers.append(Reply(Row(stack, row), memory, observed[row]))
     return answers
 
 
@@ -234,6 +307,9 @@ def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
 
 def _rows(tensors: Tree, count: int) -> list[Tree]:
     columns = [value.unbind(0) for value in tensors.values()]
+    if len(columns) == 1:
+        (name,) = tensors
+        return [{name: value} for value in columns[0]]
     return [dict(zip(tensors, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in range(count)]
 
 

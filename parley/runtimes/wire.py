@@ -23,15 +23,16 @@ from typing import Any
 import cloudpickle
 import torch
 
-from parley.core.context import own_root
+from parley.core.context import recipient_root
 from parley.core.errors import ParleyError, UnsupportedError
 from parley.core.failure import Failure
 from parley.data import Federation
 from parley.data.sources import InMemory
 from parley.runtimes.execute import describe
+from parley.runtimes.fork_server import Process, start
 from parley.runtimes.host import READY
 from parley.runtimes.node import create
-from parley.runtimes.nursery import Process, start
+from parley.runtimes.pickling import modules_by_name
 from parley.runtimes.protocol import Job, runtimes
 from parley.runtimes.remote import Named, Remote
 
@@ -97,7 +98,7 @@ class Wire(Remote):
         if not folder.exists() or not (folder / "node.json").exists():
             federation = self.job.federation
             data = () if party else (federation.client(recipient), federation.client_test(recipient))
-            create(folder, recipient, own_root(self.job.secrets, recipient), *data)
+            create(folder, recipient, recipient_root(self.job.secrets, recipient), *data)
         return folder
 
     def ask(
@@ -145,6 +146,7 @@ def _packed(job: Job) -> bytes:
     """What all nodes may know: the method and the task, no data and no secrets."""
     nobody = Federation(job.task.info, ("nobody",), InMemory(()))
     try:
+        modules_by_name()
         return bytes(cloudpickle.dumps(replace(job, federation=nobody, secrets=b"")))
     except Exception as error:  # whatever the user's own objects raise
         raise UnsupportedError(

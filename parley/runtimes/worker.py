@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.core.message import Message, Payload
-from parley.core.processes import end_with_parent
-from parley.runtimes.allocator import keep_freed_memory
+from parley.core.processes import end_with_parent, keep_freed_memory
 from parley.runtimes.arena import Arena, Ref, Space, loads
 from parley.runtimes.execute import attempt, evaluate
 from parley.runtimes.protocol import Call, EvaluationCall, Job, Score

@@ -79,36 +79,40 @@ class Checkpoints:
 
     def load(self, manifest: Mapping[str, Any]) -> dict[str, State]:
         """The states of a manifest, exactly as they were saved, or an InputError."""
-        checksums = manifest.get("files")  # stores of format 1 had none
         files: dict[str, Payload] = {}
         written: dict[int, tuple[Tensor, list[str]]] = {}
         states = {}
         try:
+            checksums = dict(manifest["files"])
             for label, entry in manifest["states"].items():
                 tensors = {}
                 for name, (file, key) in entry["tensors"].items():
                     if file not in files:
-                        files[file] = self._read(file, None if checksums is None else checksums[file])
+                        files[file] = self._read(file, checksums[file])
                     value = files[file].tensor(key)
                     written[id(value)] = (value, [file, key])
                     tensors[name] = value
                 states[label] = State(tensors, dict(entry["scalars"]))
         except (KeyError, TypeError, ValueError, AttributeError, WireError) as error:
-            raise InputError(f"the checkpoint in {self.folder} is damaged ({printable(error)}); the run cannot be "
-                             "resumed or exported.") from error  # fmt: skip
-        self._written, self._checksums, self._before = written, dict(checksums or {}), set(files)
+            raise InputError(
+                f"the checkpoint in {self.folder} is damaged ({printable(error)}); the run cannot be "
+                "resumed or exported."
+            ) from error
+        self._written, self._checksums, self._before = written, checksums, set(files)
         return states
 
-    def _read(self, file: str, expected: int | None) -> Payload:
+    def _read(self, file: str, expected: int) -> Payload:
         if not _FILE.fullmatch(file):
-            raise InputError(f"a checkpoint in {self.folder} names the file '{printable(file)}', which no Parley named "
-                             "so; do not trust this store.")  # fmt: skip
+            raise InputError(
+                f"a checkpoint in {self.folder} names the file '{printable(file)}', which no Parley named "
+                "so; do not trust this store."
+            )
         path = self.folder / file
         if not path.exists():
             raise InputError(f"the checkpoint file {path} is missing; the run cannot be resumed or exported.")
         with file_errors(f"the checkpoint file {path} cannot be read"):
             data = read_regular(path)
-        if expected is not None and zlib.crc32(data) != expected:
+        if zlib.crc32(data) != expected:
             raise InputError(f"the checkpoint file {path} is damaged; the run cannot be resumed or exported.")
         return decode(data, Payload)
 
@@ -129,9 +133,9 @@ def read_newest(store: RunStore, run: str, read: Callable[[int, dict[str, Any]],
                 raise
 
 
-def expected_memories(checkpoint: Mapping[str, Any]) -> Contents | None:
-    """What the memories of clients must be at this checkpoint; None if it is of format 1, which did not say."""
+def expected_memories(checkpoint: Mapping[str, Any]) -> Contents:
+    """What the memories of clients must be at this checkpoint."""
     try:
-        return Contents(**checkpoint["memories"]) if "memories" in checkpoint else None
-    except TypeError:
+        return Contents(**checkpoint["memories"])
+    except (KeyError, TypeError):
         raise InputError("a checkpoint does not say which memories belong to it; restore the store.") from None

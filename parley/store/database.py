@@ -69,8 +69,8 @@ def copied(path: Path) -> sqlite3.Connection:
 
 def check_tables(db: sqlite3.Connection, tables: Sequence[str], path: Path) -> None:
     """Refuse a file whose tables are not exactly these: another program's, an older format's, or one with surprises."""
-    found = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-    if found != set(tables):
+    tables_here = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if tables_here != set(tables):
         raise InputError(f"{path} has other tables than Parley made; restore it from a copy or move it away.")
 
 

@@ -94,11 +94,10 @@ class Memories:
         self._file.resume(number, expected)
 
     @classmethod
-    def stored(cls, folder: Path, number: int, expected: Contents | None) -> Memories:
+    def stored(cls, folder: Path, number: int, expected: Contents) -> Memories:
         """Those of a stored run, to read: they must be as its checkpoint of round `number` expects."""
         memories = cls(folder, until=number)
-        if expected is not None:
-            memories._file.check(number, expected)
+        memories._file.check(number, expected)
         return memories
 
     def rest(self, number: int) -> None:

@@ -74,10 +74,10 @@ class MemoryIndex:
     def find(self, client: str, until: int) -> Version | None:
         """The client's newest version not after round `until`."""
         with self._explained():
-            found = self.db.execute(
+            row = self.db.execute(
                 "SELECT * FROM versions WHERE client = ? AND round <= ? ORDER BY round DESC LIMIT 1", (client, until)
             ).fetchone()
-        return self._version(found) if found is not None else None
+        return self._version(row) if row is not None else None
 
     def add(self, versions: Iterable[Version]) -> list[Version]:
         """Enter versions, in one transaction with the contents; returns those that they supersede."""

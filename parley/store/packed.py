@@ -32,8 +32,8 @@ class Packed:
 def curves(db: sqlite3.Connection, number: int, wanted: set[str] | None) -> Curves:
     """The curves of run `number`, of the metrics wanted or all; a ValueError if they are damaged."""
     kept = _read(db, number)
-    found = _as_arrays(read_curves(db, number, wanted)) if kept is None else kept.curves
-    return {name: curve for name, curve in found.items() if wanted is None or name in wanted}
+    arrays = _as_arrays(read_curves(db, number, wanted)) if kept is None else kept.curves
+    return {name: curve for name, curve in arrays.items() if wanted is None or name in wanted}
 
 
 def names(db: sqlite3.Connection, number: int) -> list[str]:
@@ -83,7 +83,11 @@ def _pack(packed: Packed) -> bytes:
     for name, (rounds, _) in packed.curves.items():
         place = lists.setdefault(rounds.astype("<i8").tobytes(), len(lists))
         metrics.append([name, place])
-    head = {"rounds": [len(one) // 8 for one in lists], "metrics": metrics, "failures": packed.failures}
+    head = {
+        "rounds": [len(rounds_bytes) // 8 for rounds_bytes in lists],
+        "metrics": metrics,
+        "failures": packed.failures,
+    }
     text = json.dumps(head, separators=(",", ":")).encode()
     values = [values.astype("<f8").tobytes() for _, values in packed.curves.values()]
     return b"".join([_HEAD.pack(len(text)), text, *lists, *values])

@@ -9,7 +9,9 @@ from typing import Any
 from parley.core.failure import Failure
 from parley.core.show import Brief
 
-__all__ = ["Failure", "Metric", "RoundRecord", "RunInfo"]
+COUNTS = "pooled counts"
+"""What a summary calls the counts of `training.pooled`."""
+__all__ = ["COUNTS", "Failure", "Metric", "RoundRecord", "RunInfo"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -34,9 +34,16 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (
-        LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, OSError, zlib.error,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        OSError,
+        zlib.error,
         struct.error,
-    ) as error:  # fmt: skip
+    ) as error:
         raise InputError(f"the run store {path} is damaged ({printable(error)}); restore it from a copy.") from error
 
 
@@ -103,8 +110,9 @@ def read_series(db: sqlite3.Connection, number: int, metric: str) -> list[tuple[
     points = {}
     for row in db.execute(
         "SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ? AND metric = ? "
-        "ORDER BY round", (number, metric),
-    ):  # fmt: skip
+        "ORDER BY round",
+        (number, metric),
+    ):
         if metric_checksum(*row[:-1]) != row[-1]:
             verify(False, f"a metric of round {row[1]}")
         points[row[1]] = _number(row[2])
@@ -126,8 +134,9 @@ def read_curves(db: sqlite3.Connection, number: int, wanted: Collection[str] | N
     only = "" if wanted is None else f" AND metric IN ({', '.join('?' * len(wanted))})"
     for name, round, value, n, least, mean, most, packed, total in db.execute(
         f"SELECT metric, round, value, n, min, mean, max, packed, checksum FROM metrics WHERE run = ?{only} "
-        "ORDER BY metric, round", (number, *(wanted or ())),
-    ):  # fmt: skip
+        "ORDER BY metric, round",
+        (number, *(wanted or ())),
+    ):
         if name not in curves:
             curves[name], begun[name] = ([], []), crc(name.encode())
         if value is None:
@@ -169,8 +178,9 @@ def read_latest(db: sqlite3.Connection, number: int) -> dict[str, float]:
         latest[row[0]] = _number(row[2])
     sums = db.execute(
         f"SELECT metric, total(value) FROM metrics WHERE run = ? AND metric IN ({', '.join('?' * len(TOTALS))}) "
-        "GROUP BY metric", (number, *TOTALS),
-    )  # fmt: skip
+        "GROUP BY metric",
+        (number, *TOTALS),
+    )
     return latest | dict(sums)
 
 
@@ -178,8 +188,9 @@ def read_clients(db: sqlite3.Connection, number: int, metric: str) -> tuple[int,
     """The last round in which the metric was measured client by client, and the clients' values."""
     row = db.execute(
         "SELECT round, n, packed, clients FROM metrics WHERE run = ? AND metric = ? AND n > 0 "
-        "ORDER BY round DESC LIMIT 1", (number, metric),
-    ).fetchone()  # fmt: skip
+        "ORDER BY round DESC LIMIT 1",
+        (number, metric),
+    ).fetchone()
     if row is None:
         return None
     round, n, total, packed = row
@@ -190,15 +201,15 @@ def read_clients(db: sqlite3.Connection, number: int, metric: str) -> tuple[int,
 
 def read_failures(db: sqlite3.Connection, number: int) -> list[tuple[int, str, str]]:
     """(round, client, reason) of everybody who was missing."""
-    found = db.execute(
+    rows = db.execute(
         "SELECT round, client, reason FROM failures WHERE run = ? ORDER BY round, position", (number,)
     ).fetchall()
     lost: dict[int, list[tuple[str, str]]] = {}
-    for round, client, reason in found:
+    for round, client, reason in rows:
         lost.setdefault(round, []).append((client, reason))
     for round, (_, total) in _rounds(db, number).items():
         verify(checksum(*lost.get(round, [])) == total, f"the list of failures of round {round}")
-    return found
+    return rows
 
 
 def read_names(db: sqlite3.Connection, number: int) -> list[str]:
@@ -207,9 +218,15 @@ def read_names(db: sqlite3.Connection, number: int) -> list[str]:
 
 
 def metric_checksum(
-    name: str, round: int, value: float | None, n: int, min: float | None, mean: float | None, max: float | None,
+    name: str,
+    round: int,
+    value: float | None,
+    n: int,
+    min: float | None,
+    mean: float | None,
+    max: float | None,
     packed: int,
-) -> int:  # fmt: skip
+) -> int:
     """As `checksum`, several times as fast: a series has many of these rows."""
     numbers = [math.nan if number is None else number for number in (value, min, mean, max)]
     return zlib.crc32(_NUMBERS.pack(round, n, packed, *numbers), zlib.crc32(name.encode()))

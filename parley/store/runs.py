@@ -231,8 +231,8 @@ class RunStore:
         """Who did not contribute, in which round and why, in the order of the rounds."""
         run = self.info(run).id
         with self._reading():
-            found = packed.failures(self._db, self._number(run))
-        return [tables.Absence(client, round, reason) for round, client, reason in found]
+            rows = packed.failures(self._db, self._number(run))
+        return [tables.Absence(client, round, reason) for round, client, reason in rows]
 
     def runs(self) -> list[RunInfo]:
         """All runs, the oldest first."""
@@ -349,11 +349,11 @@ class RunStore:
         return row
 
     def _row(self, run: str) -> dict[str, Any]:
-        found = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchone()
-        if found is None:
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is None:
             raise self._unknown(run)
         with reading(self.path):
-            return self._checked(found)
+            return self._checked(row)
 
     def _number(self, run: str) -> int:
         return int(self._row(run)["number"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parley.core.errors import InputError
 from parley.core.files import file_errors, make_folder
-from parley.store.database import can_write, check_tables, copied, explained, open_to_read, open_to_write, transaction
+from parley.store.database import can_write, check_tables, explained, open_to_read, open_to_write, transaction
 
 APPLICATION = 0x5041524C  # "PARL", tells our file from another program's
 VERSION = 3
@@ -79,7 +79,6 @@ TABLES = (
     packed BLOB NOT NULL
 )""",
 )
-_SINCE_3 = TABLES[-1]
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -107,17 +106,8 @@ def _readable(path: Path) -> sqlite3.Connection:
     db = open_to_read(path)
     with explained(path):
         try:
-            version = _version(db, path)
-            if version == 1:
-                db.close()
-                db = copied(path)
-                _migrate(db, path)
-                db.execute("PRAGMA query_only = ON")
-            check_tables(db, TABLES[:-1] if version == 2 else TABLES, path)
-            if version == 2:  # only lacks what can be done without
-                db.execute("PRAGMA query_only = OFF")
-                db.execute("CREATE TEMP TABLE curves (run, checksum, packed)")
-                db.execute("PRAGMA query_only = ON")
+            _version(db, path)
+            check_tables(db, TABLES, path)
         except BaseException:
             db.close()
             raise
@@ -140,26 +130,19 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     # What a commit says is on disk when it returns: memories and states that it supersedes are removed afterwards.
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")
-    if _version(db, path) < VERSION:
-        _migrate(db, path)
+    if _version(db, path) == 0:
+        _make(db, path)
     check_tables(db, TABLES, path)
 
 
-def _migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables, or bring those of an earlier version up to date, in one transaction."""
-    from parley.store.migration import from_version_1
-
+def _make(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in one transaction."""
     with transaction(db):
-        version = _version(db, path)  # another process may have been faster
-        if version == 1:
-            from_version_1(db, TABLES, path)
-        elif version == 2:
-            db.execute(_SINCE_3)
-        elif version == 0:
+        if _version(db, path) == 0:  # or another process was faster
             for statement in TABLES:
                 db.execute(statement)
-        db.execute(f"PRAGMA application_id = {APPLICATION}")
-        db.execute(f"PRAGMA user_version = {VERSION}")
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 # One statement sees one moment: between two of them another process may make the tables.
@@ -169,7 +152,7 @@ _HEADER = """SELECT (SELECT application_id FROM pragma_application_id),
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The format of the file, 0 if it is empty; refuses what is no run store or a newer one."""
+    """The format of the file, 0 if it is empty; refuses what is no run store or one of another format."""
     application, version, tables = db.execute(_HEADER).fetchone()
     if application != APPLICATION and (application or version or tables):
         raise InputError(f"{path} is a database of another program, not a run store; name another file.")
@@ -177,4 +160,6 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
         raise InputError(f"the run store {path} is damaged; restore it from a copy or move it away.")
     if version > VERSION:
         raise InputError(f"the run store {path} was made by a newer Parley (format {version}); update Parley.")
+    if 0 < version < VERSION:
+        raise InputError(f"the run store {path} has format {version}, not {VERSION}; move it away, and train again.")
     return int(version)

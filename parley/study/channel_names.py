@@ -19,10 +19,10 @@ _FORM = re.compile(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 def named_channel(text: str) -> Channel:
     """The channel that `name(value, ...)` means; the values are its settings in order."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise InputError(f"channels.up: '{text}' is not of the form name(value, ...), such as top-k(0.01).")
-    name, inside = found.groups()
+    name, inside = match.groups()
     try:
         values = tomllib.loads(f"values = [{inside or ''}]")["values"]
     except (tomllib.TOMLDecodeError, ValueError, RecursionError):

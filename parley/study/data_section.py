@@ -10,7 +10,7 @@ from pydantic import Field
 
 from parley.core.errors import InputError
 from parley.core.fields import Setting, options_of, settings_of
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.data import IID, Federation, Partitioner, datasets, partitioners
 from parley.data.local.images import holds_images
 from parley.study.sections import check, checked, choose, located, plain
@@ -21,45 +21,51 @@ Pixels = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class DataSection:
-    """Which samples there are and who has them."""
+    """Samples and how they are divided among clients."""
 
     name: str | None = None
-    """A data set that Parley knows (`parley list data`); its loading options may follow."""
+    """A data set (`parley list data`); its loading options may follow."""
     folder: str | None = None
     """In place of name: a folder with a .csv, .parquet, .npz or .safetensors file per client, or a folder of images by
     class per client; relative to the study file."""
     file: str | None = None
     """In place of name: one .csv or .parquet file with the samples of all clients; relative to the study file."""
     client: str | None = None
-    """With file: the column that says whose sample a row is."""
+    """With file: the column with each row's client."""
     target: str | None = None
     """With folder or file: the column of the tables to predict; in a folder by default the last one."""
     kind: Literal["classification", "regression"] | None = None
-    """With folder or file: what targets are; by default whole numbers and texts are classes, other numbers are not."""
+    """With folder or file: kind of the targets; by default whole numbers and texts are classes."""
     dtype: Literal["float32", "float64"] | None = None
-    """With folder or file: the precision of inputs; by default arrays keep theirs, integers in them are token ids, and
-    tables are float32, or refused where that cannot tell a column's numbers apart."""
+    """With folder or file: precision of inputs; by default arrays keep theirs (integers are token ids), and tables
+    are float32, or refused if that is too coarse for a column."""
     missing: bool = False
     """With folder or file: empty cells and NaN are missing values, which boosted trees take."""
+    categories: tuple[str, ...] = ()
+    """With folder or file: columns of texts, or of numbers that are names; encoded by [preprocessing]."""
+    dates: tuple[str, ...] = ()
+    """With folder or file: columns of dates or times, YYYY-MM-DD, read as days since 1970-01-01; encoded by
+    [preprocessing]."""
+    on_error: Literal["refuse", "skip"] = "refuse"
+    """With folder or file: unreadable rows are refused, or skipped, counted and listed."""
     grey: bool = False
     """With a folder of images: one channel in place of three."""
     size: Pixels | tuple[Pixels, Pixels] | None = None
     """With a folder of images: resize them to this height and width; by default all must have the same."""
     clients: Annotated[int, Field(ge=1)] | None = None
-    """Clients to deal the samples to; natural partitions take all they have if it is not given."""
+    """Number of clients; natural partitions use all groups by default."""
     test_fraction: Share = 0.0
-    """Share of each client's samples held out for its own evaluation."""
+    """Share of each client's samples, and of each of its classes, held out for its own evaluation."""
     public_fraction: Share = 0.0
-    """Share of the samples taken out beforehand and shown to all without labels (methods that distil need it)."""
+    """Share of the samples set aside as public inputs without labels (for methods that distil)."""
     public: str | None = None
-    """In place of public_fraction: a data set whose training inputs, of the same shape, are shown to all without
-    labels."""
+    """In place of public_fraction: a data set with training inputs of the same shape."""
     standardise: bool = False
     """Bring inputs to mean 0 and deviation 1 per column by statistics of all clients' training samples."""
     seed: int | None = None
     """Seed of the partition; by default the study's seed."""
     partition: Partitioner = field(default_factory=IID)
-    """[data.partition]: who gets which samples, by name and the partitioner's own settings; by default iid."""
+    """[data.partition]: the partitioner and its settings; by default iid."""
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -82,7 +88,8 @@ class DataSection:
         return federation if self.public is None else federation.with_public(datasets[self.public]().x)
 
     def _own(self, seed: int) -> Federation:
-        how: dict[str, Any] = {"kind": self.kind, "missing": self.missing}
+        how: dict[str, Any] = {"kind": self.kind, "missing": self.missing, "categories": self.categories}
+        how |= {"dates": self.dates} | ({"on_error": "skip"} if self.on_error == "skip" else {})
         held_out: dict[str, Any] = {"test_fraction": self.test_fraction, "seed": seed}
         if self.file is not None:
             assert self.client is not None
@@ -110,7 +117,9 @@ class DataSection:
         if self.name is None:
             place = ("folder",) if self.file is None else ("file", "client")
             own = (*place, "target", "kind", "dtype", "test_fraction", "standardise")
-            rare = {name: plain(value) for name in ("missing", "grey", "size") if (value := getattr(self, name))}
+            others = ("missing", "categories", "dates", "grey", "size")
+            rare = {name: plain(value) for name in others if (value := getattr(self, name))}
+            rare |= {"on_error": self.on_error} if self.on_error != "refuse" else {}
             return {name: getattr(self, name) for name in own} | rare | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
@@ -139,7 +148,19 @@ Origin = Literal["name", "folder", "file"]
 _OF_NAMES = {"name", "clients", "public_fraction", "public", "partition"}
 _OF_IMAGES = {"grey", "size"}
 _LEFT_OUT: dict[Origin, set[str]] = {
-    "name": {"folder", "file", "client", "target", "kind", "dtype", "missing", *_OF_IMAGES},
+    "name": {
+        "folder",
+        "file",
+        "client",
+        "target",
+        "kind",
+        "dtype",
+        "missing",
+        "categories",
+        "dates",
+        "on_error",
+        *_OF_IMAGES,
+    },
     "folder": {"file", "client", *_OF_NAMES},
     "file": {"folder", *_OF_IMAGES, *_OF_NAMES},
 }

@@ -12,14 +12,26 @@ from parley.core.errors import InputError, ParleyWarning
 from parley.study.opaque import MARK
 
 FREE = (
-    "name", "rounds", "runtime", "store", "logging", "listeners", "faults.quorum", "faults.deadline",
-    "faults.at_least", "faults.require", "evaluate.target", "evaluate.patience", "evaluate.min_delta",
-    "init_from.store", "init_from.digest",
-)  # fmt: skip
+    "name",
+    "rounds",
+    "runtime",
+    "store",
+    "logging",
+    "listeners",
+    "faults.quorum",
+    "faults.deadline",
+    "faults.at_least",
+    "faults.require",
+    "evaluate.target",
+    "evaluate.patience",
+    "evaluate.min_delta",
+    "init_from.store",
+    "init_from.digest",
+)
 """What may change while a run goes on: how it is carried out and when it ends, never what a round gives."""
 _ENDING = ("rounds", "evaluate.target", "evaluate.patience", "evaluate.min_delta")
 """Of these, what decides with which round a run ends."""
-_OPTIONAL = ("privacy", "preprocessing", "init_from")
+_OPTIONAL = ("privacy", "robust", "preprocessing", "init_from")
 """Sections without which a study is another one."""
 _MISSING = object()
 
@@ -70,13 +82,13 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
         )
     before, after = essential(stored), essential(now)
     # What an older version did not know yet cannot be compared.
-    found = [
+    differences = [
         one
         for one in difference(before, after)
         if _known(before, one.setting) or one.setting.endswith(".name") or one.setting in _OPTIONAL
     ]
-    if found:
-        first = found[0]
+    if differences:
+        first = differences[0]
         if (file := _changed_file(first, stored, now)) is not None:
             raise InputError(f"{_changed(file, run)}; start a new run.")
         what = (
@@ -84,7 +96,7 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
             if first.setting.endswith(".digest")
             else f"{first.setting} = {shown(first.first)}, which is {shown(first.second)} now"
         )
-        raise InputError(f"run '{run}' was started with {what}; go on with what it was, or start a new run.")
+        raise InputError(f"run '{run}' was started with {what}; resume it as it was, or start a new run.")
     data, here = stored.get("data_fingerprint"), now.get("data_fingerprint")
     if data is not None and here is not None and data != here:
         raise InputError(
@@ -104,11 +116,15 @@ def _changed_file(found: Difference, stored: Mapping[str, Any], now: Mapping[str
 
 def why_not(run: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """In what a run differs from a study, for a sentence; None if it could go on."""
-    found = difference(essential(stored), essential(now))
-    if not found:
+    differing = difference(essential(stored), essential(now))
+    if not differing:
         return None
-    file = _changed_file(found[0], stored, now)
-    return f"run '{run}' differs in {found[0]}" if file is None else f"{_changed(file, run)}: start it without --resume"
+    file = _changed_file(differing[0], stored, now)
+    return (
+        f"run '{run}' differs in {differing[0]}"
+        if file is None
+        else f"{_changed(file, run)}: start it without --resume"
+    )
 
 
 def _changed(file: str, run: str) -> str:

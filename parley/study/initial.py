@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
+from torch import Tensor
 
 from parley.algorithms import Algorithm, algorithms
-from parley.core.errors import InputError, UnsupportedError, WireError
+from parley.core.errors import InputError, WireError
 from parley.core.files import file_errors, read_regular, write_atomically
 from parley.core.key import Key
 from parley.core.message import Payload
@@ -21,13 +22,13 @@ from parley.core.tree import Tree, is_finite
 from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.engine.run import Run
-from parley.learn.task import Task
 from parley.store.checkpoints import Checkpoints, read_newest
 from parley.store.records import Metric
 from parley.store.runs import RunStore
 from parley.study.opaque import is_opaque, opaque
 from parley.study.sections import choose
 from parley.study.warm_start import server_weights
+from parley.training.task import Task
 
 FILE = "initial.safetensors"
 """Among a run's artefacts."""
@@ -66,14 +67,14 @@ class Initial:
         try:
             payload = decode(data, Payload)
             costs = json.loads(str(payload.scalars["costs"]))
-            found = cls(
+            initial = cls(
                 payload.tensors, str(payload.scalars["source"]), {n: Metric(v, c) for n, (v, c) in costs.items()}
             )
         except (WireError, KeyError, TypeError, ValueError):
-            found = None
-        if found is None or (digest is not None and found.digest != digest):
+            initial = None
+        if initial is None or (digest is not None and initial.digest != digest):
             raise InputError(f"the initial weights {path} of run '{run}' are damaged; it cannot go on.")
-        return found
+        return initial
 
 
 def from_file(path: Path) -> Initial:
@@ -95,8 +96,8 @@ def from_file(path: Path) -> Initial:
 def from_run(store: RunStore, run: str, best: bool, task: Task) -> Initial:
     """The weights of a stored run's model; of its study only the method is rebuilt, data and model need not be here."""
     info = store.info(run)
-    found = store.checkpoint(info.id)
-    if found is None:
+    checkpoint = store.checkpoint(info.id)
+    if checkpoint is None:
         raise InputError(f"run '{info.id}' has no checkpoint yet, so nothing can start from it.")
     described = info.config.get("algorithm")
     if not described or is_opaque(described):
@@ -111,11 +112,9 @@ def from_run(store: RunStore, run: str, best: bool, task: Task) -> Initial:
     source = f"run '{info.id}'"
     # What the state does not have is taken from the task, and would be of this run, not of that one.
     blank = with_weights(task, {name: torch.full_like(value, torch.nan) for name, value in task.initial().items()})
-    state = states["best" if best else "last"]
-    try:
-        weights = None if method.personal else method.weights(blank, method.model(blank, state))
-    except (UnsupportedError, InputError):
-        weights = None
+    learned = method.learned(blank)
+    message = learned.message(states["best" if best else "last"])
+    weights = None if learned.personal else learned.weights(message)
     if weights is None:
         raise InputError(
             f"{source} ({method.title}) has no network of the server's own to start from; export a model and name its "
@@ -171,13 +170,18 @@ def started(task: Task, initial: Initial, algorithm: Algorithm, federation: Fede
 @torch.no_grad()
 def _check_used(cold: Task, warm: Task, source: str, algorithm: Algorithm, federation: Federation, key: Key) -> None:
     """Refuse a method that begins with the same function whatever the weights are."""
-    if algorithm.personal:  # its clients' models begin with the task's
+    if algorithm.learned(cold).personal:  # its clients' models begin with the task's
         return
     x = federation.client(federation.ids[0]).x[:2]
-    first = [algorithm.predictor(task, algorithm.model(task, algorithm.init(task, key)))(x) for task in (cold, warm)]
+    first = [_first_outputs(algorithm, task, key, x) for task in (cold, warm)]
     networks = [task.predictor(task.initial(), task.initial_buffers())(x) for task in (cold, warm)]
     if torch.equal(*first) and not torch.equal(*networks):
         raise InputError(f"{source} gives weights of a network, but {algorithm.title} does not start from any.")
+
+
+def _first_outputs(algorithm: Algorithm, task: Task, key: Key, x: Tensor) -> Tensor:
+    learned = algorithm.learned(task)
+    return learned.outputs(learned.message(algorithm.init(task, key)), None, x)
 
 
 def with_weights(task: Task, weights: Tree) -> Task:

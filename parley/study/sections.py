@@ -7,37 +7,35 @@ Every mistake is one sentence that names the setting by its dotted path.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from parley.algorithms import Algorithm, algorithms
-from parley.algorithms.base.server import ServerOptimizer, server_optimizers
 from parley.core.checks import fits, shown, unsound
 from parley.core.errors import InputError, nearest
 from parley.core.fields import Setting, options_of, settings_of, type_text
 from parley.core.registry import Registry
-from parley.learn.schedules import Schedule, schedules
-from parley.learn.weak import Learner, learners
-from parley.models.feature_model import FeatureSpec, feature_maps
 from parley.study.opaque import opaque
-from parley.theory.kernel.kernels import Kernel
-from parley.theory.kernel.registry import kernels
 
 T = TypeVar("T")
 
-NESTED: dict[Any, Registry[Any]] = {
-    Algorithm: algorithms,
-    ServerOptimizer: server_optimizers,
-    Schedule: schedules,
-    Learner: learners,
-    Kernel: kernels,
-    FeatureSpec: feature_maps,
+NESTED = {
+    "parley.algorithms.protocol.Algorithm": "parley.algorithms:algorithms",
+    "parley.algorithms.averaging.server.ServerOptimizer": "parley.algorithms.averaging.server:server_optimizers",
+    "parley.training.schedules.Schedule": "parley.training.schedules:schedules",
+    "parley.algorithms.boosting.weak.base.Learner": "parley.algorithms.boosting.weak:learners",
+    "parley.theory.kernel.kernels.Kernel": "parley.theory.kernel.registry:kernels",
+    "parley.models.feature_model.FeatureSpec": "parley.models:feature_maps",
 }
-"""The type of a field -> the registry of what may stand there: `[algorithm.server] name = "adam"`."""
+"""The type of a field -> the registry of what may stand there: `[algorithm.server] name = "adam"`.
+
+By name: a study loads what it uses.
+"""
 
 
 def build(cls: type[T], table: Any, where: str, what: str) -> T:
@@ -140,8 +138,11 @@ def located(error: InputError, where: str) -> InputError:
 
 
 def _value(setting: Setting, value: Any, path: str) -> Any:
+    if get_origin(setting.hint) is dict and is_dataclass(each := get_args(setting.hint)[1]):
+        cls, named = cast(type[Any], each), as_table(value, path)
+        return {name: build(cls, inner, f"{path}.{name}", f"[{path}.{name}]") for name, inner in named.items()}
     options = (setting.hint, *get_args(setting.hint))
-    base = next((option for option in options if is_dataclass(option) or option in NESTED), None)
+    base = next((option for option in options if is_dataclass(option) or _full_name(option) in NESTED), None)
     if not isinstance(base, type) or value is None:
         return check(setting.hint, value, path)
     table = as_table(value, path)
@@ -162,11 +163,21 @@ def _value(setting: Setting, value: Any, path: str) -> Any:
         raise located(error, path) from None
 
 
-def _registry_of(kind: type) -> Registry[Any] | None:
-    """The registry of a field's type or of a value's class."""
-    if kind in NESTED:
-        return NESTED[kind]
-    return next((r for r in NESTED.values() if any(r[name] is kind for name in r)), None)
+def _registry_of(kind: Any) -> Registry[Any] | None:
+    """The registry of a field's type or of a value's class, which is registered if its kind's module is loaded."""
+    if _full_name(kind) in NESTED:
+        return _nested(_full_name(kind))
+    loaded = (_nested(base) for base in NESTED if base.rpartition(".")[0] in sys.modules)
+    return next((registry for registry in loaded if registry.knows(kind)), None)
+
+
+def _nested(base: str) -> Registry[Any]:
+    module, _, name = NESTED[base].partition(":")
+    return cast("Registry[Any]", getattr(import_module(module), name))
+
+
+def _full_name(kind: Any) -> str:
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
 
 
 def _wanted(hint: Any, error: ValidationError) -> str:

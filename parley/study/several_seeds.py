@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parley.store.runs import RunStore
-from parley.study.description import Study
 from parley.study.difference import ending
 from parley.study.side_by_side import Bench, Report, side_by_side
-from parley.study.study import load_study
+from parley.study.study import Study
+from parley.study.toml import load_study
 from parley.study.train import train
 from parley.study.warm_start import WarmStart
 
@@ -35,11 +35,11 @@ class Seed:
     def perform(self, bench: Bench, report: Report) -> str:
         """The run's id."""
         study = bench.fitted(self.study())
-        done, again = there(bench.store, study) if self.resume else (None, False)
+        done, again = stored_run(bench.store, study) if self.resume else (None, False)
         return done or str(train(study, store=bench.store, resume=again, execute=bench.execute(study)).id)
 
 
-def there(store: RunStore, study: Study) -> tuple[str | None, bool]:
+def stored_run(store: RunStore, study: Study) -> tuple[str | None, bool]:
     """The run of the study that has finished, or had its rounds and more, and else whether there is one to go on with.
 
     Trials of a search are no results. One that ended sooner for a target that the study does not have is gone on with.

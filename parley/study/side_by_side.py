@@ -20,11 +20,11 @@ import torch
 
 from parley.core.errors import InputError, ParleyError
 from parley.core.processes import end_with_parent, interruptible
-from parley.runtimes import Job, Runtime, nursery
+from parley.runtimes import Job, Runtime, fork_server
 from parley.runtimes.auto import available_cores
 from parley.runtimes.ray import RayRuntime, shared_cluster
 from parley.store.runs import RunStore
-from parley.study.description import Study
+from parley.study.study import Study
 
 PATIENCE = 3.0
 """Seconds in which a worker that is interrupted may save its run."""
@@ -86,9 +86,12 @@ def _same_clients(one: Study, other: Study) -> bool:
 
 
 def side_by_side(
-    tasks: Iterable[tuple[Token, Task]], study: Study, store: Path, runs: int,
+    tasks: Iterable[tuple[Token, Task]],
+    study: Study,
+    store: Path,
+    runs: int,
     report: Callable[[Token, int, float], bool] = lambda token, round, value: False,
-) -> Generator[tuple[Token, Any], None, None]:  # fmt: skip
+) -> Generator[tuple[Token, Any], None, None]:
     """Perform tasks, at most `runs` at a time, and give what came of each as it ends, by its token.
 
     The next task is asked for when a process has nothing to do. `study` is like those of all tasks in what executes
@@ -105,7 +108,7 @@ def side_by_side(
                 busy[idle.pop()] = token
             if not busy:
                 return
-            for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+            for connection in [ready for ready in wait(list(busy)) if isinstance(ready, Connection)]:
                 try:
                     kind, *said = connection.recv()
                 except (EOFError, OSError):
@@ -145,7 +148,7 @@ def _processes(place: Place) -> Iterator[list[Connection]]:
         for _ in range(place.runs):
             here, there = Pipe()
             with there:
-                started.append((nursery.start(__name__, [there.fileno()]), here))
+                started.append((fork_server.start(__name__, [there.fileno()]), here))
             _send(here, place)
         yield [here for _, here in started]
     finally:

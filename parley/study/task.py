@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import platform
 import warnings
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from math import floor, log10
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
-from parley.algorithms.base.protocol import Algorithm
-from parley.core.errors import InputError, ParleyWarning
-from parley.core.inputs import shown
+from parley.algorithms.protocol import Algorithm
+from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.key import Key
+from parley.core.text import shown
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import MEASUREMENTS
 from parley.data.sources import InMemory
-from parley.learn.losses import Loss, check_order, half_squares, losses, mse
-from parley.learn.task import Predictor, Task
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
-from parley.study.description import Model
+from parley.study.study import Model
+from parley.training.losses import Loss, check_order, half_squares, losses, mse
+from parley.training.task import Precision, Predictor, Task
 
 _LARGE = 4096
 """A specification with a number of this size is measured before it is built."""
@@ -42,6 +44,7 @@ def make_task(
     loss: str | Loss | None = None,
     buffers: BufferPolicy = "average",
     *,
+    precision: Precision = "full",
     try_out: bool = True,
 ) -> Task:
     """The task of a federation and a model, weights drawn from the seed; checked on one sample with `try_out`."""
@@ -49,7 +52,11 @@ def make_task(
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
     check_order(chosen, f"the loss {getattr(chosen, '__name__', type(chosen).__name__)}")
+    if precision not in get_args(Precision):
+        raise InputError(f"unknown precision '{precision}': {nearest(str(precision), get_args(Precision))}")
     if model is None:
+        if precision != "full":
+            raise InputError(f'precision = "{precision}" is for networks with convolutions, and there is no network.')
         return Task(None, chosen, info, len(federation), buffers, public=federation.public)
     _check_size(model, info)
     try:
@@ -63,10 +70,31 @@ def make_task(
     check_policy(module, buffers)
     if not any(p.requires_grad for p in module.parameters()):
         raise InputError(f"the model {type(module).__name__} has no trainable parameters.")
-    task = Task(module, chosen, info, len(federation), buffers, public=federation.public)
+    if precision == "bf16":
+        _check_bf16(module)
+    task = Task(module, chosen, info, len(federation), buffers, public=federation.public, precision=precision)
     if try_out:
         _try_out(task, federation)
     return task
+
+
+def _check_bf16(module: nn.Module) -> None:
+    """Refuse networks that would gain nothing, and say so where the processor has no such instructions."""
+    if not any(isinstance(layer, _ConvNd) for layer in module.modules()):
+        raise InputError(
+            f'precision = "bf16" is for networks with convolutions, and the model {type(module).__name__} has none; '
+            'leave precision = "full".'
+        )
+    if any(p.dtype != torch.float32 for p in module.parameters()):
+        raise InputError('precision = "bf16" needs a model in float32; leave precision = "full".')
+    here = torch.cpu.get_capabilities()
+    if platform.machine() in ("x86_64", "AMD64") and not (here.get("avx512_bf16") or here.get("amx_bf16")):
+        warnings.warn(
+            'precision = "bf16" works here, but this processor has no instructions for bfloat16 and may be slower with '
+            "it.",
+            ParleyWarning,
+            stacklevel=2,
+        )
 
 
 def pool(federation: Federation) -> Federation:

@@ -6,47 +6,51 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from parley.algorithms.base.protocol import Algorithm, as_algorithm
-from parley.channels import Chain, Channel, Channels
-from parley.channels.adaptive_clip import AdaptiveClip
+from parley.algorithms.protocol import Algorithm, as_algorithm
+from parley.channels import Chain, Channel, Channels, channels
 from parley.core.errors import InputError, computable
 from parley.core.key import Key
+from parley.core.text import shown
 from parley.data import Federation
 from parley.data.preprocessing import Preprocessing
+from parley.display.loggers import loggers
 from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
 from parley.engine.listeners import Listener
-from parley.engine.loggers import loggers
 from parley.engine.loop import Loop
 from parley.engine.observers import listeners as named
-from parley.engine.privacy import Privacy, PrivacyPlan, privacy_plan
-from parley.engine.privacy.round import check_private
+from parley.engine.reading import Readings
 from parley.engine.run import Run
 from parley.engine.sampling import Sampler
-from parley.engine.secure.round import check_summable
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.learn.devices import resolve
-from parley.learn.losses import Loss
-from parley.learn.metrics import scorers
-from parley.learn.task import Task
 from parley.models.buffers import BufferPolicy
+from parley.privacy import Privacy
+from parley.robust.settings import Robust
 from parley.runtimes import Job, Runtime, open_runtime
 from parley.runtimes.auto import available_cores
+from parley.store.artefacts import keep_secret, secret_root
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
-from parley.store.secret import keep_secret, secret_root
 from parley.study.channel_names import stages
-from parley.study.description import InitFrom, Logging, Model, Study, as_study
 from parley.study.difference import check_resumable, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
+from parley.study.study import InitFrom, Logging, Model, Study, as_study
 from parley.study.task import make_task, pool, warn_of_scale
 from parley.study.warm_start import GivenWeights, Source, WarmStart, pinned, source_store
+from parley.training.devices import resolve
+from parley.training.losses import Loss
+from parley.training.metrics import scorers
+from parley.training.task import Precision, Task
 
-__all__ = ["Model", "make_task", "pool", "train", "train_study"]
+if TYPE_CHECKING:
+    from parley.engine.attackers import Attackers
+    from parley.privacy import PrivacyPlan
+
+__all__ = ["Model", "make_task", "pool", "train"]
 
 
 @overload
@@ -74,6 +78,7 @@ def train(
     seed: int = 0,
     loss: str | Loss | None = None,
     buffers: BufferPolicy = "average",
+    precision: Precision = "full",
     faults: Faults | None = None,
     evaluation: Evaluation | None = None,
     runtime: str = "auto",
@@ -83,6 +88,7 @@ def train(
     checkpoint: float = 5.0,
     channels: Channel | Chain | Sequence[Channel] = (),
     privacy: Privacy | None = None,
+    robust: Robust | None = None,
     preprocessing: Preprocessing | None = None,
     name: str = "",
     revision: str = "",
@@ -126,8 +132,8 @@ def train(
         if (start := pinned(study.start, kept, bool(resume))) is not study.start:
             study = replace(study, init_from=start)
         config = study.stored() if kept is not None else {}
-        found = _found(kept, study, resume, config) if kept is not None and resume else None
-        plan = _plan(study, heard, secret_root(kept, found, secret), _Origin(study, kept, found))
+        resumed = _found(kept, study, resume, config) if kept is not None and resume else None
+        plan = _plan(study, heard, secret_root(kept, resumed, secret), _Origin(study, kept, resumed))
         if execute is not None:
             opened, why = execute(plan.job), ""
         else:
@@ -139,8 +145,8 @@ def train(
         run.note, run.trial, run.config = why or f"runtime {opened.name}", trial, config
         checkpointer = None
         if kept is not None:
-            before = kept.info(found).status if found else None
-            run.id = found or kept.create(study.title, config, study.fingerprint(), run.summary())
+            before = kept.info(resumed).status if resumed else None
+            run.id = resumed or kept.create(study.title, config, study.fingerprint(), run.summary())
             kept.claim(run.id)
             stack.callback(kept.release, run.id)
             stack.enter_context(starting).push(_NotStarted(kept, run.id, before))
@@ -154,7 +160,7 @@ def train(
         memories = run.memories = Memories(checkpointer.memory_folder if checkpointer is not None else None)
         failing = stack.enter_context(ExitStack())
         failing.callback(memories.close)
-        if checkpointer is not None and found is not None and checkpointer.restore(run, memories):
+        if checkpointer is not None and resumed is not None and checkpointer.restore(run, memories):
             why = f"going on after round {run.records[-1].number if run.records else 0} of run {run.id}; {run.note}"
         key, private = Key(study.seed), plan.privacy
         for listener in plan.listeners:
@@ -162,17 +168,28 @@ def train(
             listener.note(why or run.note)
             if plan.initial is not None and not run.records:
                 listener.note(f"starting from the weights of {plan.initial.source}")
-            for text in _about_privacy(plan, study.rounds):
+            for text in [*_about_privacy(plan, study.rounds), *_about_attackers(plan)]:
                 listener.note(text)
         starting.pop_all()
-        if kept is not None and found is not None:
-            kept.describe(found, config)
+        if kept is not None and resumed is not None:
+            kept.describe(resumed, config)
         drawn = key.fold("sampling") if private is None else private.sampling_key
         sampler = Sampler(plan.job.federation, plan.sampling, plan.faults, drawn)
         Loop(
-            plan.job, run, opened, sampler, plan.evaluator, plan.faults, key, study.rounds, memories, checkpointer,
-            plan.listeners, private, plan.initial.costs if plan.initial is not None else {},
-        ).go()  # fmt: skip
+            plan.job,
+            run,
+            opened,
+            sampler,
+            plan.evaluator,
+            plan.faults,
+            key,
+            study.rounds,
+            memories,
+            checkpointer,
+            plan.listeners,
+            plan.readings,
+            plan.initial.costs if plan.initial is not None else {},
+        ).go()
         failing.pop_all()
         memories.rest(run.records[-1].number if run.records else 0)
     return run
@@ -193,6 +210,30 @@ class _Plan:
     """Samples that local steps see in the whole run, to choose a runtime by."""
     initial: Initial | None
     """What the weights begin from, if not from the seed."""
+    robust: Robust | None
+    attackers: Attackers | None
+
+    @property
+    def readings(self) -> Readings:
+        """What the server may read of the replies."""
+        readings = Readings()
+        if self.job.channels.closing is not None:
+            from parley.secure.reading import SecureReadings
+
+            readings = SecureReadings(self.privacy is not None)
+        if self.attackers is not None:
+            from parley.engine.attackers import AttackedReadings
+
+            readings = AttackedReadings(self.attackers, readings)
+        if self.privacy is not None:
+            from parley.privacy.reading import PrivateReadings
+
+            readings = PrivateReadings(self.privacy, readings)
+        if self.robust is not None:
+            from parley.robust.reading import RobustReadings
+
+            readings = RobustReadings(self.robust, readings)
+        return readings
 
 
 @dataclass(frozen=True)
@@ -235,11 +276,17 @@ class _Origin:
                 return from_run(store, start.run, start.best, task)
         assert start.algorithm is not None
         first = replace(
-            self.study, algorithm=start.algorithm, rounds=start.rounds, init_from=None, data=self.study.federation(),
-            evaluation=Evaluation(central=False, clients="none"), observers=(), logging=Logging(),
+            self.study,
+            algorithm=start.algorithm,
+            rounds=start.rounds,
+            init_from=None,
+            data=self.study.federation(),
+            evaluation=Evaluation(central=False, clients="none"),
+            observers=(),
+            logging=Logging(),
             # What stacks the study's method may not take another.
             runtime="auto" if self.study.runtime == "stacked" else self.study.runtime,
-        )  # fmt: skip
+        )
         return from_rounds(train(first), start.rounds)
 
 
@@ -251,13 +298,19 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
     algorithm = as_algorithm(study.algorithm)
     if study.preprocessing is not None:
         federation = study.preprocessing.apply(federation)
-    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    task = make_task(federation, study.model, study.seed, study.loss, study.buffers, precision=study.precision)
     up = _stages(study)
     if study.privacy is not None:
+        from parley.privacy import privacy_plan
+
         up = (*up, *privacy_plan(study.privacy, study.sampling, population, study.rounds).stages)
-    measured = scorers((study.evaluation or Evaluation()).metrics, federation.info.kind == "regression")
+    evaluation = study.evaluation or Evaluation()
+    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
     there = replace(task, population=population).on(_device(algorithm, study.device))
-    return Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
+    return Job(
+        algorithm, there, federation, Channels.of(algorithm, up), secret, measured, evaluation.pooled,
+        evaluation.batch, evaluation.digits,
+    )  # fmt: skip
 
 
 def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Plan:
@@ -265,6 +318,8 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     faults = study.faults or Faults()
     private = None
     if study.privacy is not None:
+        from parley.privacy import privacy_plan
+
         private = privacy_plan(study.privacy, sampling, len(federation), study.rounds, secret)
         sampling = private.sampling
         _check_listeners(listeners)
@@ -272,14 +327,23 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         sampling = replace(sampling, scheme=algorithm.needs.cohorts)
     if algorithm.needs.pooled:
         federation = pool(federation)
+        if faults.attackers:
+            raise InputError(
+                f"{algorithm.title} trains on data in one place, where nobody attacks; leave out faults.attackers."
+            )
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
+    if (texts := federation.info.categories) and not algorithm.needs.texts:
+        raise InputError(
+            f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
+            "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
+        )
     if federation.info.missing and not algorithm.needs.missing:
         raise InputError(
             f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
             'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
             "federation)), or use boosted trees."
         )
-    task = make_task(federation, study.model, study.seed, study.loss, study.buffers)
+    task = make_task(federation, study.model, study.seed, study.loss, study.buffers, precision=study.precision)
     warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))
     key = Key(study.seed).fold("init")
@@ -293,20 +357,48 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info.kind == "regression")
     up = (*_stages(study), *(private.stages if private is not None else ()))
-    job = Job(algorithm, there, federation, Channels.of(algorithm, up), secret, measured)
+    attackers, attacked = _attackers(faults, federation, up, Key(study.seed).fold("attackers"))
+    job = Job(
+        algorithm, there, attacked, Channels.of(algorithm, up), secret, measured, evaluation.pooled, evaluation.batch
+    )
+    if study.robust is not None:
+        from parley.robust.reading import check_robust
+
+        size = min(sampling.size or len(federation), len(federation))
+        check_robust(study.robust, algorithm, job.channels, private is not None and private.central, size)
     if private is not None:
+        from parley.privacy.reading import check_private
+
         check_private(algorithm, task, private)
     elif job.channels.closing is not None:
+        from parley.secure.reading import check_summable
+
         check_summable(algorithm, task)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
-    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial)
+    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial, study.robust, attackers)
+
+
+def _attackers(
+    faults: Faults, federation: Federation, up: Sequence[Channel], key: Key
+) -> tuple[Attackers | None, Federation]:
+    """Who attacks, and the samples as they train on them."""
+    if not faults.attackers:
+        return None, federation
+    from parley.engine.attackers import Attackers
+
+    attackers = Attackers.of(faults, federation, key)
+    if any(stage.last for stage in up) and faults.attack != "label-flip":
+        raise InputError(
+            f'faults.attack = "{faults.attack}" changes single replies, which a secure sum hides; take "label-flip".'
+        )
+    return attackers, attackers.flipped(federation)
 
 
 def _stages(study: Study) -> tuple[Channel, ...]:
     """The channels that the study names; the norm to which adaptive clipping clips comes from `[privacy]` alone."""
     named = stages(study.channels)
-    if any(isinstance(stage, AdaptiveClip) for stage in named):
+    if any(channels.knows(type(stage)) and channels.name_of(type(stage)) == "adaptive-clip" for stage in named):
         raise InputError("the channel adaptive-clip is set by [privacy] with a quantile; leave it out of the channels.")
     return named
 
@@ -331,18 +423,31 @@ def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
     return said
 
 
+def _about_attackers(plan: _Plan) -> list[str]:
+    said = [] if plan.robust is None else [plan.robust.sentence]
+    return said if plan.attackers is None else [*said, plan.attackers.sentence(len(plan.job.federation))]
+
+
 def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:
     """The stored run to go on with, which must be the same in everything that its numbers depend on."""
-    run = store.unfinished(study.fingerprint(), study.rounds) if resume is True else store.info(str(resume)).id
+    fingerprint = study.fingerprint()
+    run = store.unfinished(fingerprint, study.rounds) if resume is True else store.info(str(resume)).id
     if run is None:
         raise InputError(f"there is no unfinished run of this configuration to resume{_nearest_run(store, config)}.")
-    check_resumable(run, store.info(run).config, config)
+    info = store.info(run)
+    check_resumable(run, info.config, config)
+    if info.config and info.fingerprint != fingerprint:
+        raise InputError(
+            f"run '{run}' was started by another version of Parley, whose rounds give other numbers (samples came in "
+            "another order); finish it with that version, or start a new run."
+        )
     return run
 
 
 def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
-    """The end of that sentence: in what the newest run differs from the one asked for."""
+    """The end of that sentence: in what the study's newest run, else the store's, differs from the one asked for."""
     runs = store.runs()
+    runs = [info for info in runs if info.name == config.get("name")] or runs
     why = why_not(runs[-1].id, runs[-1].config, config) if runs and runs[-1].config else None
     return f"; {why or 'start it without --resume'}"
 
@@ -386,14 +491,9 @@ def _check_workers(workers: int | None) -> None:
         )
 
 
-def train_study(study: Study, **options: Any) -> Run:
-    """`train(study)`, by its former name."""
-    return train(study, **options)
-
-
 def _progress(wanted: bool) -> list[Listener]:
     if not wanted:
         return []
-    from parley.engine.progress import Progress
+    from parley.display.progress import Progress
 
     return [Progress()]

@@ -30,7 +30,7 @@ from parley.study.sections import plain
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What weights begin from; `init_from = "..."` above the first section names a run or a file in one word."""
+    """Initial weights; short form: `init_from = "..."` above the first section, with a run or a file."""
 
     run: str | None = None
     """A stored run of the same model, by its id, the beginning of one, or `last`."""
@@ -42,12 +42,12 @@ class WarmStart:
     """In place of run: a .safetensors file of weights by the model's own names, as `parley export` writes it; relative
     to the study file."""
     algorithm: Algorithm | None = None
-    """[init_from.algorithm]: in place of run and file, another method, which trains the same model on the same clients
-    first; what it sends is counted in round 0."""
+    """[init_from.algorithm]: in place of run and file, another method that first trains the same model on the same
+    clients; its traffic is counted in round 0."""
     rounds: Annotated[int, Field(ge=1)] = 1
     """With algorithm: the rounds it trains."""
     digest: str | None = None
-    """A digest of the weights, as a stored run knows it."""
+    """A digest of the weights, written by stored runs."""
 
     def __post_init__(self) -> None:
         check_fields(self, "init_from")
@@ -70,10 +70,10 @@ class WarmStart:
         own = plain(self)
         unset: tuple[str, ...] = ("best", "store") if self.run is None else ()
         unset += ("rounds",) if self.algorithm is None else ()
-        found = {name: value for name, value in own.items() if value is not None and name not in unset}
+        settings = {name: value for name, value in own.items() if value is not None and name not in unset}
         if self.algorithm is not None and not algorithms.knows(type(self.algorithm)):
-            found["algorithm"] = opaque(self.algorithm)
-        return found
+            settings["algorithm"] = opaque(self.algorithm)
+        return settings
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def pinned(source: Source | None, store: RunStore | None, resuming: bool) -> Sou
             "init_from = 'last' may be another run by now; to go on, name the run that this one was started from."
         )
     try:
-        with source_store(source, store) as found:
-            return replace(source, run=found.info(source.run).id)
+        with source_store(source, store) as resolved:
+            return replace(source, run=resolved.info(source.run).id)
     except InputError:
         if resuming:  # a run that goes on has its first weights and does without the source
             return source

@@ -23,6 +23,17 @@ from parley.theory.region import check_curvature, check_step
 from parley.theory.servers import ServerSetting, check_server, rate, transient, tune
 from parley.theory.theta import Array
 
+__all__ = [
+    "LEAST_STEP",
+    "MOST_STEPS",
+    "Advice",
+    "Choice",
+    "best_setting",
+    "bound_terms",
+    "check_request",
+    "client_setting",
+]
+
 LEAST_STEP = 1e-3
 """gamma (L + alpha) is 0 or at least this: single precision loses smaller steps, and they change next to nothing."""
 MOST_STEPS = 2**62
@@ -161,14 +172,14 @@ def _minimise(total: Callable[[npt.ArrayLike], Array], narrowest: float, widest:
     for index in np.argsort(values)[:5]:
         low, high = grid[max(index - 1, 0)], grid[min(index + 1, len(grid) - 1)]
         if high > low:
-            found = minimize_scalar(
+            solution = minimize_scalar(
                 lambda spread: float(total(spread)),
                 bounds=(low, high),
                 method="bounded",
                 options={"xatol": 1e-9 * (high - low)},
             )
-            if found.fun < least:
-                best, least = float(found.x), float(found.fun)
+            if solution.fun < least:
+                best, least = float(solution.x), float(solution.fun)
     return best
 
 

@@ -15,6 +15,29 @@ from scipy.spatial.distance import cdist
 
 from parley.theory.theta import Array
 
+__all__ = [
+    "Gradient",
+    "Iterates",
+    "Oracle",
+    "Steps",
+    "bias_without_residual",
+    "boost",
+    "cross_entropy_optimum",
+    "decreasing",
+    "function_bound",
+    "gradient_bound",
+    "learner_bound",
+    "lipschitz_extension",
+    "norms",
+    "residual_bound",
+    "softmax",
+    "square_optimum",
+    "support_distance",
+    "total_variation_radius",
+    "wasserstein",
+    "wasserstein_radius",
+]
+
 Gradient = Callable[[Array], Array]
 """g [N, m, c], a function per client -> grad R_i[g_i], 0 where a client has no mass."""
 Oracle = Callable[[Array, Array], Array]
@@ -24,7 +47,7 @@ Steps = Callable[[int, int], float]
 
 
 @dataclass(frozen=True)
-class Course:
+class Iterates:
     """What happened, round by round; norms are over each client's own inputs and steps, the largest of them."""
 
     functions: Array
@@ -44,9 +67,18 @@ class Course:
 
 
 def boost(
-    alpha: Array, gradient: Gradient, oracle: Oracle, *, rounds: int, local: int, mu: float, steps: Steps, outputs: int,
-    residual: bool = True, largest: bool = False,
-) -> Course:  # fmt: skip
+    alpha: Array,
+    gradient: Gradient,
+    oracle: Oracle,
+    *,
+    rounds: int,
+    local: int,
+    mu: float,
+    steps: Steps,
+    outputs: int,
+    residual: bool = True,
+    largest: bool = False,
+) -> Iterates:
     """Algorithm 1 with all clients from f = 0; `largest`: norms are L-infinity's instead of L2's."""
     count, inputs = alpha.shape
     f = np.zeros((inputs, outputs))
@@ -68,7 +100,7 @@ def boost(
             delta = phi - h if residual else delta
         f = g.mean(0)
         functions.append(f)
-    return Course(np.array(functions), seen[0], -seen[1], seen[2], seen[3], seen[4])
+    return Iterates(np.array(functions), seen[0], -seen[1], seen[2], seen[3], seen[4])
 
 
 def decreasing(numerator: float, mu: float, local: int) -> Steps:

@@ -1,4 +1,4 @@
-"""Worst-case condition numbers of the surrogate from L and mu alone (paper 001, eqs. 10-13, Lemmas 3, 4, 6).
+"""Worst-case condition numbers of the surrogate from L and mu alone (Charles and Konečný, eqs. 10-13, Lemmas 3, 4, 6).
 
 Everything is a logarithm, so that no K or gamma over- or underflows. The two families share one identity: the bound
 kappa on the surrogate's condition number and the largest condition number of any Q_i multiply to kappa_0 = L / mu.
@@ -11,6 +11,17 @@ import numpy.typing as npt
 from parley.core.errors import InputError
 from parley.theory.region import check_counts, check_curvature, check_last_step, check_step
 from parley.theory.theta import Array, log_mean_all, log_mean_last
+
+__all__ = [
+    "FAMILIES",
+    "check_family",
+    "curvature_bound",
+    "kappa_bound",
+    "log_distortion_spread",
+    "log_kappa_bound",
+    "log_phi",
+    "log_psi",
+]
 
 FAMILIES = ("fedavg", "maml")
 """Theta_{1:K} (FedAvg, Reptile; FedProx with alpha > 0) and Theta_K (FOMAML; MAML with Theta_{2K+1})."""

@@ -23,6 +23,8 @@ from parley.theory.quadratics import Quadratics
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array, ThetaLike, as_theta
 
+__all__ = ["Distances", "distances", "drift_bound", "residual_spread"]
+
 
 @dataclass(frozen=True)
 class Distances:

@@ -22,6 +22,21 @@ from parley.theory.rounds import Rounds, SurrogateDescent
 from parley.theory.servers import ServerSetting, check_server, spectral_radius, tune
 from parley.theory.theta import Array
 
+__all__ = [
+    "ALPHAS",
+    "MARGIN",
+    "MOMENTA",
+    "PROMISING",
+    "SCALES",
+    "SINGLE",
+    "SLACK",
+    "STARTS",
+    "ExactAdvice",
+    "ExactChoice",
+    "Form",
+    "best_exact_setting",
+]
+
 Form = Literal["gradients", "delta"]
 """What clients send: the sum of their gradients, or the change of their model."""
 
@@ -107,11 +122,11 @@ def best_exact_setting(
     if not 0 <= unit < 1:
         raise InputError(f"the relative precision of training must satisfy 0 <= unit < 1, not {unit:g}.")
     enough = int(np.ceil(45 / -np.log1p(-0.5 * clients.mu / clients.L))) + 1
-    found: list[ExactChoice] = []
+    choices: list[ExactChoice] = []
     for K in _counts(enough if max_steps is None else min(max_steps, enough)):
         # What is found for K depends on smaller K alone, so that a higher limit only adds candidates.
-        found += search.best_with(K, min((choice.error for choice in found), default=np.inf))
-    return ExactAdvice(_simplest(found), search.tuned(0.0, 1), search.tuned(0.5 / clients.L, enough))
+        choices += search.best_with(K, min((choice.error for choice in choices), default=np.inf))
+    return ExactAdvice(_simplest(choices), search.tuned(0.0, 1), search.tuned(0.5 / clients.L, enough))
 
 
 class _Search:

@@ -134,8 +134,8 @@ def forecast(
         else:
             step = _scaffold if work.method == "scaffold" else _feddyn
             path = np.stack([step(clients, work, server, rounds, seed) for server in servers])
-        found = clients.excess(path)
-    return np.where(np.isfinite(found), found, np.inf)
+        excess = clients.excess(path)
+    return np.where(np.isfinite(excess), excess, np.inf)
 
 
 def _cohorts(clients: LocalQuadratics, unbiased: bool, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -179,12 +179,14 @@ class _ServerMemory:
     """Server optimizers, many at once: z, q [servers, d]."""
 
     def __init__(self, servers: Sequence[ServerStep], z: Array) -> None:
-        self.eta = np.array([[one.eta] for one in servers])
-        self.beta = np.array([[one.momentum] for one in servers])
-        self.adam, self.nesterov = (np.array([[one.name == name] for one in servers]) for name in ("adam", "nesterov"))
+        self.eta = np.array([[server.eta] for server in servers])
+        self.beta = np.array([[server.momentum] for server in servers])
+        self.adam, self.nesterov = (
+            np.array([[server.name == name] for server in servers]) for name in ("adam", "nesterov")
+        )
         self.heavy = ~(self.adam | self.nesterov)
-        self.decay = np.array([[one.decay] for one in servers])
-        self.epsilon = np.array([[one.epsilon] for one in servers])
+        self.decay = np.array([[server.decay] for server in servers])
+        self.epsilon = np.array([[server.epsilon] for server in servers])
         self.previous = z.copy()
         self.m, self.v = np.zeros_like(z), np.zeros_like(z)
 

@@ -21,6 +21,18 @@ from parley.theory.region import check_counts, check_curvature, check_step
 from parley.theory.servers import check_server, log_kappa_of, rate
 from parley.theory.theta import Array
 
+__all__ = [
+    "Frontier",
+    "cusp_delta",
+    "cusp_steps",
+    "delta_of_rho",
+    "delta_of_spread",
+    "exact_frontier",
+    "family_frontier",
+    "rho_of_delta",
+    "simulated_maml_frontier",
+]
+
 
 @dataclass(frozen=True, eq=False)
 class Frontier:

@@ -27,6 +27,19 @@ from parley.core.errors import InputError
 from parley.core.show import Brief
 from parley.theory.theta import Array
 
+__all__ = [
+    "PROJECTIONS",
+    "REPEATS",
+    "Distance",
+    "Heterogeneity",
+    "Metric",
+    "Sample",
+    "heterogeneity",
+    "mixture",
+    "total_variation",
+    "wasserstein1",
+]
+
 Metric = Literal["tv", "w1"]
 REPEATS, PROJECTIONS = 5, 50
 """Samples drawn of a large support, and directions that it is projected on."""
@@ -80,10 +93,12 @@ def mixture(clients: Sequence[Sample]) -> Sample:
     if not clients:
         raise InputError("a mixture needs at least one client.")
     joined = {
-        name: None if getattr(clients[0], name) is None else np.concatenate([getattr(one, name) for one in clients])
+        name: None
+        if getattr(clients[0], name) is None
+        else np.concatenate([getattr(client, name) for client in clients])
         for name in ("inputs", "labels")
     }
-    weights = np.concatenate([one.shares for one in clients])
+    weights = np.concatenate([client.shares for client in clients])
     return Sample(joined["inputs"], joined["labels"], weights, clients[0].numeric)
 
 
@@ -144,7 +159,7 @@ def _sampled(a: Sample, b: Sample, label_cost: float, limit: int, rng: np.random
 
     each = np.array([_transport(draw(a), draw(b), label_cost) for _ in range(REPEATS)])
     noise = 2 * each.std(ddof=1) / np.sqrt(REPEATS)
-    bias = sum(_transport(draw(one), draw(one), label_cost) for one in (a, b))
+    bias = sum(_transport(draw(side), draw(side), label_cost) for side in (a, b))
     assert a.inputs is not None
     directions = rng.standard_normal((PROJECTIONS, a.inputs.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -185,15 +200,20 @@ class Heterogeneity(Brief):
     @property
     def omega(self) -> Distance:
         """The mean distance to the mixture: omega_TV (12), or omega_W1 (16)."""
-        ends = np.array([[one.value, one.low, one.high] for one in self.to_mixture])
+        ends = np.array([[distance.value, distance.low, distance.high] for distance in self.to_mixture])
         value, low, high = ends.mean(axis=0).tolist()
         return Distance(value, low, high)
 
 
 def heterogeneity(
-    clients: Sequence[Sample], metric: Metric, *, label_cost: float = 1.0, limit: int = 1000, pairs: bool = True,
+    clients: Sequence[Sample],
+    metric: Metric,
+    *,
+    label_cost: float = 1.0,
+    limit: int = 1000,
+    pairs: bool = True,
     rng: np.random.Generator | None = None,
-) -> Heterogeneity:  # fmt: skip
+) -> Heterogeneity:
     """Every client against the mixture and, with `pairs`, against every other one."""
     if metric not in ("tv", "w1"):
         raise InputError(f"metric must be 'tv' or 'w1', not '{metric}'.")
@@ -209,7 +229,7 @@ def heterogeneity(
     for i in range(count if pairs else 0):
         for j in range(i):
             between[i, j] = between[j, i] = distance(clients[i], clients[j]).value
-    return Heterogeneity(between, tuple(distance(whole, one) for one in clients))
+    return Heterogeneity(between, tuple(distance(whole, client) for client in clients))
 
 
 def _inputs(sample: Sample) -> Array:
@@ -235,7 +255,7 @@ def _points(sample: Sample) -> Array:
 
 
 def _check_alike(a: Sample, b: Sample) -> None:
-    width = [None if one.inputs is None else one.inputs.shape[1] for one in (a, b)]
+    width = [None if sample.inputs is None else sample.inputs.shape[1] for sample in (a, b)]
     if width[0] != width[1] or (a.labels is None) != (b.labels is None) or a.numeric != b.numeric:
         raise InputError("two samples must both have inputs of one width, labels of one kind, or both, to be compared.")
 

@@ -15,6 +15,8 @@ from parley.theory.region import check_counts, check_step
 from parley.theory.servers import error_factors
 from parley.theory.theta import Array, log_mean_all
 
+__all__ = ["Rounds", "SurrogateDescent"]
+
 
 @dataclass(frozen=True, eq=False)
 class SurrogateDescent:
@@ -32,8 +34,8 @@ class SurrogateDescent:
     def distance(self, server: str, eta: npt.ArrayLike, momentum: npt.ArrayLike, rounds: int) -> Array:
         """||x_T - x*||, [...]; infinite where the server diverges beyond floating point."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.linalg.norm(self.remaining(server, eta, momentum, rounds) + self.drift, axis=-1)
-        return np.where(np.isfinite(found), found, np.inf)
+            norms = np.linalg.norm(self.remaining(server, eta, momentum, rounds) + self.drift, axis=-1)
+        return np.where(np.isfinite(norms), norms, np.inf)
 
 
 class Rounds:

@@ -20,6 +20,19 @@ from parley.core.errors import InputError, nearest
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array
 
+__all__ = [
+    "SERVERS",
+    "ServerSetting",
+    "advance",
+    "check_server",
+    "error_factors",
+    "log_kappa_of",
+    "rate",
+    "spectral_radius",
+    "transient",
+    "tune",
+]
+
 SERVERS = ("none", "nesterov", "heavy-ball")
 """The server optimizers by the kind of momentum they use."""
 

@@ -9,6 +9,8 @@ from parley.theory.quadratics import Quadratics
 from parley.theory.region import check_curvature
 from parley.theory.theta import Array
 
+__all__ = ["random_clients", "wishart_spectrum"]
+
 
 def wishart_spectrum(dimension: int, L: float, mu: float, rng: np.random.Generator) -> Array:
     """The ascending eigenvalues of beta_1 B'B + beta_2 I, B standard normal, scaled to reach from mu to L exactly."""

@@ -1,4 +1,4 @@
-"""Theta: which of a client's K local gradients it sends, and with what weight (paper 001, eqs. 4-6).
+"""Theta: which of a client's K local gradients it sends, and with what weight (Charles and Konečný, eqs. 4-6).
 
 A client with Hessian eigenvalue `lam` multiplies its gradient along that direction by the *distortion*
 

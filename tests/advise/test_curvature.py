@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from parley.advise.curvature import ball, estimate
 from parley.advise.lanczos import extremes
-from parley.advise.objective import Objective, flat
+from parley.advise.objective import Objective
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.tree import flat
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
-from parley.learn.losses import losses
-from parley.learn.task import Task
 from parley.models import Lstm, build_module, features, linear, mlp
 from parley.models.feature_model import RandomFourierFeatures
+from parley.training.losses import losses
+from parley.training.task import Task
 
 
 def federation_of(clients: list[ClientData], outputs: int, kind: str = "regression") -> Federation:

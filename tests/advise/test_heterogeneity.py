@@ -63,13 +63,13 @@ def test_total_variation_of_points_that_hardly_ever_repeat_is_not_shown(count: i
     found = heterogeneity(pl.Federation.from_arrays(parts))
     for part in PARTS:
         assert found.omega(part, "tv").value == pytest.approx(1 - 1 / count)
-        assert [found.telling(part, metric) for metric in METRICS] == [False, True]
+        assert [found.informative(part, metric) for metric in METRICS] == [False, True]
     classes = {name: (x, (y > 0).astype(int)) for name, (x, y) in parts.items()}
-    assert [heterogeneity(pl.Federation.from_arrays(classes)).telling(part, "tv") for part in PARTS] == [
+    assert [heterogeneity(pl.Federation.from_arrays(classes)).informative(part, "tv") for part in PARTS] == [
         True, False, False
     ]  # fmt: skip
     few = {name: (np.round(x[:, :1]), y) for name, (x, y) in parts.items()}
-    assert heterogeneity(pl.Federation.from_arrays(few)).telling("inputs", "tv")
+    assert heterogeneity(pl.Federation.from_arrays(few)).informative("inputs", "tv")
 
 
 def test_bad_input():

@@ -10,8 +10,8 @@ from torch import nn
 from parley.advise.tradeoff import from_constants, from_federation, from_quadratics, from_study
 from parley.core.errors import InputError
 from parley.data import Federation
-from parley.study.study import load_study
-from parley.study.train import train_study
+from parley.study.toml import load_study
+from parley.study.train import train
 
 STUDY = """
 rounds = 12
@@ -39,7 +39,7 @@ def test_training_with_the_pasted_lines_ends_where_it_was_promised(tmp_path: Pat
     assert advice.curvature.quadratics is not None
     best = advice.actual.best
     assert best.distance <= min(advice.actual.minibatch_sgd.distance, advice.actual.one_shot.distance)
-    run = train_study(study(tmp_path, advice.toml()), runtime="inline")
+    run = train(study(tmp_path, advice.toml()), runtime="inline")
     weights = run.module().state_dict()
     x = np.concatenate([weights["1.weight"].double().numpy().ravel(), weights["1.bias"].double().numpy()])
     away = np.linalg.norm(x - advice.curvature.quadratics.empirical_minimiser)
@@ -57,7 +57,7 @@ def test_the_guarantee_holds_in_training(tmp_path: Path):
     lines = '[algorithm]\nname = "local-update"\nform = "delta"\nbatch = 0\noptions = { weight_decay = 0.2 }\n'
     lines += f"lr = {choice.gamma or 0.1}\nsteps = {choice.K}\n"
     lines += f"[algorithm.server]\nlr = {choice.server.eta / (choice.gamma or 0.1)}\n"
-    run = train_study(study(tmp_path, lines), runtime="inline")
+    run = train(study(tmp_path, lines), runtime="inline")
     weights = run.module().state_dict()
     x = np.concatenate([weights["1.weight"].double().numpy().ravel(), weights["1.bias"].double().numpy()])
     assert advice.curvature.quadratics is not None
@@ -161,7 +161,7 @@ def test_the_example_gets_advice_that_its_training_keeps(ridge: float, tmp_path:
     assert advice.curvature.quadratics is not None
     before, _, rest = example.partition("[algorithm]")
     path.write_text(before + advice.toml() + "\n" + rest[rest.index("[evaluate]") :])
-    weights = train_study(load_study(path), runtime="inline").module().state_dict()
+    weights = train(load_study(path), runtime="inline").module().state_dict()
     x = np.concatenate([weights["1.weight"].double().numpy().ravel(), weights["1.bias"].double().numpy()])
     away = np.linalg.norm(x - advice.curvature.quadratics.empirical_minimiser)
     assert away == pytest.approx(advice.actual.best.distance, rel=0.01, abs=advice.actual.best.rounding)

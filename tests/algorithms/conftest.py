@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.protocol import Algorithm
 from parley.core.errors import UnsupportedError
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms import local_update as module
-from parley.algorithms.base import local_sgd
-from parley.algorithms.base.protocol import Cohort
-from parley.algorithms.base.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
-from parley.algorithms.baselines import Centralised, LocalOnly, Lookahead, MinibatchSGD
-from parley.algorithms.local_update import (
+from parley.algorithms.averaging import local_sgd
+from parley.algorithms.averaging import local_update as module
+from parley.algorithms.averaging.baselines import Centralised, LocalOnly, Lookahead, MinibatchSGD
+from parley.algorithms.averaging.local_update import (  # fmt: skip
     FOMAML,
     MAML,
     FedAdagrad,
@@ -30,17 +28,19 @@ from parley.algorithms.local_update import (
     LocalUpdate,
     MetaMinibatchProx,
     Reptile,
-)  # fmt: skip
+)
+from parley.algorithms.averaging.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
+from parley.algorithms.protocol import Cohort
 from parley.core.context import Context
 from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.core.tree import scale
 from parley.engine.listeners import Listener
 from parley.engine.settings import Sampling
-from parley.learn.optimizers import LocalOptimizer
-from parley.learn.transforms import GradientTransform, Stage
 from parley.study.train import make_task, train
 from parley.theory.surrogate import All, Explicit, Last, Quadratics
+from parley.training.optimizers import LocalOptimizer
+from parley.training.transforms import GradientTransform, Stage
 
 GAMMA, ALPHA, K = 0.4, 0.3, 3
 ONES, LAST = (1.0,) * K, (0.0,) * (K - 1) + (1.0,)
@@ -103,7 +103,7 @@ class Iterates(Listener):
 
     def round(self, record) -> None:
         if record.number:
-            weights = self.run.algorithm.weights(self.run.task, self.run.model())
+            weights = self.run.learned.weights(self.run.model())
             self.values.append(weights["weight"].numpy().ravel().copy())
 
 

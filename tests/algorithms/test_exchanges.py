@@ -13,11 +13,10 @@ from torch import nn
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import Exchange, disclosed, parties
-from parley.algorithms.base.protocol import declared
-from parley.algorithms.ema import EMA
-from parley.algorithms.statistics import FederatedStatistics
-from parley.algorithms.tct import TCT
+from parley.algorithms.exchange import Exchange, disclosed, parties
+from parley.algorithms.ntk.tct import TCT
+from parley.algorithms.protocol import declared
+from parley.algorithms.wrappers.ema import EMA
 from parley.channels.base import Channels
 from parley.cli.main import main
 from parley.core.context import Context
@@ -26,9 +25,10 @@ from parley.core.failure import Failure
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.engine.secure.round import obstacle
 from parley.runtimes.execute import attempt
 from parley.runtimes.protocol import Call, Job
+from parley.secure.reading import obstacle
+from parley.statistics.method import FederatedStatistics
 from parley.study.train import make_task
 
 KernelMethods = tuple(algorithms[f"{kind}-{name}"] for kind in ("kernel", "feature") for name in ("fedavg", "fedprox"))
@@ -43,7 +43,7 @@ def methods() -> dict[str, pl.Algorithm]:
             try:
                 made[f"{wrapper.__name__}({name})"] = wrapper(**{argument: method})
             except InputError as error:
-                if not re.search("cannot be averaged|does not train one network", str(error)):
+                if "does not train one network" not in str(error):
                     raise
     return made
 
@@ -107,7 +107,13 @@ def test_the_form_of_a_first_reply_is_known_before_it_comes(
         model = nn.Linear(3, 1).double() if name.startswith(("kernel", "EMA(kernel")) else pl.models.features()
     task = make_task(federation, model, 0)
     cohort = pl.Cohort(federation.ids, (1 / 3,) * 3, everyone=federation.ids)
-    question = next(method.round(task, method.init(task, Key(0)), cohort, 1, Key(0)))
+    try:
+        state = method.init(task, Key(0))
+    except InputError as error:
+        if not re.search("cannot be averaged|does not train one network|must be one number a row", str(error)):
+            raise
+        return
+    question = next(method.round(task, state, cohort, 1, Key(0)))
     each = {each.name: each for each in method.exchanges()}[question.asked]
     assert question.messages
     for message in question.messages.values():

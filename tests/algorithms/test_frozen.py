@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from parley import Evaluation, train
-from parley.algorithms.ditto import Ditto
-from parley.algorithms.fedals import FedALS, FedALSScaffold
-from parley.algorithms.feddyn import FedDyn
-from parley.algorithms.fednova import FedNova
-from parley.algorithms.fedrep import FedRep
-from parley.algorithms.local_update import FedAdam, FedAvg, FedProx
-from parley.algorithms.moon import MOON
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.feddyn import FedDyn
+from parley.algorithms.averaging.fednova import FedNova
+from parley.algorithms.averaging.local_update import FedAdam, FedAvg, FedProx
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.personal.ditto import Ditto
+from parley.algorithms.personal.fedrep import FedRep
+from parley.algorithms.personal.moon import MOON
 from parley.core.message import State
 from parley.data import digits
 from parley.engine.listeners import Listener
@@ -85,7 +85,7 @@ def test_frozen_parameters_do_not_travel(name: str):
     assert not any(own.startswith("base") or own == "inner.bias" for own in seen.names)
     assert seen.most <= ENTRIES
     assert not any(record.failures for record in run.records)
-    own = run.personal(run.federation.ids[0]) if run.algorithm.personal else run.module()
+    own = run.personal(run.federation.ids[0]) if run.learned.personal else run.module()
     final = own.state_dict()
     for frozen in ("base.weight", "base.bias", "inner.bias"):
         assert torch.equal(final[frozen], module.state_dict()[frozen])

@@ -14,12 +14,12 @@ import torch
 SCRIPT = """
 import os, signal, sys
 import numpy as np
-from parley.algorithms.base.exchange import exchange
-from parley.algorithms.ffgb import FFGB
-from parley.algorithms.histogram_boosting import HistogramBoosting
+from parley.algorithms.exchange import exchange
+from parley.algorithms.boosting.ffgb import FFGB
+from parley.algorithms.trees.histogram_boosting import HistogramBoosting
 from parley.data import Federation
 from parley.engine.settings import Faults
-from parley.learn.weak import RegressionTree
+from parley.algorithms.boosting.weak import RegressionTree
 from parley.study.train import train
 
 def reached(context, exchange):

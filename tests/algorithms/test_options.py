@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.distilling import Distilling
-from parley.algorithms.base.local_sgd import LocalSGD
+from parley.algorithms.averaging.local_sgd import LocalSGD
+from parley.algorithms.boosting.distilling import Distilling
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.message import Payload
 from parley.data import Federation
 from parley.engine.run import Run
-from parley.learn.schedules import Exponential
 from parley.study.train import train
+from parley.training.schedules import Exponential
 
 METHODS = [
     name
@@ -24,7 +24,7 @@ METHODS = [
 ]
 STILL = ("fedsgd", "minibatch-sgd")
 """Their clients do not move: lr = 0 is what they are."""
-ONE_BY_ONE = ("moon", "datashare")
+ONE_BY_ONE = ("datashare",)
 MOMENTUM = {"options": {"momentum": 0.9}}
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -14,19 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from parley.algorithms.base import parties
-from parley.algorithms.base.exchange import Exchange, Reply, exchange
-from parley.algorithms.base.parties import (
-    KEY_SERVER,
-    SHUFFLER,
-    Parties,
-    Shared,
-    kept_secret,
-    packed,
-    unpacked,
-    width_of,
-)
-from parley.algorithms.base.protocol import Algorithm, Cohort
+from parley.algorithms import parties
+from parley.algorithms.exchange import Exchange, Reply, exchange
+from parley.algorithms.parties import KEY_SERVER, SHUFFLER, Parties, Shared, kept_secret, packed, unpacked, width_of
+from parley.algorithms.protocol import Algorithm, Cohort, Learned
 from parley.core.context import Context, Secrets
 from parley.core.errors import QuorumError, WireError
 from parley.core.form import Form
@@ -70,10 +61,15 @@ def toy() -> Parties:
             rows = packed({"x": data.x, "n": torch.arange(len(data))})
             return Reply(parties.sealed_rows(rows, kept_secret(memory), message.tensor("shuffler"), context))
 
-        def predictor(self, task, model: Message, memory: Memory | None = None):
-            return task.predictor(task.initial())
+        def learned(self, task):
+            return Untrained(task)
 
     return Collected()
+
+
+class Untrained(Learned):
+    def outputs(self, message, memory, x, before=None):
+        return self.task.predictor(self.task.initial())(x)
 
 
 class Watch(Listener):

@@ -48,8 +48,8 @@ NORM = {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_
 )  # fmt: skip
 def test_what_travels_and_what_stays(printed, recipe, model, own, shared):
     method, federation, names = printed[recipe], printed["federation"], Names()
-    assert method.personal
     run = pl.train(method, federation, model=printed[model], rounds=3, cohort=5, listeners=[names], runtime="inline")
+    assert run.learned.personal
     assert names.down == names.up == shared
     one, other = (run.personal(i).state_dict() for i in list(run.clients_with_memory())[:2])
     start = run.task.network.state_dict()

@@ -15,15 +15,15 @@ from torch import nn
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.private import PrivateReplies
-from parley.algorithms.base.protocol import Cohort, Replies
-from parley.algorithms.base.summed import SummedReplies
+from parley.algorithms.averaging.local_sgd import LocalSGD
+from parley.algorithms.protocol import Cohort, Replies
+from parley.algorithms.summed import SummedReplies
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
 from parley.core.message import Message
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Evaluation, Faults, Sampling
+from parley.privacy.replies import PrivateReplies
 from parley.study.train import train
 
 SIZES = (40, 3, 25, 4, 11, 60, 5)
@@ -92,7 +92,7 @@ def test_the_servers_statistics_are_the_cohorts(name, scheme, weights, drawn):
     )  # fmt: skip
     cohort = next(c for c in reversed(drawn) if c.ids)  # an empty Poisson cohort leaves them as they were
     mean, variance = expected(federation, cohort)
-    shown = run.algorithm.weights(run.task, run.model())
+    shown = run.learned.weights(run.model())
     torch.testing.assert_close(shown["0.running_mean"], mean, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(shown["0.running_var"], variance, rtol=1e-12, atol=1e-12)
 
@@ -194,7 +194,7 @@ def test_fedals_with_few_clients_equals_its_loop(drawn):
         server = new
         if number % alpha == 0:
             shown = dict(server)
-    now = run.algorithm.weights(run.task, run.model())
+    now = run.learned.weights(run.model())
     for n, value in shown.items():
         if value.is_floating_point():
             torch.testing.assert_close(now[n], value, rtol=1e-12, atol=1e-12)
@@ -202,8 +202,8 @@ def test_fedals_with_few_clients_equals_its_loop(drawn):
 
 def test_the_drift_of_parts_is_measured_from_the_mean():
     """Clients that moved alike are not apart, however their weights sum."""
-    from parley.algorithms.base.parts import Part
-    from parley.algorithms.base.periods import drift_rates
+    from parley.algorithms.parts.parts import Part
+    from parley.algorithms.parts.periods import drift_rates
 
     update = {"w": torch.tensor([1.0, -2.0], dtype=torch.float64)}
     replies = Replies({i: Message.of(update=update) for i in "ab"}, {"a": 1.4, "b": 0.9})

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.channels.base import Chain, Channel, Channels
 from parley.core.context import Context
 from parley.core.form import Form

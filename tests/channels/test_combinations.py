@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import Reply
-from parley.algorithms.base.protocol import Algorithm
-from parley.algorithms.local_update import FedAvg
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.exchange import Reply
+from parley.algorithms.protocol import Algorithm
 from parley.channels import channels
 from parley.channels.base import Chain, Channels
 from parley.channels.ef21 import ef21
@@ -66,14 +66,14 @@ def method(name: str) -> Algorithm:
     kind: Any = algorithms[name]
     if name == "ema":
         return kind(of=FedAvg(lr=0.05))
-    return kind()
+    return kind(floor=2) if name in ("cox", "glm", "kaplan-meier") else kind()
 
 
 @pytest.mark.parametrize("name", list(algorithms))
 def test_every_method_with_every_channel(name: str, clients: Federation, targets: Federation):
     algorithm = method(name)
-    kernels = name.startswith(("kernel", "feature"))
-    federation, model = (targets, features()) if kernels else (clients, mlp(3))
+    numbers = name.startswith(("cox", "glm", "kaplan", "kernel", "feature"))
+    federation, model = (targets, features()) if numbers else (clients, mlp(3))
     if name.startswith("kernel"):
         model = torch.nn.Linear(3, 1).double()
     model = model if algorithm.needs.network else None
@@ -125,7 +125,7 @@ def test_the_rows_of_a_stack_give_the_same_bytes_as_each_alone(up, clients: Fede
         Call(i, message, Memory(), Context(i, 1, "client", 0, Key(7).fold(i), Secrets(bytes(16), (), i)))
         for i in clients.ids
     ]
-    stamp = Stamp("", 0, 1, 0, 0)
+    stamp = Stamp("", 1, 0, 0)
     through = Channels.of(algorithm, up)
     plain = Stacked(Job(algorithm, task, clients))
     packed = Stacked(Job(algorithm, task, clients, through))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Exchange, Reply
+from parley.algorithms.exchange import Exchange, Reply
 from parley.channels.base import Channels
 from parley.channels.ef21 import ef21
 from parley.channels.quantise import qsgd

@@ -2,7 +2,7 @@
 
 import torch
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.channels.base import Chain, Channels
 from parley.channels.top_k import TopK
 from parley.core.context import Context, Secrets

@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 
 from parley.channels import channels
 from parley.channels.base import Chain, Channel
-from parley.channels.clip import clip
 from parley.channels.ef21 import ef21
 from parley.channels.packing import pack, packed_size, unpack
 from parley.channels.projection import hadamard, projection
@@ -26,6 +25,7 @@ from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.core.wire import decode, encode, wire_size
+from parley.privacy.clip import clip
 from tests.channels.conftest import Line, message, vector
 
 UNBIASED = [random_k(0.3), projection(0.3), fedcom(), fedpaq(3), *(qsgd(b) for b in range(1, 9)), qsgd(4, "l2")]

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, ask, exchange
-from parley.algorithms.base.server import Descent
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.averaging.server import Descent
+from parley.algorithms.exchange import Reply, ask, exchange
 from parley.channels.base import MIRROR, Chain, Channel
 from parley.channels.ef21 import ef21
 from parley.channels.quantise import fedcom, fedpaq, qsgd
 from parley.channels.random_k import random_k
 from parley.channels.sign import sign
 from parley.channels.top_k import top_k
+from parley.conformance.problem import QuadraticProblem, TwoParts, quadratic_problem
 from parley.core.form import Form
 from parley.core.message import Memory, Message
 from parley.core.wire import decode
@@ -25,7 +26,6 @@ from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults
 from parley.runtimes.frame import unpack
 from parley.store.runs import RunStore
-from parley.studies.conformance.problem import QuadraticProblem, TwoParts, quadratic_problem
 from parley.study.train import train
 
 LR, STEPS = 0.1, 3

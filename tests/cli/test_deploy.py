@@ -59,7 +59,7 @@ def test_samples_are_handed_out_by_so_many_words_only(parley, node: NodeFolder):
     [
         (("node", "approve", "zz", "--node", "north"), "no study begins with 'zz'"),
         (("node", "init", "north", "--node", "north"), "there is a node at north already"),
-        (("node", "init", "../x", "--node", "other"), "is no name for a node"),
+        (("node", "init", "../x", "--node", "other"), "is not a node's name"),
         (("node", "pending", "--node", "nowhere"), "there is no node at nowhere"),
         (("deploy", "client", "--node", "nowhere"), "there is no node at nowhere"),
         (("deploy", "client", "--node", "north"), "does not know its server"),

@@ -18,7 +18,7 @@ import typer
 from click.shell_completion import ShellComplete
 
 from parley.cli.examples import EXAMPLES, algorithm_names, kinds, run_names
-from parley.cli.main import app
+from parley.cli.main import application
 from parley.store.runs import RunStore
 
 
@@ -30,7 +30,7 @@ def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Co
             yield f"{path}{name}", command
 
 
-WHOLE = typer.main.get_command(app)
+WHOLE = typer.main.get_command(application())
 COMMANDS = dict(commands(WHOLE))  # type: ignore[arg-type]
 
 

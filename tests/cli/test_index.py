@@ -1,6 +1,8 @@
 """`parley list` without loading what it lists."""
 
 import json
+import subprocess
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -12,6 +14,24 @@ from parley.core.errors import ParleyWarning
 def test_the_index_is_in_step_with_the_code():
     written = json.loads(module.FILE.read_text(encoding="utf-8"))
     assert written == module.made(), "run python -m parley.cli.index"
+
+
+def test_the_details_are_in_step_with_the_code():
+    written = json.loads(module.DETAILS.read_text(encoding="utf-8"))
+    assert written == module.all_details(), "run python -m parley.cli.index"
+
+
+def test_what_one_method_is_costs_no_torch():
+    code = (
+        "import sys, time; from parley.cli.main import main\n"
+        "try: main(['list', 'algorithms', 'fedbabu'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and time.process_time() < 1, time.process_time()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "personalise_after" in ended.stdout
+    assert "Secure sums: yes" in ended.stdout
 
 
 def test_a_broken_entry_point_is_shown_and_breaks_nothing(parley, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,12 +212,12 @@ def test_demo(parley, place: Path):
     code, out, _ = parley("demo", "--rounds", "2")
     assert code == 0
     assert all(method in out for method in ("fedavg", "fedprox", "local-only", "centralised"))
-    assert (place / "parley-demo" / "comparison.png").stat().st_size > 5000
-    assert parley("runs")[1].count("finished") == 6
+    assert (place / "parley-demo" / "demo.png").stat().st_size > 5000
+    assert parley("runs")[1].count("finished") == 12
 
 
 def test_reproduce_exits_by_the_checks(parley, place: Path, monkeypatch: pytest.MonkeyPatch):
-    from parley.studies import at_most, studies, study
+    from parley_papers.catalogue import at_most, studies, study
 
     monkeypatch.setattr(studies, "_items", {})
     for name, measured in (("900/good", 1.0), ("900/bad", 3.0)):
@@ -227,8 +228,9 @@ def test_reproduce_exits_by_the_checks(parley, place: Path, monkeypatch: pytest.
             return context.result([at_most("the number", measured, 2.0)])
 
     assert "A number is small." in parley("reproduce")[1]
-    code, out, _ = parley("reproduce", "900/good", "--scale", "smoke")
+    code, out, told = parley("reproduce", "900/good", "--scale", "smoke")
     assert code == 0
+    assert "900/good, smoke: at once." in told
     assert "passed" in out
     assert (place / "reproduced" / "900" / "good" / "smoke.json").is_file()
     code, out, _ = parley("reproduce", "900", "--scale", "smoke", "--out", "there")
@@ -274,7 +276,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path, numb
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
     last = err.strip().splitlines()[-1]
-    words = shlex.split(last.removeprefix("parley: interrupted; go on with: "))
+    words = shlex.split(last.removeprefix("parley: interrupted; resume with: "))
     assert words == ["parley", *long, "--resume"]
     with RunStore("runs.db") as store:
         (stopped,) = store.runs()
@@ -293,7 +295,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path, numb
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_before_anything_was_trained(parley, place: Path, monkeypatch, number: signal.Signals):
     before = signal.getsignal(number)
-    monkeypatch.setattr("parley.study.study.load_study", lambda *arguments: os.kill(os.getpid(), number))
+    monkeypatch.setattr("parley.study.toml.load_study", lambda *arguments: os.kill(os.getpid(), number))
     assert parley("run", "study.toml", "--store", "runs.db") == (128 + number, "", "parley: interrupted.\n")
     assert signal.getsignal(number) is before
     assert not Path("runs.db").exists()
@@ -303,7 +305,7 @@ def test_a_signal_that_is_ignored_stays_ignored(parley, place: Path, monkeypatch
     """As nohup asks for."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setattr("parley.study.study.load_study", lambda *arguments: _hung_up())
+        monkeypatch.setattr("parley.study.toml.load_study", lambda *arguments: _hung_up())
         assert "still here" in refused(parley("run", "study.toml", "--store", "runs.db"))
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -337,8 +339,14 @@ PRIVACY = "pip install 'parley-fl[privacy]'"
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.toml")))
-def test_every_example_trains(parley, example: str):
-    arguments = ["run", ROOT / "examples" / example, "--rounds", "2", "--quiet"]
+def test_every_example_trains(parley, example: str, place: Path):
+    file = ROOT / "examples" / example
+    if "--freeze" in file.read_text():  # as its first lines say
+        shutil.copytree(ROOT / "examples" / "hospitals", place / "hospitals")
+        frozen = place / "frozen.toml"
+        assert parley("stats", shutil.copy(file, place), "--freeze", frozen, "--fill", "median")[0] == 0
+        file = frozen
+    arguments = ["run", file, "--rounds", "2", "--quiet"]
     code, _, err = parley(*arguments)
     for lacking, need in (("is not here", "data"), ("pip install 'parley-fl[hf]'", "hf"), (PRIVACY, "privacy")):
         if code == 2 and lacking in " ".join(err.split()):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import parley as pl
-from parley.runtimes import nursery
+from parley.runtimes import fork_server
 from parley.store.runs import RunStore
 
 STUDY = """
@@ -68,14 +68,14 @@ def test_several_seeds_are_runs_of_one_study(parley):
 
 
 def test_a_worker_that_dies_before_it_is_given_a_seed_is_reported(parley, monkeypatch):
-    original = nursery.start
+    original = fork_server.start
 
-    def start(module: str, files: list[int]) -> nursery.Process:
+    def start(module: str, files: list[int]) -> fork_server.Process:
         process = original(module, [])
         process.wait()
         return process
 
-    monkeypatch.setattr("parley.study.side_by_side.nursery.start", start)
+    monkeypatch.setattr("parley.study.side_by_side.fork_server.start", start)
     code, out, err = parley("run", "study.toml", "--seeds", "0-1", "--workers", "2", "--store", "died.db")
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("parley: a worker process died")
@@ -166,7 +166,7 @@ def test_a_terminal_is_not_spoken_to_by_names(parley, place: Path):
 
 def test_files_that_are_none(parley, place: Path):
     os.mkfifo(place / "fifo.toml")
-    assert "it is no file" in sentence(parley("run", "fifo.toml"))
+    assert "it is not a file" in sentence(parley("run", "fifo.toml"))
     assert "File name too long" in sentence(parley("run", "x" * 5000))
     assert "NUL" in sentence(parley("run", "a\0b.toml"))
     assert "NUL" in sentence(parley("run", "study.toml", "--set", 'data.folder="a\\u0000b"'))

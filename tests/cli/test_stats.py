@@ -78,7 +78,7 @@ def test_small_clients_rare_classes_and_missing_values_are_told(parley, place: P
     assert "1 told nothing: they have fewer than 10 samples (--floor)." in words
     assert "samples are not told: their client has fewer than 10 of some class (--floor)" in words
     assert "left out" not in words.lower()
-    assert "dead 0 0.00 %" in words
+    assert "dead 0 0.00%" in words
     assert "tiny has no sample of the class" in words
     assert "no matter" in words
 

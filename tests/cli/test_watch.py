@@ -43,8 +43,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_of_another_process_is_followed_to_its_end(parley, place, monkeypatch):
-    monkeypatch.setattr("parley.engine.progress.QUIET", 0.1)
-    monkeypatch.setattr("parley.engine.watch.GRACE", 0.5)
+    monkeypatch.setattr("parley.display.progress.QUIET", 0.1)
+    monkeypatch.setattr("parley.report.watch.GRACE", 0.5)
     call = [sys.executable, "-c", "from parley.cli.main import main; main(['run', 'study.toml', '-q'])"]
     with subprocess.Popen(call, stdout=subprocess.PIPE, text=True) as child:
         while not (place / "parley-runs" / "runs.db").exists() or "running" not in parley("runs")[1]:
@@ -79,6 +79,6 @@ def test_a_killed_run_shows_its_last_numbers(parley, place):
         run = store.create("a", {"rounds": 9}, "a")
         numbers = {"central/accuracy": Metric(0.5), "up/bytes": Metric(1e6), "seconds": Metric(2.0)}
         store.commit(run, [RoundRecord(n, numbers) for n in range(4)])
-    assert "interrupted 3/9 accuracy 50.00 % 4 8.0" in " ".join(parley("runs", "--store", place / "runs.db")[1].split())
+    assert "interrupted 3/9 accuracy 50.00% 4 8.0" in " ".join(parley("runs", "--store", place / "runs.db")[1].split())
     shown = " ".join(parley("runs", "show", "last", "--store", place / "runs.db")[1].split())
-    assert "central/accuracy 50.00 % MB up 4" in shown
+    assert "central/accuracy 50.00% MB up 4" in shown

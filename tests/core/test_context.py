@@ -2,9 +2,9 @@
 
 import pickle
 
-from parley.core.context import Context, Place, Secrets, own_root
+from parley.core.context import Context, Place, Secrets, recipient_root
 from parley.core.key import Key
-from parley.learn.stack import ContextStack
+from parley.training.stack import ContextStack
 
 ROUND, ROOT = Key(3).fold("round", 2), b"r" * 16
 PLACE = Place(2, "losses", 1, ROUND, ROOT)
@@ -25,7 +25,9 @@ def test_keys_and_secrets_are_derived_from_the_place():
 
 
 def test_secrets_are_those_of_the_root_that_a_node_is_given():
-    alone = Context("a", 2, "losses", 1, ROUND.fold("recipient", "a"), Secrets(own_root(ROOT, "a"), (2, "losses", 1)))
+    alone = Context(
+        "a", 2, "losses", 1, ROUND.fold("recipient", "a"), Secrets(recipient_root(ROOT, "a"), (2, "losses", 1))
+    )
     assert PLACE.context("a").secrets.bytes("x", 8) == alone.secrets.bytes("x", 8)
 
 

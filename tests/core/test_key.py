@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.key import Key, fold_all
-from parley.learn.stack import KeyStack
+from parley.training.stack import KeyStack
 
 paths = st.lists(st.one_of(st.integers(), st.text(max_size=4)), min_size=1, max_size=3).map(tuple)
 

@@ -1,6 +1,6 @@
 """Registries and the ends of sentences about unknown names."""
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
@@ -37,19 +37,15 @@ def test_a_name_is_taken_once():
 
 
 def test_other_packages_add_by_entry_point(monkeypatch: pytest.MonkeyPatch):
-    asked = []
-
-    def points(group: str) -> list[EntryPoint]:
-        asked.append(group)
-        return [EntryPoint("ordered", "collections:OrderedDict", group), EntryPoint("own", "collections:deque", group)]
-
-    monkeypatch.setattr(module, "entry_points", points)
+    group = "parley.data_sets"
+    points = [EntryPoint("ordered", "collections:OrderedDict", group), EntryPoint("own", "collections:deque", group)]
+    points.append(EntryPoint("model", "collections:deque", "parley.models"))
+    monkeypatch.setattr(module, "_entry_points", lambda: EntryPoints(points))
     things = Registry[object]("data set")
     mine = things("own")(object())
     assert things["ordered"].__name__ == "OrderedDict"
     assert things["own"] is mine
     assert list(things) == ["ordered", "own"]
-    assert asked == ["parley.data_sets"]
 
 
 def test_nearest():
@@ -64,8 +60,9 @@ def test_all_errors_are_parley_errors(kind: type[Exception]):
 
 
 def test_a_broken_entry_point_breaks_nothing_else(monkeypatch: pytest.MonkeyPatch):
-    points = [EntryPoint("bad", "no_such_package:thing", "g"), EntryPoint("good", "collections:deque", "g")]
-    monkeypatch.setattr(module, "entry_points", lambda group: points)
+    points = [EntryPoint("bad", "no_such_package:thing", "parley.algorithms")]
+    points.append(EntryPoint("good", "collections:deque", "parley.algorithms"))
+    monkeypatch.setattr(module, "_entry_points", lambda: EntryPoints(points))
     things = Registry[object]("algorithm")
     mine = things("own")(object())
     with pytest.warns(ParleyWarning, match="algorithm 'bad' of another package is left out"):
@@ -79,7 +76,8 @@ def test_a_broken_entry_point_breaks_nothing_else(monkeypatch: pytest.MonkeyPatc
 def test_an_entry_point_that_ends_the_program_is_broken_too(tmp_path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module, "entry_points", lambda group: [EntryPoint("bad", "leaves_at_once:thing", "g")])
+    points = EntryPoints([EntryPoint("bad", "leaves_at_once:thing", "parley.algorithms")])
+    monkeypatch.setattr(module, "_entry_points", lambda: points)
     things = Registry[object]("algorithm")
     with pytest.warns(ParleyWarning, match="algorithm 'bad' of another package is left out.* raises SystemExit: 0"):
         assert list(things) == []

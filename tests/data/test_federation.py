@@ -332,3 +332,33 @@ def test_importing_the_data_room_stays_light():
     heavy = "[m for m in ('sklearn', 'matplotlib', 'scipy', 'ray', 'flwr') if m in sys.modules]"
     script = f"import sys, parley.data; print({heavy})"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+def test_each_class_gives_its_share_to_the_held_out_samples(fraction):
+    rng = np.random.default_rng(1)
+    labels = [(rng.random(n) < share).astype(int) for n, share in ((420, 0.05), (61, 0.2), (9, 0.5), (1, 0.5))]
+    clients = {str(i): (rng.normal(size=(len(y), 2)), y) for i, y in enumerate(labels)}
+    federation = Federation.from_arrays(clients, test_fraction=fraction, seed=3)
+    pooled = Dataset(
+        federation.info, torch.cat([torch.from_numpy(x) for x, _ in clients.values()]),
+        torch.from_numpy(np.concatenate(labels)),
+    ).split("iid", clients=4, test_fraction=fraction)  # fmt: skip
+    for each in (federation, pooled):
+        for name in each.ids:
+            train, held = each.client(name).y, each.client_test(name)
+            test = train[:0] if held is None else held.y
+            n = len(train) + len(test)
+            assert len(test) == max(0, min(round(fraction * n), n - 1))
+            for label in (0, 1):
+                own = int((train == label).sum() + (test == label).sum())
+                assert abs(int((test == label).sum()) - own * len(test) / n) < 1
+
+
+def test_which_samples_of_a_class_are_held_out_is_random():
+    data = {"a": (np.arange(100.0)[:, None], np.arange(100) % 2)}
+    held = [Federation.from_arrays(data, test_fraction=0.2, seed=seed).client_test("a").x for seed in range(300)]
+    times = np.bincount(torch.cat(held).numpy().astype(int).ravel(), minlength=100)
+    assert times.sum() == 300 * 20
+    assert times.min() > 30  # binomial: 60, deviation 7
+    assert times.max() < 95

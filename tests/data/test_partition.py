@@ -29,7 +29,7 @@ from parley.data import (
 from parley.data.partition.base import owners_from_counts
 from parley.data.partition.dirichlet import deal, refill
 from parley.data.partition.quantity import apportion
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 
 EXACT = [
     IID(),

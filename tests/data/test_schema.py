@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from parley.data.local.tables import Cells
 from parley.data.schema import Schema, folder_schemas, schema_differences
 
 USUAL = Schema("classification", (2,), "float32", (), ("age", "dose"), ("ill", "well"), "label")
@@ -67,7 +68,7 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path):
         "d": "age,dose,label\n1,often,ill\n", "e": "age,dose,label\n1,2,ill\n",
     }.items():  # fmt: skip
         (tmp_path / f"{name}.csv").write_text(text)
-    found = schema_differences(folder_schemas(tmp_path, None, None, None, False))
+    found = schema_differences(folder_schemas(tmp_path, None, None, None, Cells()))
     said = {(one.client, one.what.partition(" '")[0]): one.harmless for one in found}
     assert said[("b", "has its columns in another order")]
     assert not said[("c", "lacks the column dose")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import parley.data as data
 from parley.core.errors import InputError
 from parley.data.tokens import IGNORE, next_tokens
-from parley.learn.losses import IGNORE as COUNTED_OUT
+from parley.training.losses import IGNORE as COUNTED_OUT
 
 
 @settings(deadline=None, max_examples=30)

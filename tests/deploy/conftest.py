@@ -9,12 +9,23 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from parley import __version__
+from parley.core.key import Key
+from parley.deploy.answering import PROTOCOL
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.deploy.server_folder import ServerFolder
 from parley.deploy.submissions import submitted_study
+from parley.runtimes.node import round_key
 
+SAME = {"parley": __version__, "protocol": PROTOCOL}
+"""What every frame says first."""
 ALL = 'algorithms = ["*"]\nmodels = ["*"]\nchannels = ["*"]\nrounds = 6\n'
+
+
+def key_of(seed: int, number: int, name: str = "a") -> str:
+    """A node's key of a round, as envelopes carry it."""
+    return round_key(Key(seed), number, name).digest.hex()
 
 
 def table(name: str = "fedavg", rounds: int = 3, **sections: object) -> dict[str, object]:
@@ -41,7 +52,7 @@ def make_node(tmp_path: Path) -> Callable[..., NodeFolder]:
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype(np.float32)
 
-    def make(name: str, policy: str = "", samples: int = 40) -> NodeFolder:
+    def make(name: str, policy: str = "", samples: int = 50) -> NodeFolder:
         start = 50 * (ord(name[-1]) - ord("a"))
         np.savez(tmp_path / f"{name}.npz", x=x[start : start + samples], y=y[start : start + samples])
         folder = NodeFolder.create(tmp_path / name, name)

@@ -23,10 +23,10 @@ from parley.deploy.node_data import agreed, described, fitted, load_data
 from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import Submission, Submissions, submitted_study
 from parley.engine.run import Run
-from parley.study.load import load_run
+from parley.study.stored import load_run
 from parley.study.train import train
 
-OPEN = 'algorithms = ["*"]\nmodels = ["*"]\nchannels = ["*"]\nrounds = 6\n'
+OPEN = 'algorithms = ["*"]\nmodels = ["*"]\nchannels = ["*"]\nrounds = 6\nruns = 100\n'
 PATIENCE = 900.0
 
 
@@ -45,7 +45,9 @@ class Bench:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.deployed: Deployed = prepared(place, samples=60, enrolment=240.0, wait=240.0, reply_megabytes=1.0)
+        self.deployed: Deployed = prepared(
+            place, samples=60, enrolment=240.0, decision=240.0, wait=240.0, reply_megabytes=1.0
+        )
         self.folder, self.nodes = self.deployed.server, self.deployed.nodes
         self.submissions = Submissions(self.folder)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -66,7 +68,8 @@ class Bench:
 
     def submit(self, table: dict[str, object], *, again: bool = False, resume: bool = False) -> Submission:
         written = {"table": table, "base": str(self.place)}
-        return self.submissions.submit(written, Proposal.of(submitted_study(written)), again=again, resume=resume)[0]
+        proposal = Proposal.of(submitted_study(written), self.folder.nodes())
+        return self.submissions.submit(written, proposal, again=again, resume=resume)[0]
 
     def ended(self, one: Submission) -> Submission:
         until(lambda: not self.submissions[one.id].active, f"the end of {one.id}")

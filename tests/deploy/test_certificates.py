@@ -111,7 +111,7 @@ def test_nodes_are_registered_by_their_public_keys_and_revoked_for_good(server: 
         server.register(a.path / "node.pub", "c")
     with pytest.raises(InputError, match="another key is registered as 'a'"):
         server.register(b.path / "node.pub", "a")
-    with pytest.raises(InputError, match="is no name for a node"):
+    with pytest.raises(InputError, match="is not a node's name"):
         server.register(b.path / "node.pub", "../b")
     assert list(server.nodes()) == ["a"]
     with pytest.raises(InputError, match="no node 'b' is registered"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,13 @@ import torch
 
 from parley.core.errors import InputError, WireError
 from parley.data import ClientData, DataInfo
+from parley.deploy.answering import answer, invitation
 from parley.deploy.enrolment import federation_of
 from parley.deploy.node_data import agreed, check_described, described, fitted, load_data
 from parley.deploy.settings import NodeSettings
+from parley.runtimes.frame import unpack
+
+from .conftest import ALL, proposed
 
 
 def settings(path: object, **more: object) -> NodeSettings:
@@ -61,7 +66,7 @@ def test_held_out_samples_are_a_split_by_the_nodes_name_or_a_file_of_their_own(t
     own = load_data(settings("x.npz", test_fraction=0.25), tmp_path)
     assert (len(own.train), len(own.test)) == (15, 5)
     again = load_data(settings("x.npz", test_fraction=0.25), tmp_path)
-    assert own.fingerprint == again.fingerprint
+    assert own.fingerprint() == again.fingerprint()
     rows = {tuple(row) for row in torch.cat([own.train.x, own.test.x]).tolist()}
     assert rows == {tuple(row) for row in x.tolist()}
     np.savez(tmp_path / "t.npz", x=x[:4], y=y[:4])
@@ -127,3 +132,20 @@ def test_descriptions_that_are_none_are_refused(tmp_path: Path, change):
     said = described(load_data(settings("x.npz"), tmp_path))
     with pytest.raises(WireError):
         check_described(said | change)
+
+
+def test_rows_that_cannot_be_read_are_listed_at_the_node_and_not_told(make_node, tmp_path: Path):
+    rows = [f"{n},{'yes' if n % 2 else 'no'}" for n in range(20)]
+    (tmp_path / "own.csv").write_text("\n".join(["age,ill", *rows, "secret,no"]))
+    node = make_node("a", ALL)
+    node.set(data=str(tmp_path / "own.csv"), target="ill", on_error="skip", test_fraction=0.0)
+    own = load_data(node.settings, node.path)
+    assert len(own.train) == 20
+    assert "secret" not in json.dumps(described(own))
+    reply = answer(node, invitation("a", "run", proposed()))
+    assert b"secret" not in reply
+    assert unpack(reply)[0]["data"]["samples"] == 20
+    assert "line 22, column 'age'" in (node.path / "skipped.txt").read_text()
+    assert "secret" in (node.path / "skipped.txt").read_text()
+    (said,) = [line for line in node.logged() if line["event"] == "skipped"]
+    assert (said["run"], said["rows"]) == ("run", 1)

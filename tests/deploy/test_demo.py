@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from parley.deploy.server_folder import ServerFolder
 from parley.deploy.submissions import Submissions
 
 
+@pytest.mark.long  # a minute of three processes' starts: beside fewer tests
 @pytest.mark.timeout(900)
 def test_three_hospitals_agree_train_and_log_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
@@ -28,4 +30,6 @@ def test_three_hospitals_agree_train_and_log_it(tmp_path: Path, capfd: pytest.Ca
     assert "round 3: asked 3, answered 3" in said
     (one,) = Submissions(ServerFolder.open(tmp_path / "server")).all()
     assert (one.status, one.attempts) == ("finished", 1)
-    assert "100.00 % after" in said
+    after = re.search(r"([\d.]+)% after", said)
+    assert after is not None
+    assert float(after[1]) >= 95

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -13,6 +15,7 @@ import pytest
 
 from parley.deploy import front as module
 from parley.deploy.front import PATHS, Front, Head, Refused
+from parley.deploy.supervisor import Supervisor
 
 GOOD = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: x\r\nflwr-public-key: good\r\ncontent-length: 3\r\n\r\nabc"
 
@@ -57,6 +60,7 @@ def with_front(
                     pass
                 return found
 
+        ask.place = place  # type: ignore[attr-defined]
         await asyncio.to_thread(talk, ask)
         server.close()
         if upstream is not None:
@@ -220,3 +224,53 @@ def test_a_storm_of_malformed_requests_leaves_the_front_serving(tls):
         assert b"hi" in ask(GOOD)
 
     with_front(tls, talk, flower)
+
+
+def test_one_address_neither_takes_all_connections_nor_fills_the_log(tls, monkeypatch):
+    monkeypatch.setattr(module, "MOST_FROM_ONE", 3)
+    monkeypatch.setattr(module, "LINES_SECONDS", 600.0)
+    idle: list[socket.socket] = []
+
+    def talk(ask) -> None:
+        for _ in range(40):
+            assert b"403" in ask(b"GET / HTTP/1.1\r\n\r\n")[:20]
+        place = ask.place
+        for _ in range(3):
+            idle.append(tls[1].wrap_socket(socket.create_connection(place), server_hostname="localhost"))
+        _until(lambda: b"503" in ask(GOOD)[:20])
+        for line in idle:
+            line.close()
+        _until(lambda: b"200" in ask(GOOD)[:20])
+        monkeypatch.setattr(module, "LINES_SECONDS", 0.0)
+        assert b"403" in ask(b"GET / HTTP/1.1\r\n\r\n")[:20]
+
+    notes = with_front(tls, talk, Flower())
+    assert len(notes) < 15
+    assert any("further refusals of it are counted" in line for line in notes)
+    assert any("was refused 3" in line and "more times" in line for line in notes)
+
+
+def _until(true) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_server_whose_disk_is_full_goes_on_and_its_log_does_not_grow_for_ever(server, monkeypatch):
+    said: list[str] = []
+    supervisor = Supervisor(server, said.append)
+    supervisor.note("one")
+    monkeypatch.setattr("parley.deploy.logs.LARGEST", 5)
+    supervisor.note("two")
+    assert "two" in server.log.read_text()
+    assert "one" in (server.path / "server.log.1").read_text()
+    size = server.log.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    monkeypatch.setattr("parley.deploy.logs.LARGEST", 10**6)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        supervisor.note("three")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [line.split()[-1] for line in said] == ["one", "two", "three"]

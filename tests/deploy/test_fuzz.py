@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply
+from parley.algorithms.exchange import Reply
 from parley.core.errors import WireError
 from parley.core.failure import Failure
 from parley.core.message import Message
@@ -19,7 +19,7 @@ from parley.runtimes.remote import _answer, _score
 
 MESSAGE = encode(Message.of(model={"w": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(2)}, samples=3))
 SAMPLES = (
-    pack({"kind": "reply", "version": "1-0-7"}, MESSAGE, encode(Message())),
+    pack({"kind": "reply", "version": "1-0"}, MESSAGE, encode(Message())),
     pack({"kind": "score", "loss": 1.0, "correct": 2.0, "samples": 3, "positions": 3, "values": {"auc": 0.5}}),
     pack({"kind": "failure", "reason": "x", "trace": "", "fatal": False, "lost": False}),
     call_frame(Envelope("r", 1, 2, 0, "client", None, 1, "0" * 32, "a", False), MESSAGE),

@@ -45,7 +45,7 @@ def place(hospitals: Place, tmp_path: Path) -> Place:  # noqa: F811
 
 
 def approve(place: Place, written: dict[str, object]) -> None:
-    proposal = Proposal.of(submitted_study({"table": written, "base": "."}))
+    proposal = Proposal.of(submitted_study({"table": written, "base": "."}), place.folder.nodes())
     for node in (*place.nodes.values(), *place.parties.values()):
         node.keep(proposal)
         node.decide(proposal.hash, "approved", disclose=True)
@@ -137,16 +137,17 @@ def test_a_party_is_asked_as_a_party_and_a_client_as_a_client(place: Place):
     written = study()
     approve(place, written)
     assert place.run(written).status == "finished"
-    proposal = Proposal.of(submitted_study({"table": written, "base": "."}))
+    proposal = Proposal.of(submitted_study({"table": written, "base": "."}), place.folder.nodes())
     for node, asked, party, sentence in (
         (place.nodes["a"], "deal", True, "it has data and is no party"),
         (place.parties["shuffler"], "client", False, "it is the party 'shuffler', no client"),
     ):
         letter = Envelope("x", 9, 1, 0, asked, None, 0, "0" * 32, node.settings.name, party)
-        (run,) = (folder.name for folder in (node.path / "runs").iterdir())
+        run = place.submissions["last"].run_name
         common = json.dumps(info_to_json(load_data(place.nodes["a"].settings, place.nodes["a"].path).info)).encode()
-        frame = work(node.settings.name, run, proposal.hash, 3, 9, common, call_frame(letter, encode(Message())))
-        assert sentence in unpack(answer(node, frame))[0]["reason"]
+        frame = work(node.settings.name, run, proposal.hash, 3, common, call_frame(letter, encode(Message())))
+        assert unpack(answer(node, frame))[0]["kind"] == "failure"
+        assert sentence in list(node.logged())[-1]["why"]
 
 
 def test_the_preflight_of_a_party(place: Place):

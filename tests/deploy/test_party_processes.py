@@ -8,7 +8,7 @@ import pytest
 
 from parley.deploy.demo import HOSPITALS
 from parley.deploy.node_folder import NodeFolder
-from parley.study.load import load_run
+from parley.study.stored import load_run
 
 from .processes import Bench, federation, until
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parley.algorithms.statistics import FederatedStatistics
 from parley.cli.main import main
 from parley.deploy.demo import HOSPITALS
-from parley.study.load import load_run
-from parley.study.statistics import statistics_table
-from parley.study.study import study_table
-from parley.study.toml_text import to_toml
+from parley.statistics.method import FederatedStatistics
+from parley.statistics.run import statistics_table
+from parley.study.stored import load_run
+from parley.study.toml import study_table, to_toml
 
 from .processes import OPEN, Bench, federation, until
 
@@ -164,7 +163,7 @@ def test_a_server_killed_in_a_round_goes_on_from_its_checkpoint_with_the_same_nu
     done = bench.ended(one)
     assert done.attempts >= 2
     bench.same_as_inline(done, table)
-    assert "it goes on from its checkpoint" in bench.log()
+    assert "it resumes from its checkpoint" in bench.log()
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +19,16 @@ import torch
 import parley.deploy.carrier as carrying
 import parley.deploy.enrolment as enrolment
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import disclosed, parties
+from parley.algorithms.exchange import disclosed, parties
 from parley.core.errors import InputError
 from parley.core.failure import Failure
 from parley.core.message import Message
 from parley.core.wire import decode, encode
 from parley.data import Federation
 from parley.data.sources import InMemory
-from parley.deploy.answering import answer
+from parley.deploy.answering import answer, invitation
 from parley.deploy.carrier import Carrier, bytes_of, record_of
+from parley.deploy.keys import fingerprint
 from parley.deploy.node_data import agreed, described, fitted, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
@@ -58,6 +62,8 @@ class Grid:
         self.nodes, self.sent, self.asked = nodes, {}, 0
         self.offline: set[int] = set()
         self.tamper: Callable[[int, bytes], Any] = lambda number, data: data
+        self.twist: Callable[[int, bytes], bytes] = lambda number, data: data
+        """What the server makes of a question before it leaves."""
 
     def get_node_ids(self) -> list[int]:
         return [number for number in self.nodes if number not in self.offline]
@@ -73,7 +79,7 @@ class Grid:
         found = []
         for id in ids:
             number, data = self.sent[id]
-            reply = self.tamper(number, answer(self.nodes[number], data))
+            reply = self.tamper(number, answer(self.nodes[number], self.twist(number, data)))
             if reply is not None:
                 found.append(self.reply(id, reply))
         return found
@@ -111,8 +117,10 @@ class Place:
 
     def submit(self, study: dict[str, object], **how: bool) -> Submission:
         written = {"table": study, "base": "."}
-        proposal = Proposal.of(submitted_study(written))
-        return self.submissions.submit(written, proposal, **({"again": False, "resume": False} | how))[0]
+        return self.submissions.submit(written, self.proposal(study), **({"again": False, "resume": False} | how))[0]
+
+    def proposal(self, study: dict[str, object]) -> Proposal:
+        return Proposal.of(submitted_study({"table": study, "base": "."}), self.folder.nodes())
 
     def run(self, study: dict[str, object], **how: bool) -> Submission:
         one = self.submit(study, **how)
@@ -135,13 +143,16 @@ class Place:
         return records
 
     def inline(self, study: dict[str, object]) -> Run:
+        described_ = submitted_study({"table": study, "base": "."})
+        return train(replace(described_, data=self.federation(), runtime="inline", device="cpu"))
+
+    def federation(self) -> Federation:
+        """What the nodes have, in one place."""
         own = {name: load_data(node.settings, node.path) for name, node in self.nodes.items()}
         info, _ = agreed({name: described(data) for name, data in own.items()})
         clients = tuple(fitted(data.train, data.info, info) for data in own.values())
         held_out = InMemory(tuple(fitted(data.test, data.info, info) for data in own.values()))
-        federation = Federation(info, tuple(own), InMemory(clients), held_out=held_out)
-        described_ = submitted_study({"table": study, "base": "."})
-        return train(replace(described_, data=federation, runtime="inline", device="cpu"))
+        return Federation(info, tuple(own), InMemory(clients), held_out=held_out)
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +166,7 @@ def identity():
 @pytest.fixture
 def place(server: ServerFolder, make_node, monkeypatch) -> Place:
     (server.path / "deploy.toml").write_text(
-        'names = ["localhost"]\nenrolment = 1.5\nwait = 2.0\nreply_megabytes = 1.0\n'
+        'names = ["localhost"]\nenrolment = 1.5\ndecision = 1.5\nwait = 2.0\nreply_megabytes = 1.0\n'
     )
     monkeypatch.setattr(enrolment, "_AGAIN", 0.2)
     monkeypatch.setattr(carrying, "POLL", 0.02)
@@ -174,7 +185,7 @@ def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str
             np.savez(str(node.settings.data), x=data["x"].astype(np.float64), y=data["y"] / 9.5)
     if disclosed(algorithms[name]().exchanges()):
         for node in place.nodes.values():
-            proposal = Proposal.of(submitted_study({"table": study, "base": "."}))
+            proposal = Proposal.of(submitted_study({"table": study, "base": "."}), place.folder.nodes())
             node.keep(proposal)
             node.decide(proposal.hash, "approved", disclose=True)
     one = place.run(study)
@@ -185,6 +196,27 @@ def test_every_federated_method_gives_the_bits_of_inline(place: Place, name: str
         assert not theirs.failures
         for metric in ("clients/loss", "up/bytes", "down/bytes"):
             assert ours.metrics.get(metric) == theirs.metrics.get(metric)
+
+
+def test_rounded_metrics_are_those_of_inline(place: Place):
+    study = table("ditto", 2, evaluate={"digits": 2, "metrics": ["f1"]})
+    one = place.run(study)
+    expected = place.inline(study)
+    for ours, theirs in zip(expected.records, place.check_same(expected, one), strict=True):
+        for name in ("clients/loss", "clients/accuracy", "clients/f1"):
+            assert ours.metrics[name] == theirs.metrics[name]
+            for value in ours.metrics[name].clients.values():
+                assert value == pytest.approx(round(value, 2), abs=1e-12)
+
+
+def test_a_node_with_few_held_out_samples_trains_and_is_not_asked_to_evaluate(place: Place):
+    place.nodes["b"].set(test_fraction=0.1)
+    one = place.run(table("fedavg", 1))
+    assert one.status == "finished", place.said(one)
+    with RunStore(place.folder.store) as store:
+        record = store.records(str(one.run))[-1]
+    assert not record.failures
+    assert sorted(record.metrics["clients/loss"].clients) == ["a", "c"]
 
 
 def test_secure_sums_give_the_bits_of_inline_and_nobody_s_reply(place: Place):
@@ -200,6 +232,98 @@ def test_secure_sums_give_the_bits_of_inline_and_nobody_s_reply(place: Place):
     assert sum("masked" in message for message in sent) == 6
     asked = [line["asked"] for line in place.nodes["a"].logged() if "asked" in line and line["asked"] != "evaluation"]
     assert asked == ["secure-sum-keys", "secure-sum-shares", "client", "secure-sum-unmask"] * 2
+
+
+def swapped(data: bytes, change: Callable[[torch.Tensor, dict[str, Any]], torch.Tensor]) -> bytes:
+    """A question of a secure sum with other keys in it."""
+    head, parts = unpack(data)
+    inner, message = unpack(parts[1]) if head["kind"] == "work" else ({}, [])
+    if inner.get("kind") != "call" or "keys" not in decode(message[0]).get("secure-sum"):
+        return data
+    told, signed = decode(message[0]), json.loads(parts[2])
+    group = dict(told["secure-sum"])
+    group["keys"] = change(group["keys"].clone(), signed)
+    twisted = pack(inner, encode(told.replace(**{"secure-sum": group})))
+    return pack(head, parts[0], twisted, json.dumps(signed).encode())
+
+
+def of_the_server(keys: torch.Tensor, signed: dict[str, Any]) -> torch.Tensor:
+    """In place of b's, with b's signature or without it."""
+    keys[1] ^= 1
+    row = keys[1].numpy().tobytes()
+    signed["b"] = [blake2b(row, digest_size=16).hexdigest(), signed["b"][1]]
+    return keys
+
+
+def unsigned(keys: torch.Tensor, signed: dict[str, Any]) -> torch.Tensor:
+    del signed["b"]
+    return keys
+
+
+def twice(keys: torch.Tensor, signed: dict[str, Any]) -> torch.Tensor:
+    keys[1] = keys[2]
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (of_the_server, "refused a secure sum with keys that 'b' has not signed."),
+        (unsigned, "refused a secure sum with keys that no node of the roster has signed."),
+        (twice, "refused a secure sum with keys that no node of the roster has signed."),
+    ],
+)
+def test_a_server_that_swaps_a_key_of_a_secure_sum_is_refused_by_name(place: Place, change, why: str):
+    place.grid.twist = lambda number, data: swapped(data, change)
+    one = place.run(table("fedavg", 1, channels={"up": ["secure-sum"]}))
+    assert one.status != "finished"
+    assert why.rstrip(".") in place.said(one)
+    assert not any(line.get("answered") == "reply" and line["asked"] != "secure-sum-keys" for line in
+                   place.nodes["a"].logged())  # fmt: skip
+
+
+def test_keys_signed_for_another_sum_are_refused(place: Place):
+    """The signature of round 1, with which the server comes again in round 2."""
+    first: dict[str, Any] = {}
+
+    def old(number: int, data: bytes) -> bytes:
+        def change(keys: torch.Tensor, signed: dict[str, Any]) -> torch.Tensor:
+            first.setdefault("row", keys[1].clone())
+            first.setdefault("signed", signed["b"])
+            keys[1], signed["b"] = first["row"], first["signed"]
+            return keys
+
+        return swapped(data, change)
+
+    place.grid.twist = old
+    one = place.run(table("fedavg", 2, channels={"up": ["secure-sum"]}))
+    assert "round 1: asked 3, answered 3" in place.said(one)
+    assert "refused a secure sum with keys that 'b' has not signed" in place.said(one)
+
+
+def test_the_roster_is_what_owners_approve_and_what_minimum_nodes_counts(place: Place):
+    node, study = place.nodes["a"], submitted_study({"table": table(), "base": "."})
+    roster = place.folder.nodes()
+    whole, alone = Proposal.of(study, roster), Proposal.of(study, {"a": roster["a"]})
+    other = Proposal.of(study, roster | {"a": roster["b"], "b": roster["a"]})
+    nobody = Proposal.of(study)
+    assert len({one.hash for one in (whole, alone, other, nobody)}) == 4
+    (node.path / "policy.toml").write_text(ALL + "minimum_nodes = 3\n")
+
+    def invited(proposal: Proposal) -> str:
+        reply = unpack(answer(node, invitation("a", proposal.hash, proposal)))[0]
+        logged = list(node.logged())[-1]
+        return str(logged.get("why") or reply.get("reason") or reply["kind"])
+
+    assert invited(whole) == "enrolled"
+    assert "at least 3 nodes; this one has 1" in invited(alone)
+    for proposal in (other, nobody):
+        assert "is not in the roster of the study with the key that it has" in invited(proposal)
+    peers = [fingerprint(roster[name]) for name in "bc"]
+    (node.path / "policy.toml").write_text(ALL + f"minimum_nodes = 3\npeers = {json.dumps(peers)}\n")
+    assert invited(whole) == "enrolled"
+    (node.path / "policy.toml").write_text(ALL + f"minimum_nodes = 3\npeers = {json.dumps(peers[:1])}\n")
+    assert "nodes whose keys its peers do not name" in invited(whole)
 
 
 def test_a_node_can_demand_secure_sums(place: Place):
@@ -317,6 +441,70 @@ def test_a_run_that_died_goes_on_with_those_that_enrolled(place: Place):
     done = place.submissions[one.id]
     assert (done.status, done.run) == ("finished", one.run)
     place.check_same(place.inline(study), done)
+
+
+@pytest.mark.parametrize("noise", ["local", "central"])
+def test_a_private_run_that_died_goes_on_and_tells_each_place_once(place: Place, monkeypatch, noise: str):
+    """Nodes resend what they sent, and what the server adds is drawn once: the bits of an undisturbed run."""
+    monkeypatch.setattr("secrets.token_bytes", lambda count: b"7" * count)
+    private = {"noise": noise, "noise_multiplier": 1.0, "delta": 1e-3}
+    study = table("fedavg", 3, privacy=private, evaluate={"clients": "none"})
+    told: dict[tuple[int, int, str], set[bytes]] = {}
+    count = 0
+
+    def dies(number: int, data: bytes) -> bytes:
+        nonlocal count
+        head, parts = unpack(data)
+        if head["kind"] == "reply":
+            count += 1
+            asked = [line for line in place.grid.nodes[number].logged() if line.get("answered") == "reply"][-1]
+            told.setdefault((number, int(asked["round"]), asked["asked"]), set()).add(parts[0])
+            if count == 5:
+                raise ConnectionError("Flower is gone")
+        return data
+
+    place.grid.tamper = dies
+    one = place.run(study)
+    assert one.status == "queued"
+    place.submissions.update(one.id, attempts=2)
+    carry_out(place.folder, one.id, place.grid)
+    done = place.submissions[one.id]
+    assert (done.status, done.run) == ("finished", one.run), place.said(one)
+    assert count > len(told) == 9
+    assert all(len(answers) == 1 for answers in told.values())
+    if noise == "central":  # what nodes draw is their own, and another in a simulation
+        written = replace(submitted_study({"table": study, "base": "."}), runtime="inline", device="cpu")
+        expected = train(replace(written, data=place.federation()), secret=b"7" * 16)
+        place.check_same(expected, done)
+
+
+def test_a_server_restored_from_an_older_backup_is_told_what_it_needs(place: Place, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("parley.runtimes.remote._PATIENCE", 0.5)
+    study = table("scaffold", 4, evaluate={"every": 4})
+    count = 0
+
+    def dies(number: int, data: bytes) -> bytes:
+        nonlocal count
+        count += b'"kind":"reply"' in data[:40]
+        if count == 5:
+            raise ConnectionError("Flower is gone")
+        return data
+
+    place.grid.tamper = dies
+    one = place.run(study)
+    shutil.copytree(place.folder.path, tmp_path / "backup")
+    place.grid.tamper = lambda number, data: data
+    place.submissions.update(one.id, attempts=2)
+    carry_out(place.folder, one.id, place.grid)
+    place.submissions.update(one.id, attempts=3)
+    assert place.submissions[one.id].status == "finished"
+    shutil.rmtree(place.folder.path)
+    shutil.copytree(tmp_path / "backup", place.folder.path)
+    place.submissions.update(one.id, attempts=2)
+    carry_out(place.folder, one.id, place.grid)
+    done = place.submissions[one.id]
+    assert done.status == "stopped"
+    assert "restored from an older backup needs a new approval" in done.said
 
 
 def test_more_rounds_ask_again_and_go_on(place: Place):

@@ -40,7 +40,7 @@ def test_ntk_fl_sends_the_data_with_consent_and_then_gives_the_bits_of_inline(be
     """The policy, which approves any method, does not approve this one; nor does an approval that is silent on it."""
     table = bench.table(algorithm={"name": "ntk-fl", "upload": upload, "times": [5, 20], "lr": 0.5})
     one = bench.submit(table)
-    what = "hands out samples' inputs and labels"
+    what = "discloses samples' inputs and labels"
     bench.reaches(one, f"its owner has not approved study {one.hash[:12]} (by policy it may not: 'ntk-fl' {what}).")
     bench.reaches(one, "south its owner has not approved")
     bench.nodes["south"].decide(one.hash, "approved")

@@ -86,7 +86,7 @@ def test_requests_of_another_kind_are_refused(server: ServerFolder, make_node, t
     for names in ((), ("a", "b")):
         with pytest.raises(InputError, match="has to name one node, and nothing else"):
             server.register(made(place, *names))
-    with pytest.raises(InputError, match="is no name for a node"):
+    with pytest.raises(InputError, match="is not a node's name"):
         server.register(made(place, "../a"))
     with pytest.raises(InputError, match="is a key of another kind"):
         server.register(made(place, "a", curve=ec.SECP256K1))

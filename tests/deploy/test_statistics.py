@@ -19,9 +19,9 @@ from parley.deploy.serverapp import carry_out
 from parley.deploy.submissions import submitted_study
 from parley.runtimes import remote
 from parley.runtimes.frame import unpack
-from parley.study.load import load_run
-from parley.study.statistics import Statistics, frozen_table, statistics_table
-from parley.study.study import study_from_dict, study_table
+from parley.statistics.run import Statistics, frozen_table, statistics_table
+from parley.study.stored import load_run
+from parley.study.toml import study_from_dict, study_table
 
 from .conftest import ALL
 from .test_runs import Place, identity, place  # noqa: F401 (fixtures)
@@ -90,6 +90,8 @@ def test_frozen_they_are_applied_at_the_nodes(place: Place, tmp_path: Path):  # 
     study = frozen_table(table, agreed)
     for node in place.nodes.values():
         node.set(test_fraction=0.2)
+        node.keep(place.proposal(study))
+        node.decide(place.proposal(study).hash, "approved")  # some have few rows less than before, now held out
     trained = place.run(study)
     assert trained.status == "finished", place.said(trained)
     place.check_same(place.inline(study), trained)
@@ -138,7 +140,7 @@ def test_the_owner_decides(make_node):
     usual, low, one = (Proposal.of(submitted_study({"table": asked(floor=floor), "base": "."})) for floor in (10, 5, 1))
     assert verdict(node, usual).yes
     assert policy_obstacle(node.policy, node, low) == "statistics with a floor of 5 where it asks for 10"
-    assert policy_obstacle(node.policy, node, one) == "'statistics' hands out samples' inputs and labels"
+    assert policy_obstacle(node.policy, node, one) == "'statistics' discloses samples' inputs and labels"
     (node.path / "policy.toml").write_text(ALL + "minimum_floor = 5\n")
     assert verdict(node, low).yes
     (node.path / "policy.toml").write_text(ALL.replace('["*"]', '["fedavg"]', 1))
@@ -146,6 +148,55 @@ def test_the_owner_decides(make_node):
     node.keep(low)
     node.decide(low.hash, "approved")
     assert verdict(node, low).yes
+
+
+def sums_of_a(place: Place, study: dict[str, object]) -> dict[str, np.ndarray] | None:  # noqa: F811
+    """What node a tells the server of its sums in a run; None if it does not take part."""
+    seen: list[bytes] = []
+    place.grid.tamper = lambda number, data: seen.append(data) or data if number == 1 else data
+    one = place.run(study)
+    assert one.status == "finished", place.said(one)
+    replies = [pl.core.wire.decode(parts[0]) for head, parts in map(unpack, seen) if head["kind"] == "reply"]
+    found = [reply["sums"] for reply in replies if "sums" in reply]
+    return {name: value.numpy() for name, value in found[0].items()} if found else None
+
+
+def test_two_statistics_subtracted_tell_a_sample_unless_the_owner_says_so(place: Place, tmp_path: Path, capfd):  # noqa: F811
+    """A patient comes in between two approved studies; each has a floor of ten, and their difference has one."""
+    tables(place, tmp_path)
+    first = sums_of_a(place, asked())
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write("77.125,4.5,ill\n")
+    second = asked(bins=7)
+    assert sums_of_a(place, second) is None
+    assert "a its samples have changed by few since another run, so its owner has to decide." in place.said(
+        place.submissions["last"]
+    )
+    third = asked(bins=9)
+    hash = place.submit(third).hash
+    node = place.nodes["a"]
+    node.keep(place.proposal(third))
+    node.decide(hash, "approved")
+    after = sums_of_a(place, third)
+    assert first is not None
+    assert after is not None
+    assert (after["count"] - first["count"]).tolist() == [1, 1]  # what the owner was warned of: the patient alone
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "log", "--disclosed", "--node", str(node.path)])
+    out = capfd.readouterr().out
+    assert ended.value.code == 0
+    assert "its samples differ by 1 from those of another run" in " ".join(out.split())
+    assert out.count("neighbours") == 2
+    assert "6 answers of" in out
+
+
+def test_many_rows_more_or_the_same_rows_are_no_matter(place: Place, tmp_path: Path):  # noqa: F811
+    tables(place, tmp_path)
+    for bins in (5, 6):
+        assert sums_of_a(place, asked(bins=bins)) is not None
+    with (tmp_path / "a.csv").open("a") as file:
+        file.writelines(f"{50 + k}.5,4.5,ill\n" for k in range(10))
+    assert sums_of_a(place, asked(bins=7)) is not None
 
 
 def test_the_command(place: Place, tmp_path: Path, monkeypatch, capfd):  # noqa: F811
@@ -180,3 +231,15 @@ def test_the_command(place: Place, tmp_path: Path, monkeypatch, capfd):  # noqa:
         main(["stats", "study.toml", "-f", str(place.folder.path), "--floor", "20"])
     assert ended.value.code == 1
     assert "is not connected" in capfd.readouterr().out
+
+
+def test_levels_are_those_of_their_own_columns(place: Place, tmp_path: Path):  # noqa: F811
+    """Whatever the order in which columns of texts are named: a proposal keeps none."""
+    for name, node in place.nodes.items():
+        rows = [f"{'ab'[n % 2]},{n % 3},{'xyz'[n % 3]},{'no' if n % 2 else 'yes'}" for n in range(60)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["ward,age,kind,ill", *rows]))
+        node.set(data=str(tmp_path / f"{name}.csv"), target="ill", categories=("ward", "kind"), test_fraction=0.0)
+    one = place.run(asked(categories={"ward": (), "kind": ()}))
+    assert one.status == "finished", place.said(one)
+    found = Statistics.of(load_run(place.folder.store, str(one.run)))
+    assert found.levels == {"ward": {"a": 90, "b": 90}, "kind": {"x": 60, "y": 60, "z": 60}}

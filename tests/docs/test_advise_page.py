@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from parley.cli.advise import EXAMPLES
-from parley.cli.main import app, main
+from parley.cli.main import application, main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "advise.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_the_program_runs(capsys) -> None:
 
 
 def test_the_options_exist() -> None:
-    command = get_command(app).commands["advise"]  # type: ignore[attr-defined]
+    command = get_command(application()).commands["advise"]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", PAGE)) - {"--scale"}
     assert named <= known

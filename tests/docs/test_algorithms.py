@@ -12,10 +12,10 @@ import pytest
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import disclosed
+from parley.algorithms.exchange import disclosed
+from parley.conformance import check_rule
 from parley.models.feature_model import RandomFourierFeatures
-from parley.studies import studies
-from parley.studies.conformance import check_rule
+from parley_papers.catalogue import studies
 
 DOCS = Path(__file__).parents[2] / "docs"
 FACTS = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def test_the_traffic_is_as_stated(name: str, traffic: Callable[[str], float]):
 
 def test_the_rule_on_the_conformance_page_passes():
     text = (DOCS / "conformance.md").read_text(encoding="utf-8")
-    code = text.partition("```python\n")[2].partition("```")[0]
+    code = text.partition("## Your own update rule")[2].partition("```python\n")[2].partition("```")[0]
     names: dict[str, object] = {}
     exec(code, names)  # the page's own example
     assert all(check.passed for check in check_rule(names["MyScaffold"]()))  # type: ignore[operator]

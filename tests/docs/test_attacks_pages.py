@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from parley.advise.attack.run import DEFENCES
-from parley.cli.main import app, main
+from parley.attack.run import DEFENCES
+from parley.cli.main import application, main
 from parley.study.channel_names import named_channel
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,7 +39,7 @@ def test_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_options_and_defences_exist() -> None:
-    command = get_command(app).commands["attack"]  # type: ignore[attr-defined]
+    command = get_command(application()).commands["attack"]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", PAGE)) - {"--help"}
     assert named <= known

@@ -16,7 +16,7 @@ import torch
 import typer
 
 import parley as pl
-from parley.cli.main import app
+from parley.cli.main import application
 from parley.models import models
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def test_programs_use_only_what_their_page_defines(page: Path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_is_understood(page: Path):
     """Typer takes its words; that it does what is said is for the tests of the command."""
-    whole = typer.main.get_command(app)
+    whole = typer.main.get_command(application())
     for block in blocks(page, "(?:sh)?"):
         for line in block.splitlines():
             if line.startswith("parley "):

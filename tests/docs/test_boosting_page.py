@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "boosting.md").read_text(encoding="utf-8")

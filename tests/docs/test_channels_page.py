@@ -10,7 +10,7 @@ import pytest
 
 from parley.channels import channels
 from parley.cli.main import main
-from parley.studies.conformance import check_channel, load_channel
+from parley.conformance import check_channel, load_channel
 from parley.study.channel_names import named_channel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "channels.md").read_text()

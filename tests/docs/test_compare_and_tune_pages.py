@@ -16,7 +16,7 @@ from parley.cli.report import report
 from parley.cli.tune import tune
 from parley.cli.watch import watch
 from parley.core.errors import InputError
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 
 ROOT = Path(__file__).parents[2]
 

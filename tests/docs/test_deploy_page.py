@@ -9,7 +9,7 @@ import click
 import pytest
 import typer
 
-from parley.cli.main import app, main
+from parley.cli.main import application, main
 from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import submitted_study
 
@@ -19,7 +19,7 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) fo
 
 
 def test_every_command_is_understood() -> None:
-    whole = typer.main.get_command(app)
+    whole = typer.main.get_command(application())
     assert len(COMMANDS) > 20
     for line in COMMANDS:
         words = shlex.split(line)[1:]
@@ -45,7 +45,7 @@ def test_the_set_up_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             allowed = (0, 1) if "check --node" in line else (0,)  # no server runs here
             assert ended.value.code in allowed, (line, capfd.readouterr().err)
             done += 1
-    assert done == 15
+    assert done == 16
     assert "SHA256:" in capfd.readouterr().out
 
 
@@ -59,14 +59,20 @@ FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 
 
 def test_what_was_tried_is_tested() -> None:
-    """Every test that the page of faults names is there, and starts processes where it says so."""
-    named = re.findall(r"(P )?`(test_\w+\.py)::(test_\w+)`", FAULTS)
-    for processes, file, name in named:
-        text = (ROOT / "tests" / "deploy" / file).read_text(encoding="utf-8")
-        assert f"def {name}(" in text, f"{file}::{name}"
-        assert bool(processes) == ("from .processes import" in text), f"{file}::{name}"
+    """Every test that the pages name is there, and starts processes where it says so."""
+    for page in (FAULTS, PAGE):
+        named = re.findall(r"(P )?`(test_\w+\.py)::(test_\w+)`", page)
+        assert len(named) > 15
+        assert len(re.findall(r"`test_\w+\.py", page)) == len(named)
+        for processes, file, name in named:
+            text = (ROOT / "tests" / "deploy" / file).read_text(encoding="utf-8")
+            assert f"def {name}(" in text, f"{file}::{name}"
+            assert bool(processes) == ("from .processes import" in text), f"{file}::{name}"
     for row in re.findall(r"^\| (?!tried|---)(.*) \|$", FAULTS, re.MULTILINE):
         assert "`test_" in row or "P the same test" in row, row
+    liars = PAGE[PAGE.index("| a server that | gets |") : PAGE.index("What such a server can still do")]
+    for row in re.findall(r"^\| (?!a server that|---)(.*) \|$", liars, re.MULTILINE):
+        assert "`test_" in row, row
 
 
 def test_every_test_with_processes_is_on_the_page_of_faults() -> None:

@@ -1,13 +1,9 @@
-"""What the page on extending shows, and the README trains, is run as it is printed."""
+"""What the page on extending shows is run as it is printed."""
 
 import re
-import shlex
 from pathlib import Path
 
-import pytest
-
 import parley as pl
-from parley.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,22 +46,3 @@ def test_the_study_with_own_code_trains(tmp_path: Path):
     run = pl.train(pl.load_study(tmp_path / "study.toml"))
     assert run.last("clients seen") == 3
     assert run.task.network.layers[1].out_features == 64
-
-
-def commands() -> list[str]:
-    """The lines of the README that train, with their remarks left out."""
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    return [line.partition("#")[0].strip() for line in lines if line.startswith("parley run ")]
-
-
-@pytest.mark.slow
-def test_the_readme_trains_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PARLEY_STORE", raising=False)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    assert len(commands()) >= 5
-    for command in commands():
-        again = "--resume" in command
-        with pytest.raises(SystemExit) as ended:
-            main([*shlex.split(command)[1:], *(["--rounds", "60"] if again else [])])  # there is nothing to go on with
-        assert ended.value.code == 0, (command, capfd.readouterr().err)

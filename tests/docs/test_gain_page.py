@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from parley.cli.main import app
+from parley.cli.main import application
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gain.md").read_text(encoding="utf-8")
 
@@ -18,7 +18,7 @@ def test_the_example_runs() -> None:
 
 
 def test_the_options_exist() -> None:
-    command = get_command(app).commands["gain"]  # type: ignore[attr-defined]
+    command = get_command(application()).commands["gain"]  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w|-])--[a-z][a-z-]+", PAGE))
     assert named - known == set()

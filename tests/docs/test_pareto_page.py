@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.studies import studies
 from parley.theory.surrogate import All, Quadratics
+from parley_papers.catalogue import studies
 
 PAGE = Path(__file__).parents[2] / "docs" / "pareto.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.studies import studies
+from parley_papers.catalogue import studies
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")

@@ -45,10 +45,10 @@ def check(said: dict[str, str]) -> None:
         "parley report fedavg- last -o compared.html",
     ]
     assert "parley-demo/report.html" in said["parley demo"].replace("\n", "")
-    assert said["parley runs"].count("finished") == 6
+    assert said["parley runs"].count("finished") == 12
     with RunStore(create=False) as store:
         runs = store.runs()
-    assert len(runs) == 7
+    assert len(runs) == 13
     assert runs[-1].config["algorithm"]["name"] == "moon"
     assert {key: runs[0].config[key] for key in ("data", "model", "cohort")} == {
         key: runs[-1].config[key] for key in ("data", "model", "cohort")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from parley.channels.secure import SecureSum
-from parley.channels.secure.masks import BOX
 from parley.cli.main import main
-from parley.core.shamir import SHARE
+from parley.secure import SecureSum
+from parley.secure.masks import BOX, TOLD
 from parley.study.channel_names import named_channel
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +46,8 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_sizes():
-    assert (BOX, SHARE) == (82, 33)
-    assert "about 82 bytes for each other client, 33 more to unmask" in PAGE
+    assert (BOX, TOLD) == (82, 99)
+    assert "about 82 bytes for each other client, 99 more to unmask" in PAGE
 
 
 def test_what_is_said_of_flower():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -52,15 +53,33 @@ def test_docstrings_become_markup(monkeypatch: pytest.MonkeyPatch):
     ]  # fmt: skip
 
 
-def test_every_page_is_in_the_index_and_in_the_readme():
+def test_every_page_is_in_the_index_once():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     pages = sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+    pages += [f"tutorials/{page.stem}" for page in sorted((DOCS / "tutorials").glob("*.ipynb"))]
     listed = re.findall(
-        r"^([a-z][\w-]*)$", "\n".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.MULTILINE
+        r"^([a-z][\w/-]*)$", "\n".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.MULTILINE
     )
-    assert sorted(listed) == pages
-    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    assert [page for page in pages if f"](docs/{page}.md)" not in readme] == []
+    assert sorted(listed) == sorted([*pages, "api/index"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+def test_what_a_page_of_the_root_links_to_is_there(page: str):
+    text = (DOCS.parent / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)|src=\"([^\"]+)\"", text.replace("\n", " "))
+    local = [link or picture for link, picture in links if not link.startswith("http")]
+    assert [link for link in local if not (DOCS.parent / link).exists()] == []
+
+
+def test_readme_and_changelog_fit_a_screen():
+    assert len((DOCS.parent / "README.md").read_text(encoding="utf-8").splitlines()) <= 70
+    release = (DOCS.parent / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    assert len(release.splitlines()) <= 45
+
+
+def test_the_page_of_commands_is_in_step_with_their_help():
+    made = runpy.run_path(str(DOCS / "make_commands.py"))
+    assert (DOCS / "commands.md").read_text(encoding="utf-8") == made["page"](), "run python docs/make_commands.py"
 
 
 def test_every_room_is_in_contributing():

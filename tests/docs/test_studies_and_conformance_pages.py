@@ -40,13 +40,13 @@ def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "004/table2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_the_rules_on_the_page_pass(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_the_methods_on_the_page_pass(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "conformance.md").read_text(), flags=re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec(compile(blocks[number], "conformance.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (4, 4, 3)[number]
+    assert len(lines) == (5, 4, 4, 3)[number]
     assert all(line.endswith("True") for line in lines)
 
 

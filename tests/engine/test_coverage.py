@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAvg
 from parley.cli.main import main
 from parley.core.errors import InputError
 from parley.data import Federation
+from parley.display.progress import Figures
 from parley.engine.evaluation import _mean_over_clients
-from parley.engine.progress import Figures
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation
 from parley.models import linear
@@ -25,7 +25,7 @@ from parley.report.page import report_page
 from parley.runtimes.protocol import Score
 from parley.store.records import Failure, Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.load import export_run, load_run
+from parley.study.stored import export_run, load_run
 from parley.study.train import train
 
 

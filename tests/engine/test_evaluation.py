@@ -1,16 +1,19 @@
 """What the numbers of a run mean, computed again by hand."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import Algorithm, OneExchange
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import Algorithm, Learned, OneExchange
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Message, State
@@ -19,12 +22,12 @@ from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Sampling
-from parley.learn.losses import IGNORE, cross_entropy
-from parley.learn.task import Task
 from parley.models import linear, mlp
 from parley.runtimes import Job, execute
 from parley.runtimes.protocol import EvaluationCall
 from parley.study.train import make_task, train
+from parley.training.losses import IGNORE, cross_entropy
+from parley.training.task import Task
 
 
 def classes(test_fraction: float = 0.25, central: bool = True) -> Federation:
@@ -52,7 +55,8 @@ def test_central_and_client_metrics_by_hand():
     )
     assert [record.number for record in run.records] == [0, 1, 2, 3]
     for record in run.records:
-        model = run.algorithm.predictor(run.task, run.algorithm.model(run.task, states.kept[record.number]))
+        message = run.learned.message(states.kept[record.number])
+        model = partial(run.learned.outputs, message, None)
         with torch.no_grad():
             outputs = model(federation.test.x)
             loss = F.cross_entropy(outputs, federation.test.y).item()
@@ -194,8 +198,16 @@ class Filled(OneExchange):
     def client(self, task, message, memory, data, context):
         return Reply(Message())
 
-    def outputs(self, task, model, memory, x, before=None):
-        return torch.full_like(self.predictor(task, model, memory)(x), self.value)
+    def learned(self, task):
+        return Told(task, answer=lambda x: torch.full((len(x), 2), self.value))
+
+
+@dataclass(frozen=True)
+class Told(Learned):
+    answer: Callable[[torch.Tensor], torch.Tensor] = field(kw_only=True)
+
+    def outputs(self, message, memory, x, before=None):
+        return self.answer(x)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -221,14 +233,16 @@ def test_sequences_with_positions_that_are_not_finite(bad: float):
     y[0, 0] = IGNORE
     data = ClientData(torch.zeros(3, 5, dtype=torch.int64), y)
     info = DataInfo("toy", (5,), 4, "classification")
-    job = Job(Told(outputs), Task(None, cross_entropy, info, 1), Federation(info, ("a",), InMemory((data,)), test=data))
+    job = Job(
+        Silent(outputs), Task(None, cross_entropy, info, 1), Federation(info, ("a",), InMemory((data,)), test=data)
+    )
     score = execute.score(job, EvaluationCall(Message(), None, None))
     assert (score.correct, score.positions, score.samples) == (13, 14, 3)
 
 
-class Told(Algorithm):
+class Silent(Algorithm):
     def __init__(self, outputs: torch.Tensor) -> None:
         self.told = outputs
 
-    def outputs(self, task, model, memory, x, before=None):
-        return self.told
+    def learned(self, task):
+        return Told(task, answer=lambda x: self.told)

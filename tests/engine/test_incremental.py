@@ -1,6 +1,6 @@
 """A model that grows is evaluated at the cost of what is new, with the numbers of an evaluation from scratch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import Learned, OneExchange
 from parley.core.message import Message, State
 from parley.data import Federation
 from parley.engine.settings import Evaluation
@@ -29,7 +29,6 @@ def federation() -> Federation:
 class Ensemble(OneExchange):
     """Adds one linear learner a round; a prediction is the sum of all of them."""
 
-    incremental: ClassVar[bool] = True
     applied: ClassVar[list[int]] = []
     """Learners that were applied, one number per batch."""
 
@@ -41,31 +40,37 @@ class Ensemble(OneExchange):
 
     @exchange()
     def client(self, task, message, memory, data, context):
-        residual = torch.nn.functional.one_hot(data.y, 2) - torch.softmax(self._sum(message, data.x, None), 1)
+        residual = torch.nn.functional.one_hot(data.y, 2) - torch.softmax(_sum(message, data.x, None), 1)
         return Reply(Message.of(w=data.x.T @ residual / len(data)))
 
     def aggregate(self, task, state, replies, number, key):
         mean = torch.stack([replies[client].tensor("w") for client in replies]).mean(0)
         return State.of(learners={**state.get("learners"), f"{number:03}": mean})
 
-    def model(self, task, state, since=None):
-        new = {n: w for n, w in state.get("learners").items() if since is None or int(n) > since}
-        return Message.of(learners=new)
+    def learned(self, task):
+        return SumOfLinear(task, incremental=True, read=_since)
 
-    def outputs(self, task, model, memory, x, before=None):
-        self.applied.append(len(model.get("learners")))
-        return self._sum(model, x, before)
 
-    @staticmethod
-    def _sum(model, x, before):
-        total = torch.zeros(len(x), 2) if before is None else before
-        for _, w in sorted(model.get("learners").items()):
-            total = total + x @ w
-        return total
+def _since(state, since):
+    return Message.of(learners={n: w for n, w in state.get("learners").items() if since is None or int(n) > since})
+
+
+class SumOfLinear(Learned):
+    def outputs(self, message, memory, x, before=None):
+        Ensemble.applied.append(len(message.get("learners")))
+        return _sum(message, x, before)
+
+
+def _sum(message, x, before):
+    total = torch.zeros(len(x), 2) if before is None else before
+    for _, w in sorted(message.get("learners").items()):
+        total = total + x @ w
+    return total
 
 
 class FromScratch(Ensemble):
-    incremental: ClassVar[bool] = False
+    def learned(self, task):
+        return replace(super().learned(task), incremental=False)
 
 
 CENTRAL = Evaluation(clients="none", batch=16)  # 40 samples: three batches

@@ -8,7 +8,7 @@ import pytest
 
 import parley as pl
 from parley.core.errors import InputError
-from parley.engine.loggers import loggers
+from parley.display.loggers import loggers
 from parley.store.runs import RunStore
 
 

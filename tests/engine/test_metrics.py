@@ -8,14 +8,14 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.data import Federation
 from parley.engine.settings import Evaluation
 from parley.models import linear, mlp
-from parley.study.load import load_run
-from parley.study.study import load_study
+from parley.study.stored import load_run
+from parley.study.toml import load_study
 from parley.study.train import train
 
 

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from parley import train
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.feddyn import FedDyn
-from parley.algorithms.fednova import FedNova
-from parley.algorithms.local_update import MAML, FedAvg, FedProx
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.feddyn import FedDyn
+from parley.algorithms.averaging.fednova import FedNova
+from parley.algorithms.averaging.local_update import MAML, FedAvg, FedProx
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.conformance.problem import quadratic_problem
 from parley.data import digits
 from parley.engine.listeners import Listener
 from parley.engine.observers import ConsensusDistance, ConsensusWithStatistics, Drift, GradientDissimilarity
-from parley.studies.conformance.problem import quadratic_problem
 
 LR, STEPS = 0.1, 3
 

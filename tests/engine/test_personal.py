@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.local_update import FedAvg
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.protocol import Learned, OneExchange
 from parley.core.errors import InputError
 from parley.core.message import Memory, Message, State
 from parley.core.tree import Tree
@@ -24,10 +24,10 @@ from parley.engine.run import Run
 from parley.engine.settings import Evaluation
 from parley.models import mlp
 from parley.store.runs import RunStore
-from parley.study.load import load_run
 from parley.study.predict import predict_file
-from parley.study.study import study_from_dict
-from parley.study.train import train, train_study
+from parley.study.stored import load_run
+from parley.study.toml import study_from_dict
+from parley.study.train import train
 
 
 def federation(clients: int = 5) -> Federation:
@@ -112,6 +112,11 @@ def test_a_method_without_clients_models_gives_the_servers():
     same(dict(run.personal("client-3").state_dict()), dict(run.module().state_dict()))
 
 
+class Untrained(Learned):
+    def outputs(self, message, memory, x, before=None):
+        return self.task.predictor(self.task.initial())(x)
+
+
 class Nothing(OneExchange):
     def init(self, task, key):
         return State()
@@ -120,8 +125,8 @@ class Nothing(OneExchange):
     def client(self, task, message, memory, data, context):
         return Reply(Message())
 
-    def predictor(self, task, model, memory=None):
-        return task.predictor(task.initial())
+    def learned(self, task):
+        return Untrained(task)
 
 
 def test_mistakes():
@@ -178,7 +183,7 @@ def test_a_loaded_run_has_the_memories_of_its_checkpoint(tmp_path: Path):
     table = {"rounds": 3, "data": {"name": "iris", "clients": 4}, "model": {"name": "mlp", "hidden": [5]}}
     study = study_from_dict(table | {"algorithm": {"name": "local-only"}, "cohort": {"size": 2}})
     with RunStore(tmp_path / "runs.db") as store:
-        trained = train_study(study, store=store)
+        trained = train(study, store=store)
         loaded = load_run(store, "last")
     assert everything(loaded).keys() == everything(trained).keys() != set()
     x = trained.federation.test.x

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.exchange import Reply, exchange
 from parley.core.errors import InputError, QuorumError
 from parley.data import Federation
 from parley.engine.settings import Faults, Sampling

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.local_update import FedAdam, FedAvg
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAdam, FedAvg
+from parley.algorithms.exchange import Reply, exchange
 from parley.core.errors import InputError
 from parley.data import Federation
 from parley.engine.listeners import Listener

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.scaffold import Scaffold
 from parley.core.message import Memory
 from parley.core.tree import nbytes
 from parley.core.wire import decode

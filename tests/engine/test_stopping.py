@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import OneExchange
 from parley.core.errors import InputError, ParleyError, StopRun
 from parley.core.message import Message, State
 from parley.data import ClientData, Federation

@@ -19,8 +19,8 @@ from parley import models
 from parley.core.errors import InputError
 from parley.models.folder import new_folder
 from parley.store.runs import RunStore
-from parley.study.study import study_from_dict
-from parley.study.train import train_study
+from parley.study.toml import study_from_dict
+from parley.study.train import train
 
 LIMITED = """
 import resource, sys
@@ -38,7 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = {"rounds": 1, "data": {"name": "iris", "clients": 2}, "model": {"name": "mlp", "hidden": [400, 400]}}
     path = tmp_path_factory.mktemp("store") / "runs.db"
     with RunStore(path) as runs:
-        train_study(study_from_dict(table | {"algorithm": {"name": "fedavg"}}), store=runs)
+        train(study_from_dict(table | {"algorithm": {"name": "fedavg"}}), store=runs)
     return path
 
 

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from parley import models
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
@@ -20,7 +20,7 @@ from parley.models.feature_model import (
     RandomFourierFeatures,
     feature_maps,
 )
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 from parley.study.train import make_task, train
 from parley.theory import kernel as theory
 

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import parley.data as data
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.parts.fedals import FedALS
 from parley.cli.main import main
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
@@ -22,11 +22,11 @@ from parley.core.wire import encode
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.sources import InMemory
 from parley.data.tokens import next_tokens
-from parley.learn.schedules import Inverse
 from parley.models import build_module, export_module, models, traits
 from parley.models.hugging_face import HfCausal, HfClassifier
 from parley.models.layers import layers
 from parley.study.train import make_task, train
+from parley.training.schedules import Inverse
 
 LENGTH, VOCABULARY = 8, 24
 TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "ffn_dim": 24}
@@ -308,7 +308,7 @@ def test_code_that_comes_with_weights_is_not_run(weights, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     (folder / "model.safetensors").write_bytes((weights / "causal" / "model.safetensors").read_bytes())
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="'auto_map', which can load code"):
         build_module(HfCausal(weights=str(folder)), (LENGTH,), VOCABULARY, KEY)
     assert not (tmp_path / "ran").exists()
 

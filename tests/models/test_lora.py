@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.parts.fedals import FedALS
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.engine.listeners import Listener

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import parley as pl
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange, Replies
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import OneExchange, Replies
 from parley.core.form import Form
 from parley.core.message import Message, State
 

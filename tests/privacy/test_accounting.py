@@ -11,8 +11,8 @@ from scipy import optimize, special, stats
 
 import parley as pl
 from parley.core.errors import InputError
-from parley.engine.privacy.accounting import Mechanism, least_multiplier
-from parley.engine.privacy.plan import privacy_plan
+from parley.privacy.accounting import Mechanism, least_multiplier
+from parley.privacy.plan import privacy_plan
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 import torch
 from scipy import stats
 
-from parley.engine.privacy.accounting import Mechanism
-from parley.engine.privacy.plan import PrivacyPlan
+from parley.privacy.accounting import Mechanism
+from parley.privacy.plan import PrivacyPlan
 
 CANARIES, CONFIDENCE, DELTA = 2000, 0.99, 1e-5
 

@@ -9,20 +9,20 @@ import torch
 from scipy import stats
 
 import parley as pl
-from parley.algorithms.base import private
-from parley.algorithms.base.private import PrivateReplies, Release
-from parley.channels.clip import Clip
-from parley.channels.noise import gaussian
 from parley.core.context import Secrets
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
+from parley.core.gaussian import gaussian
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.core.tree import norm
-from parley.engine.privacy.accounting import Mechanism
-from parley.engine.privacy.plan import PrivacyPlan, privacy_plan
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults, Sampling
+from parley.privacy import replies as private
+from parley.privacy.accounting import Mechanism
+from parley.privacy.clip import Clip
+from parley.privacy.plan import PrivacyPlan, privacy_plan
+from parley.privacy.replies import PrivateReplies, Release
 
 
 class Heard(pl.Listener):

@@ -1,6 +1,6 @@
 """The study of accuracy against epsilon runs without files, and gives the same numbers twice."""
 
-from parley.studies import run_study
+from parley_papers.catalogue import run_study
 
 
 def test_smoke(tmp_path):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import parley as pl
 from parley.report import Comparison, Contender, Reached, figure, table, to_csv, to_json
-from parley.report.contender import Role, lower_is_better
+from parley.report.groups import Role, lower_is_better
 from parley.store.records import Failure, Metric, RoundRecord
 
 

@@ -13,7 +13,7 @@ from parley.report.groups import headline_metric, stored_groups
 from parley.report.page import report_page
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.listing import Entry
+from parley.study.seeds import Entry
 
 
 def judged(store: RunStore, name: str, **evaluate: Any) -> None:

@@ -131,3 +131,17 @@ def test_many_groups_are_not_all_named(store: RunStore) -> None:
         keep(store, f"own{number}", DIGITS | {"central_fraction": number / 10})
     (said,) = Comparison.stored(store).warnings
     assert said.endswith("own4 (digits) and 2 more.")
+
+
+def test_the_same_files_preprocessed_differently_are_the_same_data():
+    from parley.report.same_data import same_data
+
+    raw = {"seed": 0, "data": {"folder": "clinics", "missing": True, "test_fraction": 0.2}, "data_fingerprint": "a"}
+    frozen = raw | {"data_fingerprint": "b", "preprocessing": {"center": [0.0], "scale": [1.0]}}
+    scaled = raw | {"data_fingerprint": "c", "data": {**raw["data"], "standardise": True}}
+    assert same_data(raw, frozen)
+    assert same_data(scaled, frozen)
+    assert not same_data(raw, frozen | {"seed": 1})
+    assert not same_data(raw, frozen | {"data": {**raw["data"], "folder": "others"}})
+    assert not same_data(raw, frozen | {"data": {**raw["data"], "test_fraction": 0.3}})
+    assert not same_data(raw, raw | {"data_fingerprint": "b"})  # the files have changed

@@ -22,7 +22,7 @@ from parley.report.groups import extreme_places
 from parley.report.pairs import holm, p_values
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.seeds import by_study, half_interval, seeds_text, selected
+from parley.study.seeds import SeedMean, by_study, seeds_text, selected
 
 
 def fill(
@@ -189,7 +189,7 @@ def test_pairs_that_always_or_never_differ():
     t, flips = p_values([0.5, 0.5, 0.5])
     assert (t, flips) == (0.0, 0.25)
     assert np.isnan(p_values([0.1, np.nan])).all()
-    assert np.isnan(half_interval([1.0]))
+    assert np.isnan(SeedMean.of([1.0]).half)
 
 
 def test_what_is_exported_is_what_is_shown(store, tmp_path):

@@ -18,8 +18,8 @@ from parley.report import Comparison, table, to_csv, to_latex
 from parley.report.page import report_page
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.several_seeds import there
-from parley.study.study import study_from_dict
+from parley.study.several_seeds import stored_run
+from parley.study.toml import study_from_dict
 
 TABLE = {
     "name": "flowers", "rounds": 3, "data": {"name": "iris", "clients": 4, "test_fraction": 0.3},
@@ -78,7 +78,7 @@ def test_a_store_of_trials_alone(tmp_path: Path) -> None:
 def test_a_trial_is_not_taken_for_the_run_of_a_seed(store: RunStore) -> None:
     trial = next(info for info in store.runs() if info.trial)
     study = study_from_dict({key: value for key, value in trial.config.items() if key != "data_fingerprint"})
-    assert there(store, study)[0] is None
+    assert stored_run(store, study)[0] is None
 
 
 def fill(store: RunStore, name: str, lasts: np.ndarray, metric: str = "central/accuracy") -> None:

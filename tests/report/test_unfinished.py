@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from parley.cli.main import app
+from parley.cli.main import application
 from parley.report import Comparison, figure, pairs_table, table, to_csv, to_json
 from parley.report.groups import stored_groups
 from parley.report.page import report_page
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.seeds import half_interval
+from parley.study.seeds import SeedMean
 
 
 def train(
@@ -64,9 +64,9 @@ def test_means_and_curves_are_those_of_the_finished_seeds(store):
 
 
 def test_every_table_says_the_same(store):
-    half = half_interval([0.96, 0.98])
-    listed = CliRunner().invoke(app, ["runs", "--store", str(store.path)], terminal_width=200).output
-    assert f"97.00 % ±{100 * half:.2f} %" in listed
+    half = SeedMean.of([0.96, 0.98]).half
+    listed = CliRunner().invoke(application(), ["runs", "--store", str(store.path)], terminal_width=200).output
+    assert f"97.00% ±{half:.2%}" in listed
     compared = shown(table(Comparison.stored(store, [])))
     assert f"±{half:.1%}" in compared
     assert "grp (2 finished, 1 interrupted)" in compared

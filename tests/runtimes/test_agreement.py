@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange
-from parley.algorithms.base.server import Adam
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.local_update import FOMAML, MAML, FedAdam, FedAvg, FedAvgM, FedProx
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FOMAML, MAML, FedAdam, FedAvg, FedAvgM, FedProx
+from parley.algorithms.averaging.server import Adam
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.personal.fedrep import FedRep
+from parley.algorithms.protocol import OneExchange
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.data import Federation
+from parley.data import Dirichlet, Federation, load
 from parley.engine.settings import Evaluation, Faults
 from parley.models import lstm, mlp
 from parley.runtimes import Call, Job, Stamp, open_runtime
@@ -142,6 +143,24 @@ def test_stacks_agree_to_rounding(table, images, nets, algorithm, model: str):
             assert a.metrics["up/bytes"] == b.metrics["up/bytes"]
 
 
+@pytest.mark.parametrize("algorithm", [FedAvg(lr=0.05, batch=7), FedRep(lr=0.05, batch=7)])
+def test_stacks_read_samples_where_a_pool_has_them(algorithm):
+    """Each client's lie all over the pool, which stays as it is."""
+    federation = load("digits").split(Dirichlet(alpha=0.3), clients=6, seed=3)
+    pool = federation.source.pool
+    assert pool is not None
+    assert not torch.equal(pool.index, torch.arange(len(pool.index)))
+    before = pool.x.clone()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10))
+    runs = [
+        train(algorithm, federation, model=model, rounds=3, cohort=4, evaluation=everywhere, runtime=name)
+        for name in ("inline", "stacked")
+    ]
+    for name, value in runs[0].state.tensors.items():
+        torch.testing.assert_close(runs[1].state.tensors[name], value, rtol=1e-4, atol=1e-5)
+    assert torch.equal(pool.x, before)
+
+
 def test_large_cohorts_are_stacked_in_pieces(table):
     task = make_task(table, mlp(5), 0)
     job = Job(FedAvg(batch=5), task, table)
@@ -150,7 +169,7 @@ def test_large_cohorts_are_stacked_in_pieces(table):
     pieces.most = 2
     message = job.algorithm.broadcast(task, job.algorithm.init(task, Key(0)), 1)
     calls = [Call(client, message, Memory(), Context.alone(Key(0).fold(client), client)) for client in table.ids]
-    stamp = Stamp("", 0, 1, 0, 0)
+    stamp = Stamp("", 1, 0, 0)
     for one, other in zip(whole.run(calls, stamp), pieces.run(calls, stamp), strict=True):
         for name, value in one.message.tensors.items():
             torch.testing.assert_close(other.message.tensors[name], value)
@@ -167,12 +186,12 @@ def test_memories_that_name_their_tensors_in_another_order_are_stacked_together(
     other = Memory(dict(reversed(memory.tensors.items())))
     together = runtime._stack
     stacks: list[int] = []
-    runtime._stack = lambda calls, data: stacks.append(len(calls)) or together(calls, data)
+    runtime._stack = lambda calls: stacks.append(len(calls)) or together(calls)
 
     def trained(memories: list[Memory]) -> list[dict[str, torch.Tensor]]:
         places = [Context.alone(Key(0).fold(c), c) for c in table.ids]
         calls = [Call(p.id, Message(), own, p) for p, own in zip(places, memories, strict=True)]
-        return [reply.memory.tensors for reply in runtime.run(calls, Stamp("", 0, 1, 0, 0))]
+        return [reply.memory.tensors for reply in runtime.run(calls, Stamp("", 1, 0, 0))]
 
     for one, again in zip(trained([memory] * 6), trained([memory, other] * 3), strict=True):
         assert all(torch.equal(value, again[name]) for name, value in one.items())

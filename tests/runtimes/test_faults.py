@@ -15,15 +15,15 @@ import psutil
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.exchange import Reply, exchange
 from parley.core.errors import InputError, ParleyError, QuorumError
 from parley.core.message import Memory, Message
 from parley.data import ClientData, Federation
 from parley.engine.listeners import Listener
 from parley.engine.settings import Faults
 from parley.models import mlp
-from parley.runtimes import nursery, pool
+from parley.runtimes import fork_server, pool
 from parley.store.runs import RunStore
 from parley.study.train import train
 
@@ -187,14 +187,14 @@ def test_the_same_in_processes_and_workers_that_die(tmp_path: Path, same):
 
 def resources() -> tuple[int, list[psutil.Process], int]:
     """Open descriptors, child processes and shared memory maps of this process."""
-    nursery.current()
+    fork_server.current()
     gc.collect()
     maps = sum("memfd:parley" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return len(list(Path("/proc/self/fd").iterdir())), psutil.Process().children(recursive=True), maps
 
 
 def workers() -> list[psutil.Process]:
-    """The processes that this one's nursery has forked."""
+    """The processes that this one's fork server has forked."""
     here = psutil.Process()
     while not (forked := [one for one in here.children(recursive=True) if one not in here.children()]):
         time.sleep(0.01)
@@ -234,14 +234,14 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(same):
 
 
 class Abandoner(Listener):
-    """Kills the nursery between two rounds, with whom all its workers end."""
+    """Kills the fork server between two rounds, with whom all its workers end."""
 
     def round(self, record) -> None:
         if record.number == 1:
-            nursery.current()._process.kill()
+            fork_server.current()._process.kill()
 
 
-def test_a_nursery_that_dies_is_replaced_with_its_workers(same):
+def test_a_fork_server_that_dies_is_replaced_with_its_workers(same):
     everyone = federation(3)
     runs = [
         train(moody({}), everyone, runtime=runtime, listeners=listeners, **options(rounds=3))
@@ -253,7 +253,7 @@ def test_a_nursery_that_dies_is_replaced_with_its_workers(same):
 
 def test_workers_see_the_environment_and_the_folder_of_now(tmp_path, monkeypatch):
     """Although they come from a process that was started before."""
-    nursery.current()
+    fork_server.current()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARLEY_TEST_WORD", "now")
 
@@ -362,14 +362,14 @@ def test_a_client_that_is_not_there_or_not_readable(tmp_path: Path):
 
 SCRIPT = """
 import sys, time, numpy as np, psutil
-from parley.algorithms.base.exchange import exchange
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.exchange import exchange
+from parley.algorithms.averaging.local_update import FedAvg
 from parley.core.key import Key
 from parley.core.message import Memory
 from parley.data import Federation
 from parley.study.train import make_task
 from parley.models import mlp
-from parley.runtimes import nursery
+from parley.runtimes import fork_server
 from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.core.context import Context
 
@@ -384,7 +384,7 @@ algorithm = Sleepy()
 runtime, _ = open_runtime("pool", Job(algorithm, task, federation), 2)
 print(*[worker.process.pid for worker in runtime._workers], flush=True)
 message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
-runtime.run([Call(i, message, Memory(), Context.alone(Key(0), i)) for i in "ab"], Stamp("", 0, 1, 0, 0))
+runtime.run([Call(i, message, Memory(), Context.alone(Key(0), i)) for i in "ab"], Stamp("", 1, 0, 0))
 """
 
 
@@ -439,7 +439,7 @@ def test_a_worker_that_is_gone_before_it_is_given_its_job_is_replaced(monkeypatc
     runs = [train(moody({}), federation(3), runtime="inline", **options())]
     original, started = pool.start, []
 
-    def start(module: str, files: tuple[int, ...]) -> nursery.Process:
+    def start(module: str, files: tuple[int, ...]) -> fork_server.Process:
         started.append(original(module, files if started else ()))
         if len(started) == 1:
             started[0].wait()

@@ -17,25 +17,25 @@ import psutil
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import exchange
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.ffgb import FFGB
-from parley.algorithms.local_update import FedAvg
-from parley.algorithms.ntk_fl import NtkFL
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.boosting.ffgb import FFGB
+from parley.algorithms.boosting.weak import RegressionTree
+from parley.algorithms.exchange import exchange
+from parley.algorithms.ntk.ntk_fl import NtkFL
+from parley.algorithms.parts.fedals import FedALS
 from parley.cli.main import main
 from parley.core.errors import InputError
 from parley.engine.listeners import Listener
 from parley.engine.settings import Evaluation, Faults
-from parley.learn.weak import RegressionTree
 from parley.models import mlp
+from parley.statistics.run import statistics
 from parley.store.runs import RunStore
-from parley.study.load import load_run
-from parley.study.statistics import statistics
+from parley.study.stored import load_run
 from parley.study.train import train
-from parley.study.tuning.candidates import candidates
-from parley.study.tuning.search import search
-from parley.study.tuning.settings import Tuning
+from parley.study.tuning_settings import Tuning
+from parley.tuning.candidates import candidates
+from parley.tuning.search import search
 
 if "ray" not in os.environ.get("PARLEY_REQUIRE", ""):
     pytest.importorskip("ray")
@@ -221,7 +221,7 @@ def tuned(store: Path, address: str | None = None, **settings: Any) -> tuple[dic
     with RunStore(store / "runs.db") as kept:
         (found,) = search(candidates(TABLE | {"runtime": name}, store, tuning), kept)
         nodes = {info.id: {n for n in kept.metric_names(info.id) if n.startswith("busy/")} for info in kept.runs()}
-    return {one.settings["algorithm.lr"]: one for one in found.tried}, nodes
+    return {one.settings["algorithm.lr"]: one for one in found.trials}, nodes
 
 
 @pytest.mark.slow

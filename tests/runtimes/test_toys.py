@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parley.algorithms.base.exchange import Party, Reply, ask, exchange
-from parley.algorithms.base.protocol import Algorithm, Cohort, Questions
-from parley.algorithms.local_update import FedAvg
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.exchange import Party, Reply, ask, exchange
+from parley.algorithms.protocol import Algorithm, Cohort, Learned, Questions
 from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -86,10 +86,15 @@ def toy() -> Algorithm:
             rounds = int(memory.scalars.get("rounds", 0)) + 1
             return Reply(Message.of(rounds=rounds), Memory.of(rounds=rounds, last=message.tensor("total")))
 
-        def predictor(self, task, model: Message, memory: Memory | None = None):
-            return task.predictor(task.initial())
+        def learned(self, task):
+            return Untrained(task)
 
     return Toy()
+
+
+class Untrained(Learned):
+    def outputs(self, message, memory, x, before=None):
+        return self.task.predictor(self.task.initial())(x)
 
 
 class Heard(Listener):
@@ -305,8 +310,8 @@ def test_a_method_without_exchanges_or_clients_with_history(tmp_path):
             x = message.tensor("x").clone().requires_grad_()
             return Reply(Message.of(kept={"x": x * 3}), Memory.of(x=x), {"seen": x + 1})
 
-        def predictor(self, task, model, memory=None):
-            return task.predictor(task.initial())
+        def learned(self, task):
+            return Untrained(task)
 
     run = train(Quiet(), federation(), model=lambda: nn.Linear(2, 1), rounds=3, runtime="inline")
     assert float(run.state.tensor("x")) == pytest.approx(18.0)

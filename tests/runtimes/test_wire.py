@@ -25,14 +25,14 @@ from torch import nn
 import parley.runtimes.remote as remote
 import parley.runtimes.wire as wire
 from parley.algorithms import algorithms
-from parley.algorithms.base.exchange import Party, Reply, ask, exchange
-from parley.algorithms.base.protocol import Algorithm, OneExchange
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.local_update import FedAvg
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAvg
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.exchange import Party, Reply, ask, exchange
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.protocol import Algorithm, OneExchange
 from parley.channels.top_k import top_k
-from parley.core.context import own_root
+from parley.core.context import recipient_root
 from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
@@ -83,12 +83,13 @@ def test_every_federated_method_gives_the_bits_of_inline(points, same, name: str
     """Partial cohorts and drop-outs; metrics, bytes, failures and the final state agree."""
     settings = {"loss": "mse"} if name.endswith("ntk-fl") else {}
     settings |= {"lr": 0.02} if hasattr(algorithms[name], "lr") else {}
+    settings |= {"floor": 1} if name == "cox" else {}  # of a few points each
     method = algorithms[name](**settings)
     model = features() if name.startswith("feature-") else mlp(4)
     runs = both(method, points, model=model if method.needs.network else None)
     same(*runs)
     assert runs[1].note == "runtime wire"
-    assert any(record.failures for record in runs[1].records)
+    assert name == "statistics" or any(record.failures for record in runs[1].records)  # asked in one round alone
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_partys_secret_cannot_be_derived_from_what_the_server_sends(points, sa
     same(*runs)
     assert runs[1].state.scalars["count"] == 2
     seal = bytes(runs[1].state.tensor("seal").tolist())
-    roots = [own_root(SECRET, name) for name in ("party:keys", *points.ids)]
+    roots = [recipient_root(SECRET, name) for name in ("party:keys", *points.ids)]
     for secret in (SECRET, seal, *roots):
         assert not any(secret in data or secret.hex().encode() in data for data in sent)
     server = Key(5).fold("round", 2)
@@ -468,7 +469,7 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.scaffold import Scaffold
 from parley.channels.top_k import top_k
 from parley.data import Federation
 from parley.engine.settings import Evaluation, Faults

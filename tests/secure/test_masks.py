@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -12,14 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.channels.secure import fixed_point, masks
-from parley.channels.secure.fixed_point import FixedPoint, Layout
-from parley.channels.secure.masks import SHARE, Own, Terms, unmasked
 from parley.core.context import Secrets
 from parley.core.errors import InputError, ParleyError, UnsupportedError, WireError
 from parley.core.form import Form
 from parley.core.sealed import KeyPair
-from parley.core.shamir import PRIME, combine, random_bytes, split
+from parley.secure import fixed_point, masks
+from parley.secure.fixed_point import FixedPoint, Layout
+from parley.secure.masks import SHARE, Own, Terms, opened_shares, unmasked
+from parley.secure.shamir import PRIME, combine, random_bytes, split
 
 Vectors = list[np.ndarray]
 
@@ -40,7 +41,7 @@ class Sum:
         boxes = {i: self.owns[i].boxes(self.terms) for i in there}
         masked = {i: self.owns[i].masked(self.terms, there, vectors[i]) for i in sorted(there - set(missing))}
         shares = {
-            i: self.owns[i].told_shares(self.terms, there, set(masked), {j: boxes[j][i] for j in there})
+            i: self.owns[i].revealed_shares(self.terms, there, set(masked), {j: boxes[j][i] for j in there})
             for i in masked if i not in mute
         }  # fmt: skip
         self.masked, self.shares, self.there = masked, shares, there
@@ -78,9 +79,9 @@ def check_nobody_tells_both() -> None:
     one = Sum(5, 3)
     one.total(drawn(5), missing=[4])
     for client in one.there:
-        told = {teller: shares[client] for teller, shares in one.shares.items()}
+        told = {teller: shares[client] for teller, shares in opened_shares(one.terms, one.shares).items()}
         assert all(len(share) == SHARE for share in told.values())
-        secret = combine({teller: told[teller] for teller in sorted(told)[:3]})
+        secret = combine(told)
         is_mask = KeyPair.of(secret).public == one.terms.public(client)[1]
         assert is_mask == (client == 4)
 
@@ -120,7 +121,7 @@ def _no_sign(patch: pytest.MonkeyPatch) -> None:
         masks.add(found, masks.expanded(self.seed, shape))
         for other in there:
             if other != me:
-                masks.add(found, masks.pairwise(self.mask, terms, me, other, shape))
+                masks.add(found, masks.pairwise(self.mask, terms, terms.among(there), me, other, shape))
         return found
 
     patch.setattr(Own, "masked", flipped)
@@ -130,8 +131,8 @@ def _server_sign(patch: pytest.MonkeyPatch) -> None:
     plain, repaired = masks.pairwise, masks._rebuilt
     made: set[bytes] = set()
 
-    def negated(own: KeyPair, terms: Terms, me: int, other: int, shape: Any) -> Vectors:
-        found = plain(own, terms, me, other, shape)
+    def negated(own: KeyPair, terms: Terms, agreed: str, me: int, other: int, shape: Any) -> Vectors:
+        found = plain(own, terms, agreed, me, other, shape)
         return [np.zeros_like(one) - one for one in found] if own.private in made else found
 
     def noted(*args: Any) -> bytes:
@@ -164,17 +165,17 @@ def _both_shares(patch: pytest.MonkeyPatch) -> None:
     def both(self: Own, terms: Terms, there: set[int], summed: set[int], boxes: Any) -> dict[int, bytes]:
         return {client: self.opened(terms, client, boxes[client]) for client in there}
 
-    patch.setattr(Own, "told_shares", both)
+    patch.setattr(Own, "revealed_shares", both)
+    for where in (masks, sys.modules[__name__]):
+        patch.setattr(where, "opened_shares", lambda terms, told: {i: told[i] for i in sorted(told)[: terms.threshold]})
     patch.setattr(masks, "_rebuilt", lambda terms, client, shares, seed: combine(
         {i: share[SHARE:] if seed else share[:SHARE] for i, share in shares.items()}
     ))  # fmt: skip
 
 
 def _wrong_share(patch: pytest.MonkeyPatch) -> None:
-    def swapped(self: Own, terms: Terms, there: set[int], summed: set[int], boxes: Any) -> dict[int, bytes]:
-        return {i: (own := self.opened(terms, i, boxes[i]))[:SHARE] if i in summed else own[SHARE:] for i in there}
-
-    patch.setattr(Own, "told_shares", swapped)
+    opened = Own.opened
+    patch.setattr(Own, "opened", lambda *args: (both := opened(*args))[SHARE:] + both[:SHARE])
 
 
 PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -234,14 +235,14 @@ def test_clients_refuse_to_unmask_what_would_show_too_much():
         ({0, 1, 2, 7}, "shared no keys"),
     ):
         with pytest.raises(WireError, match=sentence):
-            one.owns[0].told_shares(one.terms, there, summed, boxes)
+            one.owns[0].revealed_shares(one.terms, there, summed, boxes)
 
 
 def test_other_terms_than_those_agreed_on_are_refused():
     one = Sum(4, 3)
     own = one.owns[0]
-    ticket = own.ticket(one.terms)
-    own.check_ticket(one.terms, ticket)
+    ticket = own.ticket(one.terms.digest)
+    own.check_ticket(one.terms.digest, ticket)
     stranger = Own.of(Secrets(b"?" * 16), (1, 0)).row
     for other in (
         replace(one.terms, factors=(1.0, 0.5, 1.0, 1.0)),
@@ -250,7 +251,7 @@ def test_other_terms_than_those_agreed_on_are_refused():
         replace(one.terms, threshold=4),
     ):
         with pytest.raises(WireError, match="not those that it began with"):
-            own.check_ticket(other, ticket)
+            own.check_ticket(other.digest, ticket)
         with pytest.raises(WireError, match="cannot be opened"):  # nor can shares of other terms be opened
             own.opened(other, 1, one.owns[1].boxes(one.terms)[0])
     with pytest.raises(WireError, match="own keys are not among"):
@@ -266,7 +267,7 @@ def test_a_wrong_share_is_noticed():
     one.total(drawn(4), missing=[3])
     for whose in (0, 3):
         shares = {i: dict(told) for i, told in one.shares.items()}
-        shares[1][whose] = bytes(SHARE - 1) + b"\x05"
+        shares[1][whose] = bytes(SHARE - 1) + b"\x05" + shares[1][whose][SHARE:]
         with pytest.raises(WireError, match="shares do not"):
             unmasked(one.terms, one.there, one.masked, shares)
 

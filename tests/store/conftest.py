@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.algorithms.base.protocol import Algorithm
-from parley.algorithms.baselines import LocalOnly
-from parley.algorithms.fedals import FedALS
-from parley.algorithms.local_update import FedAdam
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.averaging.local_update import FedAdam
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.protocol import Algorithm
 from parley.core.errors import ParleyError
 from parley.data import Federation
 from parley.engine.listeners import Listener

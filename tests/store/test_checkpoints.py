@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, ask, exchange
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.exchange import Reply, ask, exchange
+from parley.algorithms.protocol import Algorithm, Learned
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation
@@ -67,6 +67,11 @@ def test_missing_and_damaged_files_are_told(tmp_path: Path):
         Checkpoints(tmp_path).load(manifest)
 
 
+class Untrained(Learned):
+    def outputs(self, message, memory, x, before=None):
+        return self.task.predictor(self.task.initial())(x)
+
+
 class Growing(Algorithm):
     """A state that gains a tensor a round, like an ensemble."""
 
@@ -81,8 +86,8 @@ class Growing(Algorithm):
     def client(self, task, message, memory, data, context) -> Reply:
         return Reply(Message.of(fitted={"x": torch.randn(500, generator=context.key.torch())}))
 
-    def predictor(self, task, model, memory=None):
-        return task.predictor(task.initial())
+    def learned(self, task):
+        return Untrained(task)
 
 
 def test_a_growing_state_costs_what_it_grows_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

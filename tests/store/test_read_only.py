@@ -126,7 +126,7 @@ def test_on_a_disk_mounted_to_be_read(tmp_path: Path, out: Path, mount: Path):
 def test_a_store_in_a_folder_that_is_closed_is_one_sentence(tmp_path: Path):
     with filled(tmp_path / "closed" / "runs.db"):
         pass
-    code = "import os, sys; from parley.cli.main import main; import parley.cli.runs, parley.study.listing; "
+    code = "import os, sys; from parley.cli.main import main; import parley.cli.runs, parley.study.seeds; "
     code += "os.setuid(65534); main(['runs', '--store', sys.argv[1]])"
     command = [sys.executable, "-c", code, str(tmp_path / "closed" / "runs.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

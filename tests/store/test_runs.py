@@ -341,6 +341,11 @@ def test_files_that_are_not_stores(tmp_path: Path):
     db.close()
     with pytest.raises(InputError, match="newer Parley"):
         RunStore(newer)
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(InputError, match="has format 2"):
+        RunStore(newer)
 
     with pytest.raises(InputError, match="there is no run store"):
         RunStore(tmp_path / "none" / "runs.db", create=False)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import OneExchange
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import OneExchange
 from parley.core.errors import InputError
 from parley.core.message import Message, State
 from parley.data import Federation

@@ -19,16 +19,16 @@ import torch
 from torch import nn
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.server import server_optimizers
+from parley.algorithms.averaging.server import server_optimizers
 from parley.channels import channels
 from parley.core.errors import ParleyError
 from parley.core.fields import settings_of
 from parley.data import Federation
-from parley.engine.privacy import Privacy
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.learn.schedules import schedules
 from parley.models import models
+from parley.privacy import Privacy
 from parley.study.train import train
+from parley.training.schedules import schedules
 
 FLOATS = (1e39, 1e-46, 1e308, 5e-324, -1.0, float("nan"), float("inf"))
 INTS = (2**31, 2**63 - 1, 10**30, -1)
@@ -81,9 +81,9 @@ CLASSES, VALUES = tables()
 
 
 def arguments(algorithm: Any, **more: Any) -> dict[str, Any]:
-    """The kernel methods fit numbers, with a model of their own kind or none."""
+    """Regressions and the kernel methods fit numbers, the latter with a model of their own kind or none."""
     title = algorithm.title
-    data = VALUES if title.startswith(("Kernel", "Feature")) else CLASSES
+    data = VALUES if title.startswith(("Cox", "GLM", "Kaplan", "Kernel", "Feature")) else CLASSES
     if title.startswith("Feature"):
         more["model"] = models["features"]()
     elif algorithm.needs.network:

@@ -12,10 +12,10 @@ import torch
 from parley.core.errors import InputError
 from parley.data import DataInfo, Federation
 from parley.store.runs import RunStore
-from parley.study.load import load_run
 from parley.study.predict import predict_file, predictions_text, read_inputs
-from parley.study.study import load_study, study_from_dict
-from parley.study.train import train_study
+from parley.study.stored import load_run
+from parley.study.toml import load_study, study_from_dict
+from parley.study.train import train
 
 STUDY = """
 rounds = 3
@@ -54,7 +54,7 @@ def file(tmp_path: Path) -> Path:
 def test_standardised_studies_predict_from_raw_files(file, tmp_path):
     study = load_study(file)
     with RunStore(tmp_path / "store") as store:
-        train_study(study, store=store)
+        train(study, store=store)
         run = load_run(store, "last")
     federation, scaling = study.federation(), study.federation().info.scaling
     assert run.task.info.scaling == scaling
@@ -107,7 +107,7 @@ def test_a_folder_of_images_by_client_and_class(file, tmp_path):
     file.write_text(STUDY.replace("sites", "scans").replace('target = "ill"\n', ""))
     study = load_study(file)
     assert study.federation().info.classes == ("dark", "light")
-    run = train_study(study)
+    run = train(study)
     assert run.records
 
 
@@ -191,8 +191,8 @@ def test_integer_arrays_of_a_folder_are_tokens_unless_a_precision_is_given(tmp_p
         'rounds = 1\n[data]\nfolder = "counts"\n[model]\nname = "linear"\n[algorithm]\nname = "fedavg"\nlr = 0.01\n'
     )
     with pytest.raises(InputError, match=r"the model \w+ takes floats; .*dtype = \"float32\" in \[data\]"):
-        train_study(load_study(file))
-    assert train_study(load_study(file, ["data.dtype=float32"])).status == "finished"
+        train(load_study(file))
+    assert train(load_study(file, ["data.dtype=float32"])).status == "finished"
 
 
 def test_one_file_with_a_column_of_clients(tmp_path):
@@ -207,7 +207,7 @@ def test_one_file_with_a_column_of_clients(tmp_path):
     again = study_from_dict(study.resolved(), "/")
     assert again.federation().fingerprint() == study.federation().fingerprint()
     with RunStore(tmp_path / "store") as store:
-        train_study(study, store=store)
+        train(study, store=store)
         assert predict_file(load_run(store, "last"), tmp_path / "patients.csv", tmp_path / "out.csv") == 60
     assert load_study(file, ["data.dtype=float64"]).federation().form.dtype == torch.float64
     for changed, match in (

@@ -12,10 +12,10 @@ from torch import nn
 
 import parley as pl
 from parley.core.errors import InputError, QuorumError
-from parley.study.description import as_study
 from parley.study.difference import difference
 from parley.study.opaque import is_opaque, opaque
-from parley.study.study import Study, load_study, study_from_dict
+from parley.study.study import as_study
+from parley.study.toml import Study, load_study, study_from_dict
 from parley.study.train import train
 
 STUDY = """
@@ -229,6 +229,19 @@ def test_without_a_run_to_resume_the_nearest_one_is_named(tmp_path: Path):
         first = train(pl.FedAvg(lr=0.2), federation(), store=store, **START)
         with pytest.raises(InputError, match=rf"run '{first.id}' differs in algorithm.lr = 0.2, not 0.3"):
             train(pl.FedAvg(lr=0.3), federation(), store=store, resume=True, **(START | {"rounds": 4}))
+
+
+def test_a_run_whose_samples_came_in_another_order_is_refused(tmp_path: Path, monkeypatch):
+    """Runs of a version that drew other orders are neither continued nor taken for the same."""
+    more = START | {"rounds": 4}
+    with pl.RunStore(tmp_path / "runs.db") as store:
+        with monkeypatch.context() as before:
+            before.setattr("parley.study.study.ORDER", 1)
+            first = train(pl.FedAvg(), federation(), store=store, **START)
+        with pytest.raises(InputError, match="started by another version of Parley"):
+            train(pl.FedAvg(), federation(), store=store, resume=first.id, **more)
+        with pytest.raises(InputError, match="there is no unfinished run"):
+            train(pl.FedAvg(), federation(), store=store, resume=True, **more)
 
 
 def test_differences_are_named():

@@ -19,9 +19,9 @@ from torch import nn
 
 import parley as pl
 from parley.core.errors import InputError
-from parley.study.load import export_run, load_run
 from parley.study.predict import predict_file
-from parley.study.study import study_from_dict
+from parley.study.stored import export_run, load_run
+from parley.study.toml import study_from_dict
 
 COLUMNS = ("age", "dose", "pulse")
 NAMES = ("ill", "well")
@@ -228,10 +228,12 @@ def test_samples_that_do_not_fit_are_refused_like_those_of_files():
         (np.float32(1), r"x has samples of shape \(\), but"),
         ("text", "samples must be numbers"),
         ([[1.0, 2.0], [1.0]], "samples must form an array of numbers"),
-        (pandas.DataFrame(bad, columns=["dose", "age", "pulse"]), "in the order age, dose, pulse as an array"),
+        (pandas.DataFrame(bad, columns=["dose", "age", "ward"]), "lacks the column 'pulse'"),
     ):
         with pytest.raises(InputError, match=sentence):
             run.predict(x)
+    frame = pandas.DataFrame(bad[:, [1, 0, 2]], columns=["dose", "age", "pulse"])
+    assert torch.equal(run.predict(frame), run.predict(bad))
 
 
 def test_the_run_s_own_test_samples_are_not_scaled_twice():

@@ -9,7 +9,7 @@ import pytest
 
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
-from parley.study.listing import SILENT, Seen, entry, listing
+from parley.study.seeds import SILENT, Seen, entry, listing
 
 NAMES = ("central/accuracy", "central/auc", "central/loss", "clients/auc", "train/loss", "up/bytes")
 
@@ -59,7 +59,7 @@ def test_what_was_seen_is_read_again_once_there_is_another_round(tmp_path: Path)
 
 def test_bytes_of_baselines_that_send_no_model_are_not_shown(tmp_path: Path) -> None:
     from parley.algorithms import algorithms
-    from parley.report.contender import role_of
+    from parley.report.groups import role_of
 
     assert {name for name in algorithms if role_of(name) != "federated"} == set(SILENT)
     with RunStore(tmp_path / "runs.db") as store:

@@ -17,10 +17,10 @@ from parley.engine.run import Run
 from parley.store.records import Metric, RoundRecord
 from parley.store.runs import RunStore
 from parley.study.initial import from_run
-from parley.study.load import export_run, load_run
 from parley.study.predict import predict_file, predictions_text, read_inputs
-from parley.study.study import study_from_dict
-from parley.study.train import train_study
+from parley.study.stored import export_run, load_run
+from parley.study.toml import study_from_dict
+from parley.study.train import train
 
 
 def study(algorithm: str = "fedavg", **data: object):
@@ -36,7 +36,7 @@ def store(tmp_path: Path):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "centralised"])
 def test_a_loaded_run_predicts_as_the_trained_one(store: RunStore, algorithm: str):
-    trained = train_study(study(algorithm), store=store)
+    trained = train(study(algorithm), store=store)
     loaded = load_run(store, "last")
     assert (loaded.id, loaded.status, loaded.best_round) == (trained.id, "finished", trained.best_round)
     assert loaded.records == trained.records
@@ -58,7 +58,7 @@ def test_runs_that_cannot_be_loaded(store: RunStore):
 
 
 def test_export_takes_the_model_and_its_story(store: RunStore, tmp_path: Path):
-    trained = train_study(study(), store=store)
+    trained = train(study(), store=store)
     files = export_run(store, "last", tmp_path / "model", formats=["safetensors"])
     assert sorted(file.name for file in files) == ["README.md", "card.json", "model.safetensors"]
     weights = load_file(tmp_path / "model" / "model.safetensors")
@@ -77,7 +77,7 @@ def table(path: Path) -> list[list[str]]:
 
 @pytest.fixture
 def trained() -> Run:
-    return train_study(study())
+    return train(study())
 
 
 def test_predictions_are_the_models(trained: Run, tmp_path: Path):
@@ -229,14 +229,14 @@ def test_a_card_names_who_was_missing_and_no_place_on_this_machine(store: RunSto
 def test_a_run_that_goes_on_while_it_is_loaded(store: RunStore, tmp_path: Path, monkeypatch, algorithm: str):
     """Its checkpoint's files may be gone before they are read: the next one is taken, and nothing of later rounds."""
     told = replace(study(algorithm), checkpoint=0.0, runtime="inline")
-    run = train_study(replace(told, rounds=1), store=store)
+    run = train(replace(told, rounds=1), store=store)
     look, done = RunStore.checkpoint, [1]
 
     def checkpoint(self, name):
         seen = look(self, name)
         if self is not store and done[0] < 9:  # three rounds later
             done[0] += 3
-            train_study(replace(told, rounds=done[0]), store=store, resume=run.id)
+            train(replace(told, rounds=done[0]), store=store, resume=run.id)
         return seen
 
     monkeypatch.setattr(RunStore, "checkpoint", checkpoint)
@@ -252,7 +252,7 @@ def test_a_run_that_goes_on_while_it_is_loaded(store: RunStore, tmp_path: Path, 
 
 
 def test_a_damaged_checkpoint_of_a_run_that_rests_is_still_refused(store: RunStore):
-    run = train_study(study(), store=store)
+    run = train(study(), store=store)
     next(store.folder(run.id).glob("state-*.safetensors")).unlink()
     with pytest.raises(InputError, match="is missing; the run cannot be resumed or exported"):
         load_run(store, run.id)

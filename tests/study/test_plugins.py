@@ -9,8 +9,8 @@ import parley as pl
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, ParleyWarning
 from parley.engine.observers import listeners
-from parley.study.load import load_run
-from parley.study.study import study_from_dict
+from parley.study.stored import load_run
+from parley.study.toml import study_from_dict
 
 CODE = '''
 from dataclasses import dataclass

@@ -16,11 +16,10 @@ from parley.core.errors import InputError
 from parley.data import scaling
 from parley.data.sources import InMemory
 from parley.engine.settings import Evaluation
-from parley.study.load import load_run
+from parley.statistics.run import frozen_table
 from parley.study.predict import read_inputs
-from parley.study.statistics import frozen_table
-from parley.study.study import study_from_dict
-from parley.study.toml_text import to_toml
+from parley.study.stored import load_run
+from parley.study.toml import study_from_dict, to_toml
 
 COLUMNS = ("age", "dose", "pulse")
 NAMES = ("ill", "well")

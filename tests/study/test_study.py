@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.algorithms import algorithms
-from parley.algorithms.base.server import Adam, Descent, HeavyBall, server_optimizers
-from parley.algorithms.local_update import FedAdam, FedAvg
+from parley.algorithms.averaging.local_update import FedAdam, FedAvg
+from parley.algorithms.averaging.server import Adam, Descent, HeavyBall, server_optimizers
 from parley.core.errors import InputError
 from parley.core.fields import settings_of
 from parley.data import Dirichlet, datasets, partitioners
 from parley.engine.settings import Evaluation, Faults, Sampling
 from parley.models import Mlp, models
 from parley.study.data_section import DataSection, loader_settings
-from parley.study.study import SECTIONS, General, Study, load_study, study_from_dict
+from parley.study.toml import SECTIONS, General, Study, load_study, study_from_dict
 
 STUDY = """
 seed = 3
@@ -121,8 +121,8 @@ def test_the_resolved_configuration_is_complete_and_leads_back(file: Path):
     assert resolved["data"]["seed"] == 3
     assert resolved["data"]["central_fraction"] == 0.2
     general = {setting.name for setting in settings_of(General)}
-    only_stored = {"data_fingerprint", "plugin_digests"}
-    always = {"data", "model", "algorithm", *SECTIONS} - {"privacy", "preprocessing", "init_from"}
+    only_stored = {"data_fingerprint", "plugin_digests", "precision"}  # the last where it is not usual
+    always = {"data", "model", "algorithm", *SECTIONS} - {"privacy", "robust", "preprocessing", "init_from"}
     assert set(resolved) == (general - only_stored) | always
 
 

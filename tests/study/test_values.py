@@ -12,19 +12,19 @@ import pytest
 
 import parley as pl
 from parley.algorithms import algorithms
-from parley.algorithms.base.server import server_optimizers
+from parley.algorithms.averaging.server import server_optimizers
 from parley.core.checks import check_fields, check_value, fits, unsound
 from parley.core.errors import InputError
 from parley.core.fields import Setting, settings_of
 from parley.core.registry import Registry
 from parley.data import datasets, partitioners
 from parley.engine.settings import Evaluation, Faults, Sampling
-from parley.learn.schedules import schedules
 from parley.models import feature_maps, models
 from parley.study.data_section import loader_settings
-from parley.study.description import SECTIONS, General
-from parley.study.study import study_from_dict
+from parley.study.study import SECTIONS, General
+from parley.study.toml import study_from_dict
 from parley.theory.kernel.registry import kernels
+from parley.training.schedules import schedules
 
 BASE = {
     "loss": "mse",

@@ -10,12 +10,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 import parley as pl
-from parley.algorithms.base.protocol import OneExchange
+from parley.algorithms.protocol import OneExchange
 from parley.core.errors import InputError
 from parley.models import mlp
 from parley.store.runs import RunStore
 from parley.study.initial import FILE
-from parley.study.study import load_study, study_from_dict
+from parley.study.toml import load_study, study_from_dict
 
 
 def federation() -> pl.Federation:
@@ -157,8 +157,13 @@ class Constant(OneExchange):
     def init(self, task, key):
         return pl.State.of(x=torch.zeros(3))
 
-    def predictor(self, task, model, memory=None):
-        return lambda x: model.tensor("x").expand(len(x), 3)
+    def learned(self, task):
+        return Same(task)
+
+
+class Same(pl.Learned):
+    def outputs(self, message, memory, x, before=None):
+        return message.tensor("x").expand(len(x), 3)
 
 
 def test_what_cannot_be_a_start_is_refused(store: Path, tmp_path: Path):

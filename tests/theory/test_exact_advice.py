@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import InputError
-from parley.studies.paper001.advice import best_of_grid, exact_problem
 from parley.theory import pareto
 from parley.theory.servers import SERVERS, advance
 from parley.theory.surrogate import All
+from parley_papers.charles2021.advice import best_of_grid, exact_problem
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -313,7 +313,7 @@ def test_refusals_name_the_condition() -> None:
 
 
 def test_theory_of_local_updates_needs_no_torch() -> None:
-    """By the modules' own imports: nothing but the standard library, NumPy, SciPy, core.errors and theory itself."""
+    """By the modules' own imports: the standard library, NumPy, SciPy, core.errors, core.lazy and theory only."""
     room = Path(next(iter(parley.theory.__path__)))
     names = [
         "surrogate",
@@ -336,6 +336,7 @@ def test_theory_of_local_updates_needs_no_torch() -> None:
                     "numpy",
                     "scipy",
                     "parley.core.errors",
+                    "parley.core.lazy",
                     "parley.theory",
                     "math",
                     "collections",

@@ -15,17 +15,16 @@ from parley.advise.gain.folds import Array, Setup, Tell, looked_at
 from parley.advise.gain.measures import SQUARED
 from parley.advise.gain.stop import StopAdvice, by_rule, linear_rule
 from parley.advise.linear import LinearProblem, least_squares
-from parley.advise.objective import flat
-from parley.algorithms.base.least_squares import LeastSquares
-from parley.algorithms.base.protocol import Algorithm
-from parley.algorithms.base.server import Descent
-from parley.algorithms.local_update import LocalUpdate
+from parley.algorithms.averaging.local_update import LocalUpdate
+from parley.algorithms.averaging.server import Descent
+from parley.algorithms.kernel.least_squares import LeastSquares
+from parley.algorithms.protocol import Algorithm
 from parley.core.errors import InputError, nearest
 from parley.core.fields import settings_of
 from parley.core.key import Key
+from parley.core.tree import flat
 from parley.data import ClientData
 from parley.engine.settings import Faults
-from parley.learn.optimizers import LocalOptimizer
 from parley.theory.gain.estimate import GainEstimate, estimate_gains
 from parley.theory.gain.models import best_round, feature_local, feature_path, kernel_local, kernel_path
 from parley.theory.kernel import (
@@ -40,15 +39,14 @@ from parley.theory.kernel import (
     Polynomial,
     TwoLayerNTK,
 )
+from parley.training.optimizers import LocalOptimizer
 
 KERNELS = ("rbf", "laplace", "linear", "polynomial", "two-layer-ntk")
 LARGEST = 5000
 """Samples up to which kernels are taken."""
 _SEEN = 500
 _COURSE = ("round", "broadcast", "client", "train", "steps_from", "reply", "aggregate")
-_UNDERSTOOD = (
-    "lr", "steps", "epochs", "batch", "theta", "alpha", "server", "form", "order", "optimizer", "options"
-)  # fmt: skip
+_UNDERSTOOD = ("lr", "steps", "epochs", "batch", "theta", "alpha", "server", "form", "order", "optimizer", "options")
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,8 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a route gives."""
+class Solved:
+    """The gains that a closed form gives, or that training gave."""
 
     estimates: list[GainEstimate]
     """One per judged client; empty where the route cannot tell."""
@@ -75,8 +73,8 @@ class Found:
     """What an error is; closed forms give squared errors, whatever multiple of them the study's loss is."""
 
 
-def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> Found | None:
-    """Least squares with one output; None for other studies. Estimates only where the algorithm is paper 000's."""
+def solve_linear(setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> Solved | None:
+    """Least squares with one output; None for other studies. Estimates only where the algorithm is Su et al.'s."""
     if setup.task.info.kind != "regression":
         return None
     problem = linear_problem(setup, [setup.federation.client(id) for id in setup.federation.ids])
@@ -84,18 +82,18 @@ def linear_found(setup: Setup, judged: Sequence[int], options: Options, tell: Te
         return None
     stop, method = linear_stop(setup, problem, options), exact_method(setup, problem.scale)
     if method is None:
-        return Found([], stop, "")
+        return Solved([], stop, "")
     try:
         estimates = linear_gains(setup, problem, method, judged, options, tell)
     except InputError:
-        return Found([], stop, "", ["the step is too large for the closed form, so the models were trained."])
+        return Solved([], stop, "", ["the step is too large for the closed form, so the models were trained."])
     how = "Closed form: each client's ridge regression, its penalty by leave-one-out, against the study's "
-    return Found(estimates, stop, how + f"{_title(method)} at its best round (up to {setup.rounds})")
+    return Solved(estimates, stop, how + f"{_title(method)} at its best round (up to {setup.rounds})")
 
 
-def kernel_found(
+def solve_kernel(
     setup: Setup, name: str | None, lengthscale: float | None, judged: Sequence[int], options: Options, tell: Tell
-) -> Found | None:
+) -> Solved | None:
     """Kernel regression in place of the study's model; or, without a name, the study's own where it is exactly that."""
     data = [setup.federation.client(id) for id in setup.federation.ids]
     problem = KernelProblem.own(setup, data) if name is None else KernelProblem.of(setup, data, name, lengthscale)
@@ -106,7 +104,7 @@ def kernel_found(
         f"{_title(problem.method)} at its best round (up to {setup.rounds})"
     )
     estimates = problem.gains(setup, judged, options, tell)
-    return Found(estimates, problem.stop(setup.rounds, options), how)
+    return Solved(estimates, problem.stop(setup.rounds, options), how)
 
 
 def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LinearProblem | None:
@@ -129,7 +127,7 @@ def moved_per_round(setup: Setup, scale: float, sizes: Sequence[int]) -> float |
 
 
 def exact_method(setup: Setup, scale: float) -> KernelStep | None:
-    """The study's algorithm as paper 000's FedAvg or FedProx; None unless it is exactly that."""
+    """The study's algorithm as Su et al.'s FedAvg or FedProx; None unless it is exactly that."""
     method, sampling = setup.algorithm, setup.sampling
     everyone = sampling.size in (None, len(setup.federation)) and sampling.scheme in ("auto", method.needs.cohorts)
     quiet = setup.faults == Faults(deadline=setup.faults.deadline, quorum=setup.faults.quorum)
@@ -163,10 +161,17 @@ def linear_gains(
     path = feature_path(Identity(), method, looked_at(setup.rounds), start)
     rng = Key(setup.seed).fold("gain").numpy()
     return estimate_gains(
-        problem.designs, [y[:, 0] for y in problem.targets], best_round(path, rng), feature_local(Identity()),
-        rng=rng, folds=options.folds, repeats=options.repeats, level=options.level, judged=judged,
+        problem.designs,
+        [y[:, 0] for y in problem.targets],
+        best_round(path, rng),
+        feature_local(Identity()),
+        rng=rng,
+        folds=options.folds,
+        repeats=options.repeats,
+        level=options.level,
+        judged=judged,
         tell=partial(tell, "fits"),
-    )  # fmt: skip
+    )
 
 
 def linear_stop(setup: Setup, problem: LinearProblem, options: Options) -> StopAdvice | None:
@@ -190,7 +195,7 @@ class KernelProblem:
 
     @classmethod
     def own(cls, setup: Setup, data: Sequence[ClientData]) -> KernelProblem | None:
-        """The study's own kernel and algorithm; None unless they are paper 000's, starting from zero."""
+        """The study's own kernel and algorithm; None unless they are Su et al.'s, starting from zero."""
         kernel, method = getattr(setup.algorithm, "kernel", None), exact_method(setup, 1.0)
         if not isinstance(setup.algorithm, LeastSquares) or kernel is None or method is None:
             return None
@@ -221,9 +226,17 @@ class KernelProblem:
         path = kernel_path(self.kernel, self.method, [t for t in looked_at(setup.rounds) if t > 0])
         rng = Key(setup.seed).fold("gain").numpy()
         return estimate_gains(
-            self.points, self.values, best_round(path, rng), kernel_local(self.kernel), rng=rng, folds=options.folds,
-            repeats=options.repeats, level=options.level, judged=judged, tell=partial(tell, "fits"),
-        )  # fmt: skip
+            self.points,
+            self.values,
+            best_round(path, rng),
+            kernel_local(self.kernel),
+            rng=rng,
+            folds=options.folds,
+            repeats=options.repeats,
+            level=options.level,
+            judged=judged,
+            tell=partial(tell, "fits"),
+        )
 
     def stop(self, rounds: int, options: Options) -> StopAdvice:
         federation = KernelFederation.of(self.kernel, self.points, self.method)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parley.advise.gain.closed import Found, Options, kernel_found, linear_found
+from parley.advise.gain.closed import Options, Solved, solve_kernel, solve_linear
 from parley.advise.gain.federated import federated_losses
 from parley.advise.gain.folds import Deal, Setup, Tell, looked_at
 from parley.advise.gain.local import OwnModel, local_losses, stages
@@ -27,11 +27,11 @@ from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import Federation
 from parley.engine.settings import Faults, Sampling
-from parley.learn.losses import IGNORE, Loss
 from parley.models.buffers import BufferPolicy
-from parley.study.study import Study
+from parley.study.toml import Study
 from parley.study.train import Model, make_task
 from parley.theory.gain.interval import FEWEST, GainEstimate, HeldOut, Verdict, check_level, decide, gain_from_losses
+from parley.training.losses import IGNORE, Loss
 
 FACTORS = (0.3, 1.0, 3.0)
 """Rates tried for own models, in units of the algorithm's."""
@@ -49,10 +49,19 @@ RARE = 3
 def from_study(study: Study, **options: Any) -> Gains:
     """`gain` with the data, model, algorithm and settings of a study; `options` are `gain`'s."""
     return gain(
-        study.algorithm, study.federation(), model=study.network, rounds=study.rounds, cohort=study.sampling,
-        seed=study.seed, loss=study.loss, buffers=study.buffers, faults=study.faults, runtime=study.runtime,
-        workers=study.workers, **options,
-    )  # fmt: skip
+        study.algorithm,
+        study.federation(),
+        model=study.network,
+        rounds=study.rounds,
+        cohort=study.sampling,
+        seed=study.seed,
+        loss=study.loss,
+        buffers=study.buffers,
+        faults=study.faults,
+        runtime=study.runtime,
+        workers=study.workers,
+        **options,
+    )
 
 
 def gain(
@@ -99,19 +108,19 @@ def gain(
     enough = [i for i in judged if sizes[i] >= FEWEST]
     options = Options(folds, repeats or CLOSED_REPEATS, level, sigma, norm)
     told = tell or (lambda _what, _done, _total: None)
-    found: Found | None = None
+    solved: Solved | None = None
     if kernel is not None:
         if name != "loss":
             raise InputError("a kernel is judged by squared errors; leave the measure out.")
-        found = kernel_found(setup, kernel, lengthscale, enough, options, told)
+        solved = solve_kernel(setup, kernel, lengthscale, enough, options, told)
     elif name == "loss":
         on_points = getattr(algorithm, "kernel", None) is not None
-        found = (
-            kernel_found(setup, None, None, enough, options, told)
+        solved = (
+            solve_kernel(setup, None, None, enough, options, told)
             if on_points
-            else linear_found(setup, enough, options, told)
+            else solve_linear(setup, enough, options, told)
         )
-    if found is None or not found.estimates:
+    if solved is None or not solved.estimates:
         methods = _own_methods(algorithm, local_rates)
         most = local_rounds or max(rounds, FEWEST_ROUNDS)
         options = replace(options, repeats=repeats or 1)
@@ -119,23 +128,31 @@ def gain(
             replace(setup, seed=seed + k, task=make_task(federation, model, seed + k, loss, buffers))
             for k in range(seeds)
         ]
-        found = _trained(setups, options, name, methods, most, enough, told, found)
+        solved = _trained(setups, options, name, methods, most, enough, told, solved)
     elif seeds > 1:
         seeds = 1
-        found = replace(found, notes=[*found.notes, "closed forms know no luck of training; --seeds changes nothing."])
-    notes = [*found.notes, *_rare(setup, enough, found.measure)]
+        solved = replace(
+            solved, notes=[*solved.notes, "closed forms know no luck of training; --seeds changes nothing."]
+        )
+    notes = [*solved.notes, *_rare(setup, enough, solved.measure)]
     if federation.held_out is not None:
         notes.append("the clients' own test samples stayed out; --set data.test_fraction=0 uses them too.")
-    how = f"{found.how}; {folds} folds{f', {options.repeats} times' if options.repeats > 1 else ''}."
-    rows = _rows(federation, judged, sizes, dict(zip(enough, found.estimates, strict=True)), level)
-    assert found.stop is not None
-    return Gains(rows, len(federation), found.measure, level, how, found.stop, tuple(notes), seeds)
+    how = f"{solved.how}; {folds} folds{f', {options.repeats} times' if options.repeats > 1 else ''}."
+    rows = _rows(federation, judged, sizes, dict(zip(enough, solved.estimates, strict=True)), level)
+    assert solved.stop is not None
+    return Gains(rows, len(federation), solved.measure, level, how, solved.stop, tuple(notes), seeds)
 
 
 def _trained(
-    setups: Sequence[Setup], options: Options, name: str, methods: Sequence[OwnModel], most: int, judged: Sequence[int],
-    tell: Tell, before: Found | None,
-) -> Found:  # fmt: skip
+    setups: Sequence[Setup],
+    options: Options,
+    name: str,
+    methods: Sequence[OwnModel],
+    most: int,
+    judged: Sequence[int],
+    tell: Tell,
+    before: Solved | None,
+) -> Solved:
     """Through the engine, with every seed in turn; `before` may already know when to stop."""
     setup, folds, repeats = setups[0], options.folds, options.repeats
     held: dict[int, list[HeldOut]] = {i: [] for i in judged}
@@ -148,7 +165,7 @@ def _trained(
         common = federated_losses(seeded, deal, judged, measure, tell, runs * done, runs * times)
         own = local_losses(seeded, deal, judged, measure, methods, most, tell, models * done, models * times)
         curves.append(common.curves)
-        last += sum((one.chosen + 1) % len(stages(most)) == 0 for one in own.values())
+        last += sum((losses.chosen + 1) % len(stages(most)) == 0 for losses in own.values())
         for i in judged:
             held[i].append(HeldOut(own[i].local, common.losses[i], own[i].groups, own[i].without, training))
     notes = list(before.notes) if before is not None else []
@@ -160,11 +177,13 @@ def _trained(
         f"{setup.rounds}) chosen likewise"
     )
     stop = before.stop if before is not None else None
-    return Found(
+    return Solved(
         [gain_from_losses(held[i], options.level, counts=name == "error-rate") for i in judged],
-        stop or by_curves(np.concatenate(curves), looked_at(setup.rounds)), how, notes,
+        stop or by_curves(np.concatenate(curves), looked_at(setup.rounds)),
+        how,
+        notes,
         shown(setup.task, name),
-    )  # fmt: skip
+    )
 
 
 def _own_methods(algorithm: Algorithm, rates: Sequence[float] | None) -> list[OwnModel]:
@@ -189,11 +208,16 @@ def _rows(
     for i in judged:
         row = ClientGain(str(federation.ids[i]), sizes[i])
         if i in found:
-            one = found[i]
+            estimate = found[i]
             row = replace(
-                row, local_error=one.local, federated_error=one.federated, gain=one.gain, low=one.low, high=one.high,
+                row,
+                local_error=estimate.local,
+                federated_error=estimate.federated,
+                gain=estimate.gain,
+                low=estimate.low,
+                high=estimate.high,
                 decision=_WORDS[verdicts[i]],
-            )  # fmt: skip
+            )
         result.append(row)
     return tuple(result)
 
@@ -212,12 +236,18 @@ def _judged(sizes: Sequence[int], clients: int | None, folds: int, seed: int) ->
 
 
 def _checked(
-    setup: Setup, folds: int, repeats: int | None, level: float, measure: str | None, seeds: int,
-    local_rounds: int | None, rates: Sequence[float] | None,
-) -> str:  # fmt: skip
+    setup: Setup,
+    folds: int,
+    repeats: int | None,
+    level: float,
+    measure: str | None,
+    seeds: int,
+    local_rounds: int | None,
+    rates: Sequence[float] | None,
+) -> str:
     """The measure's name, after everything else was looked at."""
     method, task = setup.algorithm, setup.task
-    if method.personal:
+    if method.learned(task).personal:
         raise InputError(
             f"the algorithm {_name(method)} keeps a model per client and has none of the server's, so there is no "
             f"federated model to judge; choose another."

@@ -63,10 +63,20 @@ def _judge(setup: Setup, deal: Deal, out: tuple[int, ...], data: ClientData, mea
     task = setup.task
     try:
         train(
-            setup.algorithm, deal.federation(setup.federation, out), model=task.network, rounds=setup.rounds,
-            cohort=setup.sampling, seed=setup.seed, loss=task.loss, buffers=task.buffers, faults=setup.faults,
-            evaluation=Evaluation(central=False), runtime=setup.runtime, workers=setup.workers, listeners=[judge],
-        )  # fmt: skip
+            setup.algorithm,
+            deal.federation(setup.federation, out),
+            model=task.network,
+            rounds=setup.rounds,
+            cohort=setup.sampling,
+            seed=setup.seed,
+            loss=task.loss,
+            buffers=task.buffers,
+            faults=setup.faults,
+            evaluation=Evaluation(central=False),
+            runtime=setup.runtime,
+            workers=setup.workers,
+            listeners=[judge],
+        )
     except QuorumError as error:
         reason = str(error).partition("; the run stopped")[0]
         raise InputError(f"the federated model could not be trained without fold {out[0]}: {reason}.") from None

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from parley.algorithms.base.protocol import Algorithm
+from parley.algorithms.protocol import Algorithm
 from parley.core.key import Key
 from parley.data import ClientData, Federation
 from parley.data.sources import Cached, Index, Source
 from parley.engine.settings import Faults, Sampling
-from parley.learn.task import Task
 from parley.theory.gain.interval import FEWEST, Groups
+from parley.training.task import Task
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[str, int, int], None]

@@ -19,18 +19,18 @@ from torch.func import functional_call, vmap
 
 from parley.advise.gain.folds import Array, Deal, Setup, Tell, rows
 from parley.advise.gain.measures import Measure, score
-from parley.algorithms.base.exchange import Reply, exchange
-from parley.algorithms.base.protocol import Contexts
-from parley.algorithms.baselines import LocalOnly
+from parley.algorithms.averaging.baselines import LocalOnly
+from parley.algorithms.exchange import Reply, exchange
+from parley.algorithms.protocol import Contexts
 from parley.core.context import Context
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.data import ClientData, Federation
 from parley.data.sources import InMemory
-from parley.learn.stack import Data
-from parley.learn.task import Task
 from parley.runtimes import Call, Job, Stamp, open_runtime
 from parley.theory.gain.interval import Groups
+from parley.training.stack import Data
+from parley.training.task import Task
 
 AT_ONCE = 512
 """Models trained at once, about."""
@@ -79,9 +79,16 @@ class _Part:
 
 
 def local_losses(
-    setup: Setup, deal: Deal, judged: Sequence[int], measure: Measure, methods: Sequence[OwnModel], rounds: int,
-    tell: Tell, done: int, total: int,
-) -> dict[int, OwnLosses]:  # fmt: skip
+    setup: Setup,
+    deal: Deal,
+    judged: Sequence[int],
+    measure: Measure,
+    methods: Sequence[OwnModel],
+    rounds: int,
+    tell: Tell,
+    done: int,
+    total: int,
+) -> dict[int, OwnLosses]:
     """The own models' losses of the clients `judged`; `methods` differ in their rate, `rounds` is the most to train."""
     found: dict[int, OwnLosses] = {}
     for some in _batches(judged, deal):
@@ -99,10 +106,10 @@ def local_losses(
 
 def stages(rounds: int) -> list[int]:
     """The rounds at which own models are judged: 0 (untrained), then in steps of at most a third, to the last."""
-    found = [0]
-    while found[-1] < rounds:
-        found.append(min(rounds, found[-1] + max(1, found[-1] // 3)))
-    return found
+    rounds_tried = [0]
+    while rounds_tried[-1] < rounds:
+        rounds_tried.append(min(rounds, rounds_tried[-1] + max(1, rounds_tried[-1] // 3)))
+    return rounds_tried
 
 
 def _batches(judged: Sequence[int], deal: Deal) -> Iterator[list[int]]:
@@ -149,7 +156,7 @@ def _train(setup: Setup, parts: Sequence[_Part], measure: Measure, method: OwnMo
             message = Message({}, {"rounds": t - before})
             places = [Context.alone(key.fold("round", t, ids[k]), ids[k], t) for k in alive]
             calls = [Call(ids[k], message, memories[k], place) for k, place in zip(alive, places, strict=True)]
-            for k, outcome in zip(list(alive), runtime.run(calls, Stamp("", 0, t, 0, t)), strict=True):
+            for k, outcome in zip(list(alive), runtime.run(calls, Stamp("", t, 0, t)), strict=True):
                 if isinstance(outcome, Reply) and outcome.memory is not None:
                     memories[k] = outcome.memory
                 else:
@@ -175,12 +182,12 @@ class _Look:
         """[k, judged samples] per model; infinite where a model is no longer alive."""
         many = self.stacked and bool(memories[alive[0]].tensors) if alive else False
         fine = self._together(memories, alive) if many else [self._alone(memories[k], self.tests[k]) for k in alive]
-        found = dict(zip(alive, fine, strict=True))
+        by_model = dict(zip(alive, fine, strict=True))
         lines = len(fine[0]) if fine else 1
-        return [found.get(k, np.full((lines, len(test)), np.inf)) for k, test in enumerate(self.tests)]
+        return [by_model.get(k, np.full((lines, len(test)), np.inf)) for k, test in enumerate(self.tests)]
 
     def _alone(self, memory: Memory, test: ClientData) -> Array:
-        return self.measure(self.method.predictor(self.task, Message(), memory)(test.x), test.y).numpy()
+        return self.measure(self.method.learned(self.task).outputs(Message(), memory, test.x), test.y).numpy()
 
     def _together(self, memories: Sequence[Memory], alive: Sequence[int]) -> list[Array]:
         names = list(memories[alive[0]]["model"])

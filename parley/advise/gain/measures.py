@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from parley.core.errors import InputError, nearest
-from parley.learn.losses import IGNORE, Loss, cross_entropy, half_squares, mse
-from parley.learn.task import Task
+from parley.training.losses import IGNORE, Loss, cross_entropy, half_squares, mse
+from parley.training.task import Task
 
 Array = npt.NDArray[np.float64]
 Measure = Callable[[Tensor, Tensor], Tensor]

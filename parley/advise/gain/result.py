@@ -51,8 +51,10 @@ class Gains:
     """Seeds trained with; from two on the intervals are for one training, its luck included."""
 
     def __repr__(self) -> str:
-        found = Counter(one.decision for one in self.clients)
-        return f"<Gains of {len(self.clients)} clients: {', '.join(f'{many} {what}' for what, many in found.items())}>"
+        decisions = Counter(client.decision for client in self.clients)
+        return (
+            f"<Gains of {len(self.clients)} clients: {', '.join(f'{many} {what}' for what, many in decisions.items())}>"
+        )
 
     def _repr_html_(self) -> str:
         return as_html("Who gains by joining", self.rows(), self.heads(), [self.summary()])
@@ -63,10 +65,10 @@ class Gains:
 
     def rows(self) -> list[tuple[object, ...]]:
         """A row for every client, as it is shown."""
-        return [_row(one) for one in self.clients]
+        return [_row(client) for client in self.clients]
 
     def count(self, decision: Decision) -> int:
-        return Counter(one.decision for one in self.clients)[decision]
+        return Counter(client.decision for client in self.clients)[decision]
 
     def summary(self) -> str:
         """Who seems to gain, who surely does, and what the figures mean, in one paragraph."""
@@ -74,7 +76,7 @@ class Gains:
         whom = f"{len(self.clients)} clients" if len(self.clients) != 1 else "one client"
         if len(self.clients) < self.population:
             whom += f" (drawn from {self.population})"
-        above, below = (sum(sign * one.gain > sign for one in self.clients) for sign in (1, -1))
+        above, below = (sum(sign * client.gain > sign for client in self.clients) for sign in (1, -1))
         low, high = (sum(ends) for ends in zip(*((o.low > 1, o.high < 1) for o in self.clients), strict=True))
         text = (
             f"Of {whom}, {above} {_have(above)} an estimated gain above 1 and {below} below; the interval lies above 1 "
@@ -104,8 +106,8 @@ class Gains:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow([field.name for field in fields(ClientGain)])
-        for one in self.clients:
-            table.writerow(["" if value is None else value for value in _plain(one).values()])
+        for client in self.clients:
+            table.writerow(["" if value is None else value for value in _plain(client).values()])
         return text.getvalue()
 
     def json(self) -> str:
@@ -122,7 +124,7 @@ class Gains:
         whole = {
             "measure": self.measure, "new_data": NEW_DATA, "level": self.level, "population": self.population,
             "trainings": self.trainings, "how": self.how, "notes": list(self.notes), "decisions": decisions,
-            "stop": stop, "clients": [_plain(one) for one in self.clients],
+            "stop": stop, "clients": [_plain(client) for client in self.clients],
         }  # fmt: skip
         return json.dumps(whole, indent=2) + "\n"
 

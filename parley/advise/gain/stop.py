@@ -1,4 +1,4 @@
-"""When to stop: by the rule of paper 000 for models that are linear in their parameters, else by held-out losses."""
+"""When to stop: by the rule of Su et al. for models that are linear in their parameters, else by held-out losses."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ class StopAdvice:
 
 
 def by_rule(
-    eigenvalues: Array, coordinates: Array, outside: float, N: int, moved: float, rounds: int, sigma: float | None,
+    eigenvalues: Array,
+    coordinates: Array,
+    outside: float,
+    N: int,
+    moved: float,
+    rounds: int,
+    sigma: float | None,
     norm: float,
-) -> StopAdvice:  # fmt: skip
+) -> StopAdvice:
     """Eq. (23) from K's eigenvalues and y's coordinates in its eigenvectors; `moved` is eta * s of one round."""
     told = sigma is not None
     try:

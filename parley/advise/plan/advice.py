@@ -11,10 +11,10 @@ from parley.advise.plan.choose import Goal, Ranked
 from parley.advise.plan.measure import Measured
 from parley.advise.plan.pilot import Pilot
 from parley.core.errors import InputError
-from parley.core.inputs import shown
 from parley.core.show import as_html
-from parley.study.description import Study
-from parley.study.toml_text import to_toml
+from parley.core.text import shown
+from parley.study.study import Study
+from parley.study.toml import to_toml
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,14 @@ class Advice:
     """What the forecast alone advises; with a pilot it may not be what is advised."""
 
     def __repr__(self) -> str:
-        advised = ", ".join(f"{one.what} {one.value}" for one in self.recommendations)
+        advised = ", ".join(f"{recommendation.what} {recommendation.value}" for recommendation in self.recommendations)
         return f"<Advice for {self.budget()}: {shown(advised, 400)}>"
 
     def _repr_html_(self) -> str:
-        rows = [(one.what, one.value, one.reason) for one in self.recommendations]
+        rows = [
+            (recommendation.what, recommendation.value, recommendation.reason)
+            for recommendation in self.recommendations
+        ]
         return as_html(f"Advice for {self.budget()}", rows, ("decision", "advised", "why"), self.unknown)
 
     def toml(self) -> str:
@@ -73,25 +76,27 @@ class Advice:
 
     def named(self, what: str) -> Recommendation:
         """The recommendation about something."""
-        found = next((one for one in self.recommendations if one.what == what), None)
-        if found is None:
-            known = ", ".join(one.what for one in self.recommendations)
+        recommendation = next((each for each in self.recommendations if each.what == what), None)
+        if recommendation is None:
+            known = ", ".join(each.what for each in self.recommendations)
             raise InputError(f"there is no recommendation about '{what}'; there are: {known}.")
-        return found
+        return recommendation
 
     def json(self) -> str:
         """Everything as JSON."""
         whole: dict[str, Any] = {
             "budget": {"rounds": self.goal.rounds, "megabytes": self.goal.megabytes},
             "measured": self.measured.plain(),
-            "recommendations": [vars(one) for one in self.recommendations],
+            "recommendations": [vars(item) for item in self.recommendations],
             "unknown": list(self.unknown),
             "study": None if to_toml(self.best.resolved()) is None else self.best.resolved(),
-        }  # fmt: skip
+        }
         if self.pilot is not None:
             whole["pilot"] = {
-                "rounds": self.pilot.rounds, "of": self.pilot.of, "tried": [vars(one) for one in self.pilot.tried]
-            }  # fmt: skip
+                "rounds": self.pilot.rounds,
+                "of": self.pilot.of,
+                "tried": [vars(item) for item in self.pilot.tried],
+            }
         if self.gains is not None:
             whole["gains"] = json.loads(self.gains.json())
         return json.dumps(whole, indent=2, default=str) + "\n"

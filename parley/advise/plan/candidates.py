@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.server import Adam, Descent, HeavyBall, Nesterov
-from parley.algorithms.feddyn import FedDyn
-from parley.algorithms.local_update import FedAdam, FedAvg, FedAvgM, FedProx, LocalUpdate
-from parley.algorithms.scaffold import Scaffold
+from parley.algorithms.averaging.feddyn import FedDyn
+from parley.algorithms.averaging.local_sgd import LocalSGD
+from parley.algorithms.averaging.local_update import FedAdam, FedAvg, FedAvgM, FedProx, LocalUpdate
+from parley.algorithms.averaging.scaffold import Scaffold
+from parley.algorithms.averaging.server import Adam, Descent, HeavyBall, Nesterov
 from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.core.wire import wire_size
-from parley.learn.task import Task
 from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep
+from parley.training.task import Task
 
 STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 """Local steps that are looked at."""
@@ -37,6 +37,21 @@ class Candidate:
     work: LocalWork
     server: ServerStep = field(default_factory=ServerStep)
     channels: tuple[Channel, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """By the registry's name."""
+        if self.work.method == "fedavg":
+            return {"heavy-ball": "fedavgm", "adam": "fedadam"}.get(self.server.name, "fedavg")
+        return self.work.method
+
+    def __str__(self) -> str:
+        work, server = self.work, self.server
+        text = f"{self.method}, lr {work.gamma:.3g}, {work.K} step{'s' * (work.K != 1)}"
+        text += f", alpha {work.alpha:.3g}" if work.alpha else ""
+        if work.method != "feddyn" and (server.name != "sgd" or server.eta != 1):
+            text += f", server {server.name} {server.eta:.3g}" + (f" x {server.momentum:g}" if server.momentum else "")
+        return text + (", 8 bits" if self.channels else "")
 
     @property
     def complexity(self) -> tuple[int, int]:
@@ -91,13 +106,13 @@ def _servers(clients: LocalQuadratics, work: LocalWork) -> list[ServerStep]:
     top = float(np.abs(np.linalg.eigvals(mean)).max()) if np.isfinite(mean).all() else np.inf
     if not 0 < top < np.inf:
         return [ServerStep()]
-    found = [ServerStep()] + [ServerStep(eta=factor / top) for factor in (0.5, 1.0, 1.4, 1.8, 1.95)]
+    servers = [ServerStep()] + [ServerStep(eta=factor / top) for factor in (0.5, 1.0, 1.4, 1.8, 1.95)]
     for beta in _MOMENTA:
-        found += [ServerStep("heavy-ball", f * (1 + np.sqrt(beta)) ** 2 / top, beta) for f in (0.25, 0.5, 0.9)]
-        found += [ServerStep("nesterov", f / top, beta) for f in (0.5, 1.0)]
+        servers += [ServerStep("heavy-ball", f * (1 + np.sqrt(beta)) ** 2 / top, beta) for f in (0.25, 0.5, 0.9)]
+        servers += [ServerStep("nesterov", f / top, beta) for f in (0.5, 1.0)]
     if work.K in (1, 3, 12):
-        found += [ServerStep("adam", eta, 0.9) for eta in (0.01, 0.03, 0.1, 0.3)]
-    return found
+        servers += [ServerStep("adam", eta, 0.9) for eta in (0.01, 0.03, 0.1, 0.3)]
+    return servers
 
 
 def traffic(algorithm: LocalUpdate, task: Task, channels: Sequence[Channel] = ()) -> int:

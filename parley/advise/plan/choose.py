@@ -14,9 +14,9 @@ import numpy as np
 
 from parley.advise.plan.candidates import EIGHT_BITS, Candidate, families, traffic
 from parley.advise.plan.quadratic import Resemblance
-from parley.learn.task import Task
 from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep, forecast
 from parley.theory.theta import Array
+from parley.training.task import Task
 
 MOST_ROUNDS = 500
 """Rounds that are forecast at most; what takes longer is compared by its loss there."""
@@ -91,22 +91,22 @@ def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Rank
         curves = forecast(found.clients, work, servers, min(limit, MOST_ROUNDS), seed)
         for server, curve in zip(servers, curves, strict=True):
             coarse.append(_judged(Candidate(work, server), size, limit, [curve], goal, found))
-    coarse.sort(key=lambda one: one.score)
+    coarse.sort(key=lambda ranked: ranked.score)
     variants = _variants(found, seed)
     second = []
-    for one in _first_of_each(coarse):
+    for ranked in _first_of_each(coarse):
         again = [
-            forecast(clients, one.candidate.work, [one.candidate.server], len(one.curve) - 1, draw)[0]
+            forecast(clients, ranked.candidate.work, [ranked.candidate.server], len(ranked.curve) - 1, draw)[0]
             for clients, draw in variants
         ]
-        second.append(_judged(one.candidate, one.bytes_each, one.limit, again, goal, found))
-    second.sort(key=lambda one: one.score)
-    second = [replace(one, bold=not (found.whole or _modest(one.candidate.server))) for one in second]
-    safe = [one for one in second if not one.bold]
-    as_good = [one for one in safe if one.score <= _AS_GOOD * safe[0].score]
-    first = min(as_good, key=lambda one: (one.candidate.complexity, one.score))
-    ordered = [first, *[one for one in second if one is not first]]
-    return [_packed(one, found, task, goal) for one in ordered]
+        second.append(_judged(ranked.candidate, ranked.bytes_each, ranked.limit, again, goal, found))
+    second.sort(key=lambda ranked: ranked.score)
+    second = [replace(ranked, bold=not (found.whole or _modest(ranked.candidate.server))) for ranked in second]
+    safe = [ranked for ranked in second if not ranked.bold]
+    as_good = [ranked for ranked in safe if ranked.score <= _AS_GOOD * safe[0].score]
+    first = min(as_good, key=lambda ranked: (ranked.candidate.complexity, ranked.score))
+    ordered = [first, *[ranked for ranked in second if ranked is not first]]
+    return [_packed(ranked, found, task, goal) for ranked in ordered]
 
 
 def _modest(server: ServerStep) -> bool:
@@ -118,11 +118,11 @@ def _first_of_each(coarse: list[Ranked]) -> list[Ranked]:
     """The best of all, and the best few of every kind, so that a kind that forecasts flatter does not crowd out."""
     seen: dict[tuple[object, ...], int] = {}
     chosen = []
-    for place, one in enumerate(coarse):
-        kind = kind_of(one.candidate)
+    for place, ranked in enumerate(coarse):
+        kind = kind_of(ranked.candidate)
         seen[kind] = seen.get(kind, 0) + 1
         if place < _SECOND_LOOK or seen[kind] <= _OF_EACH:
-            chosen.append(one)
+            chosen.append(ranked)
     return chosen
 
 
@@ -147,8 +147,8 @@ def _variants(found: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]
     else:
         factors = _MISTAKEN if found.whole else _HARDLY_SEEN
         doubted = [clients.scaled(steep, pull if pull == 1 else pull * found.drift) for steep, pull in factors]
-        doubts = [one for one in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
-    return [(one, seed + draw) for draw, one in enumerate(doubts, start=1)]
+        doubts = [variant for variant in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
+    return [(variant, seed + draw) for draw, variant in enumerate(doubts, start=1)]
 
 
 def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, found: Resemblance) -> Ranked:

@@ -60,5 +60,5 @@ class Derivatives:
         """The Hessian at x times each column of `directions` [d, r]."""
         at = torch.from_numpy(x)
         along = vmap(grad(lambda x, v: grad(self._mean)(x) @ v), in_dims=(None, 0), chunk_size=_CHUNK)
-        found = along(at, torch.from_numpy(np.ascontiguousarray(directions.T)))
-        return np.asarray(found.detach().numpy().T, dtype=np.float64)
+        rows = along(at, torch.from_numpy(np.ascontiguousarray(directions.T)))
+        return np.asarray(rows.detach().numpy().T, dtype=np.float64)

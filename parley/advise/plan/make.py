@@ -15,22 +15,23 @@ from parley.advise.plan import reasons
 from parley.advise.plan.advice import Advice, Recommendation
 from parley.advise.plan.candidates import traffic
 from parley.advise.plan.choose import Goal, Ranked, kind_of, rank
+from parley.advise.plan.events import Events, early_stopping, judged_by_held_out
 from parley.advise.plan.measure import Measured, measure
 from parley.advise.plan.pilot import Arm, Pilot
 from parley.advise.plan.pilot import pilot as run_pilot
-from parley.algorithms.base.local_sgd import LocalSGD
-from parley.algorithms.base.server import HeavyBall
-from parley.algorithms.local_update import FedAvg, FedAvgM, LocalUpdate
+from parley.algorithms.averaging.local_sgd import LocalSGD
+from parley.algorithms.averaging.local_update import FedAvg, FedAvgM, LocalUpdate
+from parley.algorithms.averaging.server import HeavyBall
 from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError
 from parley.engine.settings import Evaluation
-from parley.learn.schedules import Constant
-from parley.learn.task import Task
 from parley.study.channel_names import stages
-from parley.study.description import Study
-from parley.study.study import study_from_dict, study_table
+from parley.study.study import Study
+from parley.study.toml import study_from_dict, study_table
 from parley.study.train import make_task
+from parley.training.schedules import Constant
+from parley.training.task import Task
 
 Tell = Callable[[str, int, int], None]
 _ARMS = 5
@@ -66,10 +67,14 @@ def advise(
     """
     own = study if isinstance(study, Study) else load(study)
     tell = tell or (lambda _what, _done, _total: None)
+    asked = own
     _check(own, rounds, megabytes)
     federation = own.federation()
     if len(federation) < 2:
         raise InputError("advice is about clients that train together, but the federation has only one.")
+    events = None if _target(own) else Events.of(own)
+    if events is not None and events.few:
+        own = events.regression(own)
     task = make_task(federation, own.network, own.seed, own.loss, own.buffers)
     like = own.algorithm if isinstance(own.algorithm, LocalSGD) else FedAvg()
     tell("measuring", 0, 3)
@@ -95,14 +100,28 @@ def advise(
         made = [*reasons.forecast_reasons(chosen.ranked, next(iter(others), None), measured, goal), *made]
     else:
         made = [_own_reason(chosen, tried), *made]
-    if whole and (parts := reasons.parts_reason(task, measured)) is not None:
+    assert isinstance(chosen.algorithm, LocalUpdate)
+    steps = limit * chosen.algorithm.work().count(measured.sizes[1]) * measured.participants / measured.clients
+    if whole and (parts := reasons.parts_reason(task, measured, steps)) is not None:
         made.append(parts)
-    best = replace(own, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
+    algorithm: LocalSGD = chosen.algorithm
+    if events is not None and events.few:
+        algorithm = events.penalised(algorithm)
+        made = [events.recommendation, *made]
+    best = replace(own, algorithm=algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
+    if not _target(own):
+        best = judged_by_held_out(best, limit)
+        made += [one for one in (early_stopping(best),) if one is not None]
     found = _gains(best, task, measured, gain, whole, tell, unknown)
     made.append(reasons.stopping_reason(chosen.ranked, goal, limit, found))
     unknown += [*_left_out(own, like), *_always_unknown(measured, goal, tried)]
     listed = [arm.ranked for arm in arms if arm.ranked is not None]
-    return Advice(own, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
+    return Advice(asked, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
+
+
+def _target(study: Study) -> bool:
+    """Whether the study itself says what is to be reached."""
+    return study.evaluation is not None and study.evaluation.target is not None
 
 
 def _check(study: Study, rounds: int | None, megabytes: float | None) -> None:
@@ -150,7 +169,7 @@ def _arms(ranked: Sequence[Ranked], study: Study, like: LocalSGD, task: Task, go
     if ranked:
         arms: list[Arm] = []
         for one in _different(ranked, _ARMS):
-            name, algorithm = reasons.describe(one.candidate), one.candidate.algorithm(like)
+            name, algorithm = str(one.candidate), one.candidate.algorithm(like)
             arms.append(Arm(name, algorithm, one.candidate.channels, goal.price(one.bytes_each), one))
         return arms
     channels: tuple[Channel, ...] = (qsgd(8),) if goal.megabytes is not None else ()

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from parley.advise.heterogeneity import FederationHeterogeneity, heterogeneity
-from parley.advise.objective import Objective, flat
+from parley.advise.objective import Objective
 from parley.advise.plan.quadratic import LARGEST, Resemblance, resemblance, sketched
 from parley.core.errors import InputError
 from parley.core.key import Key
+from parley.core.tree import flat
 from parley.data import ClientData, Federation
-from parley.learn.task import Task
-from parley.study.description import Study
+from parley.study.study import Study
 from parley.theory.theta import Array
+from parley.training.task import Task
 
 CLIENTS, SAMPLES = 24, 64
 """Of a large model so many clients are looked at, and so many samples of each."""
@@ -96,11 +97,11 @@ class Measured:
         if self.spread is not None:
             for part in ("labels", "inputs"):
                 for metric, name in (("tv", "omega_TV"), ("w1", "omega_W1")):
-                    if self.spread.telling(part, metric):  # type: ignore[arg-type]
-                        one = self.spread.omega(part, metric)  # type: ignore[arg-type]
-                        sure = "exact" if one.exact else f"between {one.low:.3g} and {one.high:.3g}"
+                    if self.spread.informative(part, metric):  # type: ignore[arg-type]
+                        distance = self.spread.omega(part, metric)  # type: ignore[arg-type]
+                        sure = "exact" if distance.exact else f"between {distance.low:.3g} and {distance.high:.3g}"
                         rows.append(
-                            (f"{name} of {part}", f"{one.value:.3g}", f"mean distance from the mixture, {sure}")
+                            (f"{name} of {part}", f"{distance.value:.3g}", f"mean distance from the mixture, {sure}")
                         )
         if self.dissimilarity is not None and self.curvature is not None:
             B, G = self.dissimilarity
@@ -109,10 +110,13 @@ class Measured:
                 ("gradient dissimilarity B, G", f"{B:.3g}, {G:.3g}", "at the first weights: 1 and 0 if clients agree"),
                 ("pull at the optimum", f"{self.pull:.3g}", "norm of the clients' gradients where the mean one is 0"),
                 ("largest curvature L", f"{L:.3g}", "of any client; local steps beyond 2/L diverge"),
-                ("smallest curvature mu", f"{mu:.3g}", f"of the mean loss, flat directions left out: kappa {L / mu:.3g}"
-                 if mu > 0 else "flat"),
+                (
+                    "smallest curvature mu",
+                    f"{mu:.3g}",
+                    f"of the mean loss, flat directions left out: kappa {L / mu:.3g}" if mu > 0 else "flat",
+                ),
                 ("noise of a local step", f"{self.noise:.3g}", "standard deviation of its gradient"),
-            ]  # fmt: skip
+            ]
         if self.gamma is not None:
             rows.append(("Gamma", f"{self.gamma:.3g}", "loss that clients' own optima would save: F* - mean of f_i*"))
         return rows
@@ -138,13 +142,13 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
     shares /= shares.sum()
     cohort = None if participants == len(federation) else participants
     unknown: list[str] = []
-    found: Resemblance | None = None
+    resembling: Resemblance | None = None
     try:
         if small:
             drawn = None if cohort is None else max(1, round(cohort * len(ids) / len(federation)))
-            found = resemblance(task, data, shares, batch, drawn)
+            resembling = resemblance(task, data, shares, batch, drawn)
         else:
-            found = sketched(task, data, shares, batch, cohort, len(federation))
+            resembling = sketched(task, data, shares, batch, cohort, len(federation))
     except (RuntimeError, NotImplementedError) as error:  # torch cannot differentiate everything twice
         line = str(error).strip().splitlines()[0][:120]
         unknown.append(f"second derivatives of this model (torch: {line}), so nothing was forecast.")
@@ -154,12 +158,12 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
             spread = heterogeneity(federation, clients=20, samples=100, limit=200, pairs=False, seed=study.seed)
         except InputError as error:
             unknown.append(f"omega_TV and omega_W1: {error}")
-    gamma = _gamma(task, data, shares, found) if whole and small and found is not None else None
+    gamma = _gamma(task, data, shares, resembling) if whole and small and resembling is not None else None
     if whole and gamma is None:
         unknown.append("Gamma: the clients' own optima are not looked for in a model of this size.")
     quantiles = int(sizes.min()), int(np.median(sizes)), int(sizes.max())
     return Measured(
-        len(federation), len(ids), quantiles, parameters, participants, batch, found, spread, gamma, tuple(unknown)
+        len(federation), len(ids), quantiles, parameters, participants, batch, resembling, spread, gamma, tuple(unknown)
     )
 
 

@@ -22,7 +22,7 @@ from parley.core.errors import QuorumError
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation
 from parley.store.runs import RunStore
-from parley.study.description import Logging, Study
+from parley.study.study import Logging, Study
 from parley.study.train import train
 from parley.theory.theta import Array
 
@@ -97,13 +97,18 @@ def pilot(
     """
     evaluation = replace(study.evaluation or Evaluation(), every=1, patience=None)
     base = replace(
-        study, data=study.federation(), seed=study.seed + SEED, evaluation=evaluation, logging=Logging(), observers=(),
+        study,
+        data=study.federation(),
+        seed=study.seed + SEED,
+        evaluation=evaluation,
+        logging=Logging(),
+        observers=(),
         plugins=(),
-    )  # fmt: skip
+    )
     budget = int(share * rounds)
     places = list(range(max([n for n in range(2, len(arms) + 1) if _LEAST * rung_rounds(n) <= budget], default=1)))
     runs: dict[int, Run | None] = {}
-    found: dict[int, Tried] = {}
+    tried_by_index: dict[int, Tried] = {}
     length = max(1, budget // rung_rounds(len(places)))
     spent = 0
     with TemporaryDirectory() as folder, RunStore(Path(folder) / "pilot.db") as store:
@@ -114,16 +119,16 @@ def pilot(
                 own = replace(base, algorithm=arm.algorithm, channels=arm.channels, rounds=length, name=arm.name)
                 run = _trained(own, store, None if before is None else before.id)
                 runs[place] = run
-                found[place] = _judged(arm, run, goal, least)
-                spent += found[place].rounds - (len(before.records) - 1 if before is not None else 0)
-            places.sort(key=lambda place: found[place].score)
+                tried_by_index[place] = _judged(arm, run, goal, least)
+                spent += tried_by_index[place].rounds - (len(before.records) - 1 if before is not None else 0)
+            places.sort(key=lambda place: tried_by_index[place].score)
             if len(places) <= 2 or all(_done(runs[place], base) for place in places[:2]):
                 break
             places = places[: math.ceil(len(places) / 2)]
             length *= 2
     winner = places[0]
-    order = [*places, *sorted(set(found) - set(places), key=lambda place: found[place].score)]
-    return Pilot(tuple(found[place] for place in order), spent, rounds, winner)
+    order = [*places, *sorted(set(tried_by_index) - set(places), key=lambda place: tried_by_index[place].score)]
+    return Pilot(tuple(tried_by_index[place] for place in order), spent, rounds, winner)
 
 
 def _trained(study: Study, store: RunStore, resume: str | None) -> Run | None:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from parley.advise.linear import is_least_squares
-from parley.advise.objective import Array, Objective, flat, torch_on_one_thread
+from parley.advise.objective import Array, Objective, torch_on_one_thread
 from parley.advise.plan.derivatives import Derivatives
+from parley.core.tree import flat
 from parley.data import ClientData
-from parley.learn.task import Task
 from parley.theory.forecast import LocalQuadratics, LocalWork
+from parley.training.task import Task
 
 LARGEST = 150
 """Parameters up to which all second derivatives are written out."""
@@ -73,12 +74,12 @@ def resemblance(
         functions = [Derivatives(Objective(task, own)) for own in data]
         exact = is_least_squares(task)
         points = ((1.0, 1.0),) if exact else _SIMPSON
-        looked = [np.stack([one.hessian(x0 + at * (best - x0)) for one in functions]) for at, _ in points]
+        looked = [np.stack([function.hessian(x0 + at * (best - x0)) for function in functions]) for at, _ in points]
         A = np.einsum("p,pmij->mij", np.array([weight for _, weight in points]), np.stack(looked))
-        largest = max(float(np.linalg.eigvalsh(one)[:, -1].max()) for one in looked)
-        single = [one.sample_gradients(best) for one in functions]
+        largest = max(float(np.linalg.eigvalsh(hessians)[:, -1].max()) for hessians in looked)
+        single = [function.sample_gradients(best) for function in functions]
         g = np.stack([own.mean(0) for own in single])
-        first = np.stack([one.gradient(x0) for one in functions])
+        first = np.stack([function.gradient(x0) for function in functions])
         noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
         clients = LocalQuadratics(_positive(A), g - shares @ g, shares, x0 - best, noise, cohort)
@@ -102,10 +103,10 @@ def sketched(
         best, slope = mean.minimiser(x0, _SKETCHED_ITERATIONS)
         middle = (x0 + best) / 2
         functions = [Derivatives(Objective(task, own)) for own in data]
-        ends = [np.stack([one.gradient(at) for one in functions]) for at in (x0, best)]
+        ends = [np.stack([function.gradient(at) for function in functions]) for at in (x0, best)]
         V = _basis(mean, x0, best, middle, ends)
-        A = np.stack([V.T @ one.products(middle, V) for one in functions])
-        single = [one.sample_gradients(best, V) for one in functions]
+        A = np.stack([V.T @ function.products(middle, V) for function in functions])
+        single = [function.sample_gradients(best, V) for function in functions]
         noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
         g = ends[1] @ V
@@ -124,10 +125,10 @@ def _drift(functions: Sequence[Derivatives], clients: LocalQuadratics, best: Arr
     work = LocalWork("fedavg", 1 / clients.L, _MANY_STEPS)
     forecast = clients.p @ (clients.movers(work)[0] @ clients.g[:, :, None])[:, :, 0]
     moved = np.zeros_like(best)
-    for share, one in zip(clients.p, functions, strict=True):
+    for share, function in zip(clients.p, functions, strict=True):
         x = best
         for _ in range(work.K):
-            x = x - work.gamma * one.gradient(x)
+            x = x - work.gamma * function.gradient(x)
         moved += share * (x - best)
     expected = float(np.linalg.norm(forecast))
     return max(1.0, float(np.linalg.norm(moved)) / expected) if expected > 0 else 1.0
@@ -135,16 +136,16 @@ def _drift(functions: Sequence[Derivatives], clients: LocalQuadratics, best: Arr
 
 def _basis(mean: Objective, x0: Array, best: Array, middle: Array, ends: Sequence[Array]) -> Array:
     """Orthonormal columns [d, r]: the way to go, a Krylov space of the mean Hessian, and what clients pull at."""
-    found = [best - x0]
+    directions = [best - x0]
     v = mean.value_and_gradient(x0)[1]
     for _ in range(_KRYLOV):
-        found.append(v)
+        directions.append(v)
         v = mean.product(middle, v / max(float(np.linalg.norm(v)), 1e-300))
-        q = np.linalg.qr(np.stack(found, axis=1))[0]
+        q = np.linalg.qr(np.stack(directions, axis=1))[0]
         v = v - q @ (q.T @ v)
     pulls = np.concatenate(ends)
     _, _, along = np.linalg.svd(pulls - pulls.mean(0), full_matrices=False)
-    columns = np.stack([*found, *along[:_PULLS]], axis=1)
+    columns = np.stack([*directions, *along[:_PULLS]], axis=1)
     q, r = np.linalg.qr(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300))
     return np.asarray(q[:, np.abs(np.diag(r)) > 1e-8])
 

@@ -10,14 +10,14 @@ from parley.advise.plan.candidates import EIGHT_BITS, STEPS, Candidate
 from parley.advise.plan.choose import Goal, Ranked, rounding
 from parley.advise.plan.measure import Measured
 from parley.advise.plan.pilot import Pilot
-from parley.algorithms.base.parts import each_layer
-from parley.algorithms.base.periods import plan_periods
-from parley.learn.task import Task
+from parley.algorithms.parts.parts import each_layer
+from parley.algorithms.parts.periods import plan_periods
+from parley.training.task import Task
 
 _MOVES = "Delta_i = -P_i (g_i + A_i z + v_i), P_i = gamma sum_{k<K} (I - gamma (A_i + alpha I))^k"
 _FORMULAS = {
-    "fedavg": f"{_MOVES}, v_i = 0 (paper 001, eq. 5)",
-    "fedprox": f"{_MOVES}, v_i = 0, alpha > 0 (paper 001, eq. 5)",
+    "fedavg": f"{_MOVES}, v_i = 0 (Charles and Konečný, eq. 5)",
+    "fedprox": f"{_MOVES}, v_i = 0, alpha > 0 (Charles and Konečný, eq. 5)",
     "scaffold": f"{_MOVES}, v_i = c - c_i (Karimireddy et al., 2020)",
     "feddyn": f"{_MOVES}, v_i = -h_i, alpha > 0 (Acar et al., 2021)",
 }
@@ -29,6 +29,8 @@ _WHY = {
 }
 PART_SHARE = 0.5
 """The share of the traffic that part periods are planned for."""
+CROSSINGS = (1800, 6500)
+"""Local steps of a client after which part periods passed FedAvg in the curves of paper 004: the fewest, the most."""
 
 
 def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, goal: Goal) -> list[Recommendation]:
@@ -40,7 +42,7 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
     against = "" if runner_up is None else f" {_beside(best, runner_up)}, {_expected(runner_up, goal)}."
     made = [
         Recommendation(
-            "method", method_name(candidate),
+            "method", candidate.method,
             f"{_WHY[work.method]} ({pull}). Expected: {_expected(best, goal)}.{against}",
             _FORMULAS[work.method],
         ),
@@ -72,7 +74,7 @@ def _local_steps(candidate: Candidate) -> tuple[str, str]:
             "so many were forecast to do best.",
             "a fixed point has Delta_i = 0 for all i, so sum_i p_i grad f_i = 0",
         )
-    formula = "kappa(K) falls from L/mu to 1, the distance of the minimisers grows (paper 001, eqs. 9 and 11)"
+    formula = "kappa(K) falls from L/mu to 1, the distance of the minimisers grows (Charles and Konečný, eqs. 9 and 11)"
     if candidate.work.K == 1:
         return "every further local step would pull the result away from the common optimum.", formula
     return "more local work shortens the way to a point that is farther off; this many suit the budget.", formula
@@ -96,7 +98,7 @@ def _server(candidate: Candidate) -> Recommendation:
     return Recommendation(
         "server optimizer", f"{server.name}, lr {server.eta:.4g}, momentum {server.momentum:g}",
         "the mean of the clients' maps is badly conditioned, which momentum makes up for.",
-        "rho = (sqrt(kappa) - 1)/(sqrt(kappa) + 1) in place of (kappa - 1)/(kappa + 1) (paper 001, Table 2)",
+        "rho = (sqrt(kappa) - 1)/(sqrt(kappa) + 1) in place of (kappa - 1)/(kappa + 1) (Charles and Konečný, Table 2)",
     )  # fmt: skip
 
 
@@ -115,8 +117,11 @@ def _channels(best: Ranked, found: Measured, goal: Goal) -> Recommendation:
     return Recommendation("channels", "none", f"rounding to eight bits would add {felt:.1g} to the loss.", formula)
 
 
-def parts_reason(task: Task, found: Measured) -> Recommendation | None:
-    """Periods of the model's parts that halve the traffic, from how far clients' gradients are apart in each."""
+def parts_reason(task: Task, found: Measured, steps: float) -> Recommendation | None:
+    """Periods of the model's parts that halve the traffic, from how far clients' gradients are apart in each.
+
+    `steps`: local steps of a client in the whole run; whether periods can pay depends on them.
+    """
     parts = each_layer(task.network)
     if len(parts) < 2 or found.quadratic is None:
         return None
@@ -134,11 +139,23 @@ def parts_reason(task: Task, found: Measured) -> Recommendation | None:
     shown = ", ".join(f"{part.label} every {T}" for part, T in zip(parts, periods, strict=True))
     return Recommendation(
         "part periods", f"{shown} (method fedals)",
-        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. For "
-        "the first thousands of steps this costs accuracy where clients differ. No forecast covers it; it is not in "
-        "the study below.",
-        "minimise sum_q s_q v_q T_q^2 with sum_q s_q / T_q <= half of all: T_q ~ v_q^(-1/3) (paper 004)",
+        "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. "
+        f"{_length_reason(steps)} FedAvg with twice the local steps sends as little and is the rival to try. No "
+        "forecast covers it; it is not in the study below.",
+        "minimise sum_q s_q v_q T_q^2 with sum_q s_q / T_q <= half of all: T_q ~ v_q^(-1/3) (Gholami and Seferoglu)",
     )  # fmt: skip
+
+
+def _length_reason(steps: float) -> str:
+    """Whether a run of so many local steps of a client is long enough for part periods to pay in accuracy."""
+    first, last = CROSSINGS
+    end = "so it does not pay in accuracy"
+    if steps >= first:
+        end = "so it may or may not" if steps < last else "enough for the gain of its authors, which is not settled"
+    return (
+        f"Where clients differ this costs accuracy for the first {first:,} to {last:,} local steps of a client; it "
+        f"takes about {max(steps, 1):,.0f} here, {end}."
+    )
 
 
 def stopping_reason(best: Ranked | None, goal: Goal, limit: int, gains: Gains | None) -> Recommendation:
@@ -146,7 +163,7 @@ def stopping_reason(best: Ranked | None, goal: Goal, limit: int, gains: Gains | 
     if gains is not None and gains.stop.rule is not None and gains.stop.round is not None:
         return Recommendation(
             "stopping round", str(min(gains.stop.round, limit)), gains.stop.reason,
-            "T = max{t : R(1/sqrt(eta t s)) <= 1/(sqrt(2e) sigma eta t s)} (paper 000, eq. 23)",
+            "T = max{t : R(1/sqrt(eta t s)) <= 1/(sqrt(2e) sigma eta t s)} (Su et al., eq. 23)",
         )  # fmt: skip
     if best is None:
         return Recommendation("stopping round", str(limit), "nothing was forecast, so the budget decides.")
@@ -170,26 +187,9 @@ def pilot_reason(pilot: Pilot, name: str) -> Recommendation:
     return Recommendation("pilot", name, pilot.sentence())
 
 
-def describe(candidate: Candidate) -> str:
-    """A candidate in one line."""
-    work, server = candidate.work, candidate.server
-    text = f"{method_name(candidate)}, lr {work.gamma:.3g}, {work.K} step{'s' * (work.K != 1)}"
-    text += f", alpha {work.alpha:.3g}" if work.alpha else ""
-    if work.method != "feddyn" and (server.name != "sgd" or server.eta != 1):
-        text += f", server {server.name} {server.eta:.3g}" + (f" x {server.momentum:g}" if server.momentum else "")
-    return text + (", 8 bits" if candidate.channels else "")
-
-
-def method_name(candidate: Candidate) -> str:
-    """By the registry's name."""
-    if candidate.work.method == "fedavg":
-        return {"heavy-ball": "fedavgm", "adam": "fedadam"}.get(candidate.server.name, "fedavg")
-    return candidate.work.method
-
-
 def _beside(best: Ranked, other: Ranked) -> str:
     """How another candidate stands to the advised one."""
-    name = describe(other.candidate)
+    name = str(other.candidate)
     if other.score >= best.score:
         return f"Next best: {name}"
     if other.bold:
@@ -208,4 +208,4 @@ def _expected(one: Ranked, goal: Goal) -> str:
     return f"an excess training loss of {left:.3g} after {one.limit:,} rounds"
 
 
-__all__ = ["EIGHT_BITS", "describe", "forecast_reasons", "method_name", "parts_reason", "stopping_reason"]
+__all__ = ["EIGHT_BITS", "forecast_reasons", "parts_reason", "stopping_reason"]

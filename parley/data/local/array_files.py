@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.data.local.bounds import check_expansion, parsed
 
 

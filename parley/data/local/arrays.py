@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.data.checks import SampleForm, check_form, check_info, check_values, infer_info, largest
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision, as_inputs, as_targets, as_tensor, check_single

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from parley.core.errors import InputError, ParleyError
-from parley.core.inputs import shown
+from parley.core.text import shown
 
 HARMLESS = 256 << 20
 """Bytes that any file may unpack to."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from parley.core.errors import InputError, ParleyWarning
-from parley.core.inputs import shown
+from parley.core.text import shown
 
 _NAMED = 4
 """Entries that a warning names."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.core.inputs import regular_file, shown
+from parley.core.files import regular_file
+from parley.core.text import shown
 from parley.data.checks import (
     SampleForm,
     check_form,
@@ -28,13 +30,13 @@ from parley.data.convert import Precision, as_inputs, as_targets, as_tensor, che
 from parley.data.local.array_files import read_arrays
 from parley.data.local.entries import entries, warn_left_out
 from parley.data.local.labels import Labels, Target, Task, decide
-from parley.data.local.tables import TABLES, Table, read_table, to_train_on
+from parley.data.local.tables import TABLES, Cells, Table, read_table, to_train_on, warn_skipped
 from parley.data.sources import Source
 
 SUFFIXES = (*TABLES, ".npz", ".safetensors")
 
 
-class Found(NamedTuple):
+class Content(NamedTuple):
     """The content of one file."""
 
     x: Tensor
@@ -50,25 +52,30 @@ class Reader:
     target: str | None
     """The target column; None for the last one of the first table."""
     precision: Precision | None
-    missing: bool = False
-    """Empty cells and NaN are missing values."""
+    cells: Cells
+    """What the cells of tables may hold; of arrays, whether NaN stands for a missing value."""
     columns: tuple[str, ...] = ()
     """The input columns in the order of the first table; empty before that was read."""
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of each column of texts, in all tables; empty before they were read."""
 
-    def read(self, file: Path) -> Found:
+    def read(self, file: Path) -> Content:
         """One client's file."""
         regular_file(file)
         if file.suffix.lower() in TABLES:
-            table = read_table(file, to_train_on(self.target), self.precision, self.missing)
+            table = read_table(file, to_train_on(self.target), self.precision, self.cells)
             table = table.ordered(self.columns) if self.columns else table
+            table = table.coded(self.levels) if self.levels else table
             assert table.labels is not None
-            return Found(as_inputs(table.x, self.precision), table.labels, table)
+            return Content(as_inputs(table.x, self.precision), table.labels, table)
         title = f"'{shown(file)}'"
+        if named := "categories" if self.cells.categories else "dates" if self.cells.dates else "":
+            raise InputError(f"{title} holds arrays, which have no columns that {named} could name.")
         x, y = read_arrays(file, "x", "y")
         if len(x) != len(y):
             raise InputError(f"{title} has {len(x)} rows of x but {len(y)} of y.")
         try:
-            return Found(as_inputs(x, self.precision), Labels(_plain(y), lambda i: f"y[{i}] of {title}"), None)
+            return Content(as_inputs(x, self.precision), Labels(_plain(y), lambda i: f"y[{i}] of {title}"), None)
         except InputError as error:
             raise InputError(f"{title}: {error}") from None
 
@@ -83,6 +90,8 @@ class FolderSource(Source):
     how: Target
     info: DataInfo
     common: SampleForm
+    skipped: tuple[tuple[str, ...], ...] = ()
+    """Of each file the rows that were left out, a sentence each."""
 
     def size(self, i: int) -> int:
         return int(self.counts[i])
@@ -105,21 +114,30 @@ def open_folder(
     kind: Task | None,
     precision: Precision | None,
     info: DataInfo | None,
-    missing: bool = False,
+    cells: Cells,
 ) -> tuple[FolderSource, tuple[str, ...], DataInfo]:
     """The folder's source, client ids (file stems, sorted) and what the files tell, after reading each once."""
     files, ids = client_files(path)
-    source = open_files(files, shown(path.resolve().name), target, kind, precision, info, missing)
+    source = open_files(files, shown(path.resolve().name), target, kind, precision, cells, info)
+    for file, rows in zip(files, source.skipped, strict=True):
+        warn_skipped(f"'{shown(file)}'", rows)
     return source, ids, source.info
 
 
 def open_files(
-    files: tuple[Path, ...], name: str, target: str | None, kind: Task | None, precision: Precision | None,
-    info: DataInfo | None = None, missing: bool = False,
-) -> FolderSource:  # fmt: skip
+    files: tuple[Path, ...],
+    name: str,
+    target: str | None,
+    kind: Task | None,
+    precision: Precision | None,
+    cells: Cells,
+    info: DataInfo | None = None,
+) -> FolderSource:
     """The source whose clients are these files, after reading each once; `name` is what the data are called."""
-    reader, token = Reader(target, precision, missing), -1
+    reader, token = Reader(target, precision, cells), -1
+    levels: dict[str, set[str]] = {name: set() for name in cells.categories}
     all_labels: list[Labels] = []
+    skipped: list[tuple[str, ...]] = []
     shape, dtype = torch.Size(), torch.float32
     for file in files:
         x, labels, table = reader.read(file)
@@ -139,9 +157,12 @@ def open_files(
                 f"'{shown(file)}' has inputs of shape {tuple(x.shape[1:])} and {x.dtype}, but '{shown(files[0])}' "
                 f"has {tuple(shape)} and {dtype}; all clients need the same."
             )
-        check_inputs(x, info, f"'{shown(file)}'", missing)
+        for column, texts in (table.levels if table is not None else {}).items():
+            levels[column] |= set(texts)
+        check_inputs(x, info, f"'{shown(file)}'", cells.missing)
         token = max(token, largest(x))
         all_labels.append(labels)
+        skipped.append(() if table is None else table.skipped)
     if info is not None:
         kind = "regression" if info.kind == "regression" else "classification"
     how = decide(all_labels, kind)
@@ -150,7 +171,10 @@ def open_files(
     if info is None:
         info = infer_info(name, form, max(map(largest, numbers)), token)
         info = replace(info, classes=how.classes, columns=reader.columns)
-    info = replace(info, missing=True) if missing else info
+    if cells.categories:
+        reader = replace(reader, levels={column: tuple(sorted(texts)) for column, texts in levels.items()})
+        info = replace(info, categories=cells.categories, levels=tuple(reader.levels.values()))
+    info = replace(info, missing=info.missing or cells.missing, dates=cells.dates)
     check_info(form, info)
     for file, y in zip(files, numbers, strict=True):
         if y.shape[1:] != form.target_shape:
@@ -163,7 +187,7 @@ def open_files(
             for column in y.double().reshape(len(y), -1).T.numpy():
                 check_single(column, f"the target of '{shown(file)}'")
     counts = torch.tensor([len(y) for y in numbers])
-    return FolderSource(files, counts, reader, how, info, form)
+    return FolderSource(files, counts, reader, how, info, form, tuple(skipped))
 
 
 def client_files(path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:

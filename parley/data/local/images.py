@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
-from parley.core.inputs import regular_file, shown
+from parley.core.files import regular_file
+from parley.core.text import shown
 from parley.data.checks import SampleForm
 from parley.data.client import ClientData, DataInfo
 from parley.data.local.bounds import parsed

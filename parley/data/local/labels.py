@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.text import shown
 from parley.data.checks import MOST_CLASSES
 
 Sort = Literal["whole", "number", "text", "missing"]
@@ -37,6 +37,14 @@ class Labels:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def missing(self) -> list[int]:
+        """The samples without a target."""
+        if "missing" not in self.first:
+            return []
+        if isinstance(self.values, np.ndarray) and self.values.dtype.kind == "f":
+            return list(np.flatnonzero(~np.isfinite(self.values)))
+        return [i for i, value in enumerate(self.values) if _sort(value) == "missing"]
 
     def sentence(self, i: int) -> str:
         """Where sample i is and what it has there."""

@@ -3,26 +3,61 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from parley.core.errors import InputError
-from parley.core.inputs import shown
+from parley.core.errors import InputError, ParleyWarning
+from parley.core.text import shown
+from parley.data.client import DataInfo
+from parley.data.columns import coded, level_of
 from parley.data.convert import Precision, check_single, float_type
+from parley.data.dates import day_of, looks_like_date, not_a_date, rounded_down
+from parley.data.encoding import Encoding
 from parley.data.local.bounds import check_expansion, parsed
 from parley.data.local.labels import Labels
 
 TABLES = (".csv", ".parquet")
 BOOLEANS = {"True": 1.0, "False": 0.0, "TRUE": 1.0, "FALSE": 0.0, "true": 1.0, "false": 0.0}
 """Words in a .csv file that are numbers: what pandas, R and spreadsheets, and JSON write for a boolean."""
+_TEXTS = "name columns of texts in categories"
+_DATES = "which looks like a date: name columns of dates in dates, and write them as YYYY-MM-DD"
 Layout = Callable[[Sequence[str], str], tuple[list[int], int | None]]
 """From a table's header and title to the places of its inputs and of its target (None: it has none)."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What cells may hold besides numbers."""
+
+    missing: bool = False
+    """Nothing: empty cells and NaN are missing values."""
+    categories: tuple[str, ...] = ()
+    """Texts, in these columns."""
+    dates: tuple[str, ...] = ()
+    """Dates, in these columns; they become days since 1970-01-01."""
+    skip: bool = False
+    """Rows with cells that cannot be read are left out."""
+
+    @classmethod
+    def of(cls, info: DataInfo) -> Cells:
+        """As in samples of which this is said."""
+        return cls(info.missing, info.categories, info.dates)
+
+
+def cells_of(missing: bool, categories: Sequence[str], dates: Sequence[str], on_error: str) -> Cells:
+    """From the settings of data."""
+    if on_error not in ("refuse", "skip"):
+        raise InputError(f'on_error is "refuse" or "skip", not {shown(on_error, 40)!r}.')
+    return Cells(missing, tuple(categories), tuple(dates), on_error == "skip")
 
 
 @dataclass(frozen=True)
@@ -40,6 +75,12 @@ class Table:
     target: str | None = None
     labels: Labels | None = None
     """The target column, where there is one."""
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of each column of texts; their numbers stand in `x`."""
+    rows: Sequence[int] = ()
+    """The line or row that each row is from."""
+    skipped: tuple[str, ...] = ()
+    """Why rows were left out, a sentence each."""
 
     def ordered(self, names: Sequence[str]) -> Table:
         """The same table with its columns in this order; they must be exactly these."""
@@ -52,6 +93,16 @@ class Table:
             return self
         places = {name: place for place, name in enumerate(self.names)}
         return replace(self, names=tuple(names), x=self.x[:, [places[name] for name in names]])
+
+    def coded(self, levels: Mapping[str, tuple[str, ...]]) -> Table:
+        """The same table with each text's number among these levels; others get the next number."""
+        x = self.x.copy()
+        for name, known in levels.items():
+            numbers = {level: number for number, level in enumerate(known)}
+            anew = np.array([*(numbers.get(level, len(known)) for level in self.levels[name]), np.nan], x.dtype)
+            place = self.names.index(name)
+            x[:, place] = anew[np.where(np.isnan(x[:, place]), len(anew) - 1, x[:, place]).astype(np.int64)]
+        return replace(self, x=x, levels=dict(levels))
 
 
 def to_train_on(target: str | None, leave_out: Sequence[str] = ()) -> Layout:
@@ -98,44 +149,62 @@ def to_predict(names: Sequence[str], count: int, target: str | None = None) -> L
     return layout
 
 
-def read_table(file: Path, layout: Layout, precision: Precision | None = None, missing: bool = False) -> Table:
-    """A table in a file, by its ending; with `missing`, cells may be empty. Without `precision`, columns become float32
-    unless that cannot tell their numbers apart."""
-    return (_read_csv if file.suffix.lower() == ".csv" else _read_parquet)(file, layout, precision, missing)
+def read_table(file: Path, layout: Layout, precision: Precision | None = None, cells: Cells | None = None) -> Table:
+    """A table in a file, by its ending. Without `precision`, columns become float32 unless that cannot tell their
+    numbers apart."""
+    read = _read_csv if file.suffix.lower() == ".csv" else _read_parquet
+    return read(file, layout, precision, cells or Cells())
 
 
-def _read_csv(file: Path, layout: Layout, precision: Precision | None, missing: bool) -> Table:
+def _read_csv(file: Path, layout: Layout, precision: Precision | None, cells: Cells) -> Table:
     title = f"'{shown(file)}'"
-    values, cells, lines = array("d"), [], array("q")
+    values, labels, lines, skipped = array("d"), [], array("q"), []
     with parsed(title, ".csv"), file.open(newline="", encoding="utf-8-sig") as stream:
         reader = csv.reader(stream, strict=True)
         header = _header([name.strip() for name in next(reader, [])], title)
         places, target = layout(header, title)
+        texts: dict[int, list[str]] = {place: [] for place in _places("categories", cells, header, places, title)}
+        dates = set(_places("dates", cells, header, places, title))
+        gap = "nan" if cells.missing else ""
         for row in reader:
             if not row:
                 continue
             line = reader.line_num
-            if len(row) != len(header):
-                raise InputError(f"line {line} of {title} has {len(row)} columns, but the header has {len(header)}.")
-            lines.append(line)
-            if target is not None:
-                cells.append(row[target])
             try:
-                if missing:
-                    row = [cell if cell.strip() else "nan" for cell in row]
-                values.extend([_number(row[place]) for place in places])
-            except ValueError:
-                raise InputError(_bad_cell(row, places, header, f"line {line}", title, _gaps(target))) from None
+                if len(row) != len(header):
+                    raise InputError(
+                        f"line {line} of {title} has {len(row)} columns, but the header has {len(header)}."
+                    )
+                numbers = [
+                    (0.0 if row[place].strip() else _number(gap))
+                    if place in texts
+                    else _day(row[place], gap)
+                    if place in dates
+                    else _number(row[place] if row[place].strip() else gap)
+                    for place in places
+                ]
+            except (ValueError, InputError) as error:
+                sentence = str(error)
+                if not isinstance(error, InputError):
+                    sentence = _bad_cell(row, places, texts, dates, header, f"line {line}", title, cells, _gaps(target))
+                if not cells.skip:
+                    raise InputError(sentence) from None
+                skipped.append(sentence)
+                continue
+            lines.append(line)
+            values.extend(numbers)
+            if target is not None:
+                labels.append(row[target])
+            for place, column in texts.items():
+                column.append(row[place])
     names = [header[place] for place in places]
     x = np.array(values, np.float64).reshape(len(lines), len(names))
-    numbers = finite(x, names, title, lambda row: f"line {lines[row]}", precision, missing, _gaps(target))
-    if target is None:
-        return Table(title, tuple(names), numbers, header[-1])
-    labels = Labels(cells, _placer(title, "line", header[target], lines))
-    return Table(title, tuple(names), numbers, header[-1], header[target], labels)
+    columns = {header[place]: column for place, column in texts.items()}
+    where = Where(title, "line", lines, header[target] if target is not None else None, header[-1], _gaps(target))
+    return _made(x, names, columns, labels, where, precision, cells, skipped)
 
 
-def _read_parquet(file: Path, layout: Layout, precision: Precision | None, missing: bool) -> Table:
+def _read_parquet(file: Path, layout: Layout, precision: Precision | None, cells: Cells) -> Table:
     title = f"'{shown(file)}'"
     try:
         from pyarrow import parquet
@@ -146,29 +215,139 @@ def _read_parquet(file: Path, layout: Layout, precision: Precision | None, missi
         unpacked = sum(content.row_group(i).total_byte_size for i in range(content.num_row_groups))
         check_expansion(max(unpacked, 8 * content.num_rows * content.num_columns), file.stat().st_size, title)
         frame = opened.read()
-    return read_frame(frame, title, layout, precision, missing)
+    return read_frame(frame, title, layout, precision, cells)
 
 
 def read_frame(
-    frame: Any, title: str, layout: Layout, precision: Precision | None = None, missing: bool = False
+    frame: Any, title: str, layout: Layout, precision: Precision | None = None, cells: Cells | None = None
 ) -> Table:
     """Anything with named columns: a data frame, a table of pyarrow, a dictionary."""
+    cells = cells or Cells()
     keys = columns_of(frame)
     header = check_names([str(key) for key in keys], title)
     places, target = layout(header, title)
-    names = [header[place] for place in places]
-    columns = [_numeric(frame[keys[place]], header[place], title, missing, _gaps(target)) for place in places]
+    dates = _places("dates", cells, header, places, title)
+    texts = {
+        header[place]: column_values(frame[keys[place]], header[place], title)
+        for place in _places("categories", cells, header, places, title)
+    }
+    columns, wrong = [], dict[int, str]()
+    for place in places:
+        if header[place] in texts:
+            columns.append(np.array([0.0 if level_of(cell) else np.nan for cell in texts[header[place]]]))
+            continue
+        values = column_values(frame[keys[place]], header[place], title)
+        read = _days if place in dates else _numeric
+        columns.append(read(values, header[place], title, cells, _gaps(target), wrong))
     labels = np.empty(0) if target is None else column_values(frame[keys[target]], header[target], title)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
         raise InputError(f"the columns of {title} differ in length.")
     x = np.stack(columns, axis=1) if columns else np.empty((rows, 0))
-    numbers = finite(x, names, title, lambda row: f"row {row}", precision, missing, _gaps(target))
-    if target is None:
-        return Table(title, tuple(names), numbers, header[-1])
     plain = labels if labels.dtype.kind in "iubf" else labels.tolist()
-    found = Labels(plain, _placer(title, "row", header[target], range(rows)))
-    return Table(title, tuple(names), numbers, header[-1], header[target], found)
+    kept = [row for row in range(rows) if row not in wrong]
+    if wrong:
+        x, texts = x[kept], {name: column[kept] for name, column in texts.items()}
+        plain = [plain[row] for row in kept] if target is not None else plain
+    names = [header[place] for place in places]
+    where = Where(title, "row", kept, header[target] if target is not None else None, header[-1], _gaps(target))
+    return _made(x, names, texts, plain, where, precision, cells, [wrong[row] for row in sorted(wrong)])
+
+
+class Where(NamedTuple):
+    """Where rows are from, for sentences about them."""
+
+    title: str
+    unit: str
+    """What is counted: lines of a file, rows of a frame."""
+    numbers: Sequence[int]
+    target: str | None
+    last: str
+    gaps: str
+    """What to do about a missing value."""
+
+    def cell(self, row: int, column: str) -> str:
+        return f"{self.unit} {self.numbers[row]}, column '{shown(column)}' of {self.title}"
+
+
+def _made(
+    x: NDArray[np.float64],
+    names: Sequence[str],
+    texts: Mapping[str, Sequence[Any] | NDArray[Any]],
+    labels: Sequence[Any] | NDArray[Any],
+    where: Where,
+    precision: Precision | None,
+    cells: Cells,
+    skipped: list[str],
+) -> Table:
+    """The table of what was read, all numbers finite; rows with others are refused or left out."""
+    float_type(kind := precision or "float32")  # refuses others
+    with np.errstate(over="ignore"):
+        wrong = np.isinf(x.astype(kind)) if cells.missing else ~np.isfinite(x.astype(kind))
+    bad: dict[int, str] = {}
+    for row in np.flatnonzero(wrong.any(axis=1)).tolist():
+        bad[row] = _not_finite(x, row, int(wrong[row].argmax()), names, where, kind)
+        if not cells.skip:
+            raise InputError(bad[row])
+    if cells.skip and where.target is not None:
+        for row in Labels(labels, str).missing():
+            bad.setdefault(row, f"{where.cell(row, where.target)} holds no target.")
+    if bad:
+        kept = [row for row in range(len(x)) if row not in bad]
+        x, labels = x[kept], [labels[row] for row in kept] if where.target is not None else labels
+        texts = {name: [column[row] for row in kept] for name, column in texts.items()}
+        where = where._replace(numbers=[where.numbers[row] for row in kept])
+        skipped = [*skipped, *(bad[row] for row in sorted(bad))]
+    if len(skipped) > len(x):
+        raise InputError(
+            f"{len(skipped)} of {len(skipped) + len(x)} rows of {where.title} cannot be read, too many to be skipped; "
+            f"the first: {skipped[0]}"
+        )
+    levels: dict[str, tuple[str, ...]] = {}
+    for name, column in texts.items():
+        x[:, names.index(name)], levels[name] = coded(column)
+    for place, name in enumerate(names if precision is None else ()):
+        check_single(x[:, place], f"column '{shown(name)}' of {where.title}")
+    numbers = x.astype(kind)
+    for name in set(cells.dates) & set(names):
+        numbers[:, names.index(name)] = rounded_down(x[:, names.index(name)], kind)
+    found = None
+    if where.target is not None:
+        target = where.target
+        found = Labels(labels, lambda row: where.cell(row, target))
+    return Table(
+        where.title, tuple(names), numbers, where.last, where.target, found, levels, where.numbers, tuple(skipped)
+    )
+
+
+def warn_skipped(title: str, skipped: Sequence[str]) -> None:
+    """Say in one sentence how many rows were left out, and why the first."""
+    if skipped:
+        rows = "a row" if len(skipped) == 1 else f"{len(skipped)} rows"
+        warnings.warn(f"{rows} of {title} skipped, the first because {skipped[0]}", ParleyWarning, stacklevel=2)
+
+
+def _not_finite(
+    x: NDArray[np.float64], row: int, column: int, names: Sequence[str], where: Where, kind: Precision
+) -> str:
+    value = x[row, column]
+    start = f"{where.cell(row, names[column])} holds '{value}', which is"
+    if np.isnan(value):
+        return f"{start} no finite number; {where.gaps}."
+    return f"{start} {'no finite number' if np.isinf(value) else f'too large for {kind}'}; fill it in or leave it out."
+
+
+def _places(
+    setting: Literal["categories", "dates"], cells: Cells, header: Sequence[str], inputs: Sequence[int], title: str
+) -> list[int]:
+    """Where the columns of texts or dates are, which must be inputs."""
+    named = getattr(cells, setting)
+    for name in named if inputs else ():
+        if name not in header or header.index(name) not in inputs:
+            raise InputError(f"{title} has no input column '{shown(name)}', which {setting} names.")
+        if name in cells.categories and name in cells.dates:
+            raise InputError(f"column '{shown(name)}' cannot be among both categories and dates.")
+    return [place for place in inputs if header[place] in named]
 
 
 def columns_of(frame: Any) -> list[Any]:
@@ -213,32 +392,6 @@ def check_names(names: list[str], title: str) -> list[str]:
     return names
 
 
-def finite(
-    x: NDArray[np.float64],
-    names: Sequence[str],
-    title: str,
-    row: Callable[[int], str],
-    precision: Precision | None,
-    missing: bool = False,
-    gaps: str = "fill it in",
-) -> NDArray[Any]:
-    """The numbers in this precision, if all are finite there; NaN may be `missing`, or `gaps` tells what to do."""
-    float_type(kind := precision or "float32")  # refuses others
-    with np.errstate(over="ignore"):
-        numbers = x.astype(kind)
-    wrong = np.isinf(numbers) if missing else ~np.isfinite(numbers)
-    if wrong.any():
-        i, j = np.argwhere(wrong)[0]
-        where = f"{row(i)}, column '{shown(names[j])}' of {title} holds '{x[i, j]}', which is"
-        if np.isnan(x[i, j]):
-            raise InputError(f"{where} no finite number; {gaps}.")
-        what = "no finite number" if np.isinf(x[i, j]) else f"too large for {kind}"
-        raise InputError(f"{where} {what}; fill it in or leave it out.")
-    for column, name in enumerate(names if precision is None else ()):
-        check_single(x[:, column], f"column '{shown(name)}' of {title}")
-    return numbers
-
-
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names for a sentence."""
     return ", ".join([shown(name, 40) for name in names[:most]] + (["..."] if len(names) > most else []))
@@ -253,28 +406,52 @@ def _gaps(target: int | None) -> str:
     return "fill it in" + ("" if target is None else allow)
 
 
-def _placer(title: str, unit: str, column: str, numbers: Sequence[int]) -> Callable[[int], str]:
-    return lambda i: f"{unit} {numbers[i]}, column '{shown(column)}' of {title}"
-
-
-def _numeric(column: Any, name: str, title: str, empty: bool, gaps: str) -> NDArray[np.float64]:
-    values = column_values(column, name, title)
+def _numeric(
+    values: NDArray[Any], name: str, title: str, cells: Cells, gaps: str, wrong: dict[int, str]
+) -> NDArray[np.float64]:
+    """A column's numbers; of rows that are left out `wrong` says why."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
-    numbers = values.astype(object)
-    for i, value in enumerate(values.tolist()):
+    numbers = np.full(len(values), np.nan)
+    for i, value in enumerate(values.astype(object)):
         if isinstance(value, bool | int | float) or type(value).__name__ == "Decimal":
+            numbers[i] = value
             continue
-        where = f"row {i}, column '{shown(name)}' of {title}"
-        if isinstance(value, str) and value.strip():
-            raise InputError(f"{where} holds '{shown(value, 40)}'; inputs must be numbers: encode texts beforehand.")
-        missing = value is None or value != value or (isinstance(value, str) or "NA" in type(value).__name__)
-        if missing and empty:
-            numbers[i] = np.nan
+        missing = value is None or value != value or "NA" in type(value).__name__
+        missing |= isinstance(value, str) and not value.strip()
+        if missing and cells.missing:
             continue
-        held = f"is empty; {gaps}" if missing else f"holds a {type(value).__name__}, not a number"
-        raise InputError(f"{where} {held}.")
-    return numbers.astype(np.float64)
+        held = f"holds a {type(value).__name__}, not a number"
+        if looks_like_date(value) and not missing:
+            held = f"holds '{shown(value, 40)}', {_DATES}"
+        elif isinstance(value, str):
+            held = f"holds '{shown(value, 40)}'; inputs must be numbers: {_TEXTS}"
+        sentence = f"row {i}, column '{shown(name)}' of {title} {f'is empty; {gaps}' if missing else held}."
+        if not cells.skip:
+            raise InputError(sentence)
+        wrong.setdefault(i, sentence)
+    return numbers
+
+
+def _days(
+    values: NDArray[Any], name: str, title: str, cells: Cells, gaps: str, wrong: dict[int, str]
+) -> NDArray[np.float64]:
+    """A column's dates as numbers; of rows that are left out `wrong` says why."""
+    days = np.full(len(values), np.nan)
+    for i, value in enumerate(values):
+        sentence = f"is empty; {gaps}"
+        try:
+            days[i] = day_of(value)
+        except (ValueError, OverflowError):
+            sentence = not_a_date(value)
+        else:
+            if cells.missing or days[i] == days[i]:
+                continue
+        sentence = f"row {i}, column '{shown(name)}' of {title} {sentence}."
+        if not cells.skip:
+            raise InputError(sentence)
+        wrong.setdefault(i, sentence)
+    return days
 
 
 def _number(cell: str) -> float:
@@ -285,6 +462,10 @@ def _number(cell: str) -> float:
         if word not in BOOLEANS:
             raise
         return BOOLEANS[word]
+
+
+def _day(cell: str, gap: str) -> float:
+    return day_of(cell) if cell.strip() else float(gap)
 
 
 def _header(names: list[str], title: str) -> list[str]:
@@ -301,14 +482,39 @@ def _header(names: list[str], title: str) -> list[str]:
 
 
 def _bad_cell(
-    row: Sequence[str], places: Sequence[int], header: Sequence[str], line: str, title: str, gaps: str
+    row: Sequence[str],
+    places: Sequence[int],
+    texts: Container[int],
+    dates: Container[int],
+    header: Sequence[str],
+    line: str,
+    title: str,
+    cells: Cells,
+    gaps: str,
 ) -> str:
+    """What is wrong with a row that could not be read, in a sentence."""
     for place in places:
+        where, cell = f"{line}, column '{shown(header[place])}' of {title}", row[place]
+        if not cell.strip():
+            if cells.missing:
+                continue
+            return f"{where} is empty; {gaps}."
         try:
-            _number(row[place])
+            _ = place in texts or (day_of(cell) if place in dates else _number(cell))
         except ValueError:
-            where = f"{line}, column '{shown(header[place])}' of {title}"
-            if not row[place].strip():
-                return f"{where} is empty; {gaps}."
-            return f"{where} holds '{shown(row[place], 40)}'; inputs must be numbers: encode texts beforehand."
+            if place in dates:
+                return f"{where} {not_a_date(cell)}."
+            if looks_like_date(cell):
+                return f"{where} holds '{shown(cell, 40)}', {_DATES}."
+            return f"{where} holds '{shown(cell, 40)}'; inputs must be numbers: {_TEXTS}."
     raise AssertionError("a row without a bad cell")
+
+
+def raw_rows(table: Table, info: DataInfo) -> Tensor:
+    """The rows of a table as `Run.predict` takes them: texts by their number among the levels agreed on."""
+    if info.scaling is None and info.levels:
+        table = table.coded(dict(zip(info.categories, info.levels, strict=True)))
+    x = torch.from_numpy(np.ascontiguousarray(table.x))
+    if isinstance(info.scaling, Encoding):
+        x = info.scaling.coded(x, tuple(table.levels), tuple(table.levels.values()))
+    return x

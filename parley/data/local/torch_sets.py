@@ -14,8 +14,8 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
 from parley.core.errors import InputError
-from parley.core.inputs import shown
 from parley.core.key import Key
+from parley.core.text import shown
 from parley.data.checks import SampleForm, check_form, check_info, check_values, infer_info, largest
 from parley.data.client import ClientData, DataInfo
 from parley.data.convert import Precision

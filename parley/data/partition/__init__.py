@@ -1,25 +1,18 @@
 """Partitioners: who gets which samples. Each is a frozen dataclass, exact, and a function of its key."""
 
-from parley.data.partition.base import Partition, Partitioner, partitioner, partitioners
-from parley.data.partition.dirichlet import Dirichlet
-from parley.data.partition.fixed import Fixed
-from parley.data.partition.natural import Natural
-from parley.data.partition.pachinko import Pachinko
-from parley.data.partition.quantity import QuantitySkew
-from parley.data.partition.simple import IID, Shards, SHomogeneity, Sorted
+from parley.core.lazy import lazy
+from parley.data.partition.base import partitioners
 
-__all__ = [
-    "IID",
-    "Dirichlet",
-    "Fixed",
-    "Natural",
-    "Pachinko",
-    "Partition",
-    "Partitioner",
-    "QuantitySkew",
-    "SHomogeneity",
-    "Shards",
-    "Sorted",
-    "partitioner",
-    "partitioners",
-]
+_HOME, __getattr__, __dir__ = lazy(__name__)
+
+__all__ = sorted(_HOME)
+
+_PARTITIONERS = {
+    "parley.data.partition.dirichlet": "dirichlet",
+    "parley.data.partition.fixed": "fixed",
+    "parley.data.partition.natural": "natural",
+    "parley.data.partition.pachinko": "pachinko",
+    "parley.data.partition.quantity": "quantity",
+    "parley.data.partition.simple": "iid s-homogeneity shards sorted",
+}
+partitioners.homes |= {name: module for module, names in _PARTITIONERS.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""Label skew by Dirichlet draws, per client (Hsu et al. 2019; paper 003) or per class (Yurochkin et al. 2019)."""
+"""Label skew by Dirichlet draws, per client (Hsu et al. 2019; Yue et al.) or per class (Yurochkin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,8 @@ class Dirichlet:
     samples: int | None = None
     """Samples per client (`by="client"` only); None deals out the whole set."""
     overlap: bool = False
-    """Each client draws `samples` from the whole set by itself, without repeats of its own (the scheme of paper 003).
-
-    Then clients may share samples, some samples may not be used, and a client that wants more of a class than there is
-    gets all of that class, hence slightly fewer than `samples`.
+    """Each client draws `samples` from the whole set, without repeats within the client (Yue et al.). Clients may
+    share samples, some may go unused, and a client that wants more of a class than exists gets all of it.
     """
     min_samples: int = 1
     """Least samples per client for `by="class"`."""

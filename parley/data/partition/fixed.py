@@ -26,9 +26,9 @@ class Fixed:
     """
 
     file: str = ""
-    """The .npz file; a relative path begins where the data sets are ($PARLEY_DATA)."""
+    """The .npz file; a relative path starts at $PARLEY_DATA."""
     which: str = ""
-    """Which of its partitions (NAME)."""
+    """Name of the partition in the file."""
 
     def __call__(
         self,

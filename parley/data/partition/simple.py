@@ -45,7 +45,7 @@ class Sorted:
     """All samples in label order, cut into consecutive equal parts: the most extreme label skew."""
 
     by: Literal["label", "group"] = "label"
-    """In the order of labels, or of natural groups (paper 004 sorts MultiNLI by genre)."""
+    """In the order of labels, or of natural groups (Gholami and Seferoglu sorts MultiNLI by genre)."""
 
     def __post_init__(self) -> None:
         if self.by not in ("label", "group"):
@@ -104,7 +104,7 @@ class Shards:
 @partitioner("s-homogeneity")
 @dataclass(frozen=True)
 class SHomogeneity:
-    """A random share s is spread evenly; the rest is sorted by label and dealt in sequence (paper 002).
+    """A random share s is spread evenly; the rest is sorted by label and dealt in sequence (Shen et al.).
 
     Every client gets its even share of both pools, so sizes differ by at most one; s = 1 is iid, s = 0 is sorted.
     """

@@ -95,9 +95,12 @@ def _training(ill: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
     counts = np.bincount(ill, minlength=2)
     chosen, _ = train_test_split(
-        np.arange(len(ill)), test_size=1.0 - _TRAINING, train_size=_TRAINING, random_state=_SPLIT_SEED,
+        np.arange(len(ill)),
+        test_size=1.0 - _TRAINING,
+        train_size=_TRAINING,
+        random_state=_SPLIT_SEED,
         stratify=ill if counts.min() > 2 else None,
-    )  # fmt: skip
+    )
     return np.isin(np.arange(len(ill)), chosen)
 
 

@@ -85,9 +85,15 @@ def multinli(
     classes = CLASSES if targets == "classes" else ()
     info = multinli.info((length,), len(classes) or vocabulary, "text", classes, vocabulary)
     return Dataset(
-        info, x[:border], y[:border], ClientData(x[border:], y[border:]), groups[:border], genres, groups[border:],
+        info,
+        x[:border],
+        y[:border],
+        ClientData(x[border:], y[border:]),
+        groups[:border],
+        genres,
+        groups[border:],
         strata=labels[:border].numpy(),
-    )  # fmt: skip
+    )
 
 
 def tokenise(text: str, vocabulary: int) -> list[int]:

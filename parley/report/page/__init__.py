@@ -9,8 +9,6 @@ hand). What the charts show stands in tables too, so the page can be printed and
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,11 +25,13 @@ from parley.data.federation import Federation
 from parley.report.groups import Group, headline_metric, stored_groups
 from parley.report.page import sections
 from parley.report.page.clients import Names, fairness, roll_call
+from parley.report.page.judged import judged
 from parley.report.page.markup import embedded, section, text
+from parley.report.page.picture import picture
 from parley.report.partition_figure import partition_figure
 from parley.store.runs import RunStore
 from parley.study.seeds import selected
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 
 _NUMBERS = 240_000
 """Numbers in the charts of one page; with more runs each curve has fewer points."""
@@ -48,30 +48,30 @@ _LARGEST = 200_000
 
 
 def write_report(
-    store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = ""
+    store: RunStore, runs: Sequence[str], path: Path | str, *, names: bool = False, title: str = "", lead: str = ""
 ) -> Path:
     """Write the page about these runs, by ids or studies' names (none: all of the store but tuning trials), to `path`.
 
-    `names` shows the clients' names.
+    `names` shows the clients' names; `lead` is HTML that stands before everything else.
     """
-    write_atomically(Path(path), report_page(store, runs, names=names, title=title).encode())
+    write_atomically(Path(path), report_page(store, runs, names=names, title=title, lead=lead).encode())
     return Path(path)
 
 
-def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, title: str = "") -> str:
+def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, title: str = "", lead: str = "") -> str:
     """The page as text."""
     groups = stored_groups(store, selected(store, runs))
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
-    return _page(title or _title(groups), groups, names, _results(store.path))
+    return _page(title or _title(groups), groups, names, _results(store.path), lead)
 
 
-def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]]) -> str:
+def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]], lead: str = "") -> str:
     metric, federations = headline_metric(groups), _federations(groups)
     called = Names.of(names, groups, (client for _, federation in federations for client in federation.ids))
     parts = [
-        sections.overview(groups, metric, called), sections.curves(groups, metric), fairness(groups, called),
-        _partition(groups, federations, called), roll_call(groups, called), sections.privacy(groups),
+        lead, sections.overview(groups, metric, called), sections.curves(groups, metric), fairness(groups, called),
+        judged(groups), _partition(groups, federations, called), roll_call(groups, called), sections.privacy(groups),
         sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
     count = sum(len(group.every) for group in groups)
@@ -113,9 +113,11 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
                 continue
             curve = group.curve(name, most[name == metric], extremes=True)
             own[name] = {
-                "rounds": curve.rounds.tolist(), "megabytes": curve.megabytes.tolist(),
-                "seconds": curve.seconds.tolist(), "mean": curve.mean.tolist(),
-            }  # fmt: skip
+                "rounds": curve.rounds.tolist(),
+                "megabytes": curve.megabytes.tolist(),
+                "seconds": curve.seconds.tolist(),
+                "mean": curve.mean.tolist(),
+            }
             if len(group.runs) > 1:
                 own[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
         values = np.sort([one.value for one in group.clients])
@@ -143,7 +145,7 @@ def _points(curves: int, groups: int) -> tuple[int, int]:
 def _federations(groups: list[Group]) -> list[tuple[Group, Federation]]:
     """The federations that are drawn: where the data are at hand, each once."""
     seen: set[str] = set()
-    found = []
+    federations = []
     for group in groups if len(groups) <= _PICTURED else []:
         key = json.dumps(group.config.get("data"), sort_keys=True, default=str)
         if key in seen or len(seen) == _PICTURES:
@@ -152,10 +154,10 @@ def _federations(groups: list[Group]) -> list[tuple[Group, Federation]]:
         try:
             federation = study_from_dict(group.config).federation()
             if federation.info.kind == "classification" and federation.sizes().sum() <= _LARGEST:
-                found.append((group, federation))
+                federations.append((group, federation))
         except (ParleyError, OSError):
             continue  # made in Python, or the data are elsewhere
-    return found
+    return federations
 
 
 def _partition(groups: list[Group], federations: list[tuple[Group, Federation]], names: Names) -> str:
@@ -167,27 +169,24 @@ def _partition(groups: list[Group], federations: list[tuple[Group, Federation]],
 
 
 def _picture(group: Group, federation: Federation, names: Names) -> str:
-    drawing = io.BytesIO()
+    words = f"Clients of {group.label} across, labels up, larger marks for more samples."
     try:
-        partition_figure(federation, None if names.shown else names.numbers).savefig(drawing, format="png", dpi=80)
+        return picture(partition_figure(federation, None if names.shown else names.numbers), words)
     except (ParleyError, OSError):
         return ""
-    image = base64.b64encode(drawing.getvalue()).decode()
-    words = f"Clients of {group.label} across, labels up, larger marks for more samples."
-    return f'<figure><img alt="{text(words)}" src="data:image/png;base64,{image}"></figure>'
 
 
 def _results(store: Path) -> list[dict[str, Any]]:
     """What studies wrote beside the store they trained in."""
-    found = []
+    results = []
     for file in sorted(store.parent.glob("*/*/*.json")):
         try:
             body = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(body, dict) and {"study", "scale", "checks"} <= body.keys():
-            found.append(body)
-    return found
+            results.append(body)
+    return results
 
 
 def _asset(name: str) -> str:

@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from parley.core.portable import without_paths
-from parley.report.contender import lower_is_better
-from parley.report.groups import Group
+from parley.core.text import without_paths
+from parley.report.groups import Group, lower_is_better
 from parley.report.page.markup import chart, folded, section, table, text
 from parley.report.page.numbers import show
 
@@ -32,8 +29,8 @@ class Names:
         """For the clients of these groups, and others."""
         every = set(others)
         for group in groups:
-            every.update(one.client for one in group.clients)
-            every.update(one.client for one in group.absences)
+            every.update(item.client for item in group.clients)
+            every.update(item.client for item in group.absences)
         return cls(shown, {client: place for place, client in enumerate(sorted(every, key=_natural), 1)})
 
     def call(self, client: str) -> str:
@@ -55,8 +52,8 @@ class Names:
         return re.sub("|".join(ways), self._number, words)
 
     def _number(self, match: re.Match[str]) -> str:
-        found, bare = match[0], match[0].removeprefix("client ")
-        for client in (found, bare, bare.strip("'")):
+        number, bare = match[0], match[0].removeprefix("client ")
+        for client in (number, bare, bare.strip("'")):
             if client in self.numbers:
                 return f"client {self.numbers[client]}"
         return "a client"
@@ -76,24 +73,27 @@ def fairness(groups: Sequence[Group], names: Names) -> str:
         if not group.clients:
             continue
         metric = group.judged_by
-        quantiles = np.quantile([one.value for one in group.clients], (0, 0.1, 0.5, 0.9, 1))
-        count = len({one.client for one in group.clients})
+        quantiles = group.quantiles((0, 0.1, 0.5, 0.9, 1))
+        count = len({client.client for client in group.clients})
         last = max(run.judged.round for run in group.runs if run.judged is not None)
         seeds = (len(group.runs),) if several else ()
         rows.append((group.label, metric, last, count, *seeds, *(show(metric, v) for v in quantiles)))
-        order = sorted(group.clients, key=lambda one: one.value, reverse=lower_is_better(metric))
-        for one in order[: min(behind_each, max(1, len(order) // 10))]:
-            seed = (one.seed,) if several else ()
-            behind.append((group.label, names.call(one.client), *seed, show(metric, one.value)))
+        order = sorted(group.clients, key=lambda client: client.value, reverse=lower_is_better(metric))
+        for client in order[: min(behind_each, max(1, len(order) // 10))]:
+            seed = (client.seed,) if several else ()
+            behind.append((group.label, names.call(client.client), *seed, show(metric, client.value)))
     if not rows:
         return ""
     heads = ("run", "metric", "round", "clients", *(("seeds",) if several else ()))
     heads += ("lowest", "10%", "median", "90%", "highest")
     together = ", all seeds together" if several else ""
     spread = table(
-        heads, rows, caption=f"Clients on their own held-out samples{together}", numeric=range(2, len(heads)),
+        heads,
+        rows,
+        caption=f"Clients on their own held-out samples{together}",
+        numeric=range(2, len(heads)),
         stacked=True,
-    )  # fmt: skip
+    )
     plot = chart(
         "clients",
         "Clients sorted by their value; the quantiles are in the table.",
@@ -116,14 +116,14 @@ def roll_call(groups: Sequence[Group], names: Names) -> str:
     rows, more = [], 0
     several = any(len(group.every) > 1 for group in groups)
     for group in groups:
-        found: dict[str, list[tuple[int, str]]] = {}
-        for one in group.absences:
-            found.setdefault(one.client, []).append((one.round, one.reason))
-        worst = sorted(found, key=lambda client: -len(found[client]))
+        absences: dict[str, list[tuple[int, str]]] = {}
+        for absence in group.absences:
+            absences.setdefault(absence.client, []).append((absence.round, absence.reason))
+        worst = sorted(absences, key=lambda client: -len(absences[client]))
         more += max(0, len(worst) - _MOST_ABSENT)
         for client in worst[:_MOST_ABSENT]:
-            last, reason = max(found[client], key=lambda one: one[0])
-            rows.append((group.label, names.call(client), len(found[client]), last, names.hide(reason)))
+            last, reason = max(absences[client], key=lambda absence: absence[0])
+            rows.append((group.label, names.call(client), len(absences[client]), last, names.hide(reason)))
     unknown = [group for group in groups if not any(run.rounds for run in group.runs)]
     parts = []
     if unknown:

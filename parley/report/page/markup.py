@@ -12,9 +12,13 @@ from parley.core.show import text as text
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str, numeric: Sequence[int] = (),
+    heads: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    caption: str,
+    numeric: Sequence[int] = (),
     stacked: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """A table with a caption; the columns `numeric` stand to the right. Cells are escaped; None is a dash.
 
     `stacked`: on a narrow screen each row is a list of its cells, with their heads.

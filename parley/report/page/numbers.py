@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from parley.core.numbers import megabytes, metric_text
 from parley.report.groups import Group
-from parley.report.seed_means import SeedMean
+from parley.study.seeds import SeedMean
 
 
 def last_value(group: Group, metric: str) -> str | None:
@@ -27,11 +28,13 @@ def show(metric: str, number: float) -> str:
     """A metric's value: accuracies in percent."""
     if not np.isfinite(number):
         return "diverged"
-    return f"{100 * number:.2f}%" if metric.endswith("accuracy") else f"{number:.4g}"
+    return metric_text(metric, number)
 
 
-def megabytes(value: float | None) -> str | None:
-    return None if value is None else f"{value / 1e6:,.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
+def sent(group: Group, metric: str) -> str | None:
+    """Megabytes of a federated method; None where no model is sent, or where it was not measured."""
+    total = group.total(metric)
+    return None if total is None or group.role != "federated" else megabytes(total)
 
 
 def number(value: float | None) -> str | None:

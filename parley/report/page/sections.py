@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parley.core.checks import shown
-from parley.core.portable import portable
+from parley.core.numbers import megabytes, setting_text
+from parley.core.text import portable
 from parley.report.groups import Group, flat_settings
 from parley.report.page.clients import Names
 from parley.report.page.markup import chart, code, folded, section, table, text
-from parley.report.page.numbers import last_value, megabytes, number, show, value
-from parley.report.same_data import coverage_words, data_words, loss_words
-from parley.study.toml_text import to_toml, toml_value, without_seed
+from parley.report.page.numbers import last_value, number, sent, show, value
+from parley.report.same_data import warnings
+from parley.study.seeds import without_seed
+from parley.study.toml import to_toml
 
 _MOST_ROWS = 1200
 """Rows of the table of curves."""
@@ -31,15 +33,25 @@ def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
             *((last_value(group, metric), value(metric, group.best(metric))) if metric in group.metrics
               else (None, None)),
             group.algorithm, ", ".join(filter(None, (group.status, group.astray))), _seeds(group), group.rounds,
-            *(megabytes(group.total(f"{way}/bytes")) if sent else None for way in ("up", "down")),
+            *(sent(group, f"{way}/bytes") for way in ("up", "down")),
             number(group.total("seconds")),
             number(group.missing) if group.missing else None,
         )
-        for group in groups for sent in [group.role == "federated"]
+        for group in groups
     ]  # fmt: skip
     heads = (
-        "run", "last", "best", "method", "status", "seeds", "rounds", "MB up", "MB down", "seconds", "replies missing",
-    )  # fmt: skip
+        "run",
+        "last",
+        "best",
+        "method",
+        "status",
+        "seeds",
+        "rounds",
+        "MB up",
+        "MB down",
+        "seconds",
+        "replies missing",
+    )
     about = (
         "Megabytes are measured from what was sent, of all clients together; seconds are training without evaluation."
     )
@@ -60,8 +72,7 @@ def _seeds(group: Group) -> str:
 
 def _notes(groups: Sequence[Group], metric: str) -> str:
     """Which groups do not belong together, which seeds do not count, and which studies have no run that finished."""
-    told = (data_words(groups), loss_words(groups, metric), coverage_words(groups, metric))
-    words = [sentence for sentence in told if sentence]
+    words = warnings(groups, metric)
     words += [f"{group.label}: means and curves are without {group.left_out}." for group in groups if group.unfinished]
     open_ones = [group.label for group in groups if group.runs[0].status != "finished"]
     if open_ones:
@@ -72,8 +83,10 @@ def _notes(groups: Sequence[Group], metric: str) -> str:
 def _endings(groups: Sequence[Group], names: Names) -> str:
     rows = [
         (group.label, run.seed, run.status, names.hide(run.ending))
-        for group in groups for run in group.every if run.ending
-    ]  # fmt: skip
+        for group in groups
+        for run in group.every
+        if run.ending
+    ]
     heads = ("run", "seed", "status", "why")
     return table(heads, rows, caption="Why runs ended before their last round", stacked=True) if rows else ""
 
@@ -198,5 +211,5 @@ def _setting(own: Mapping[str, Any], name: str) -> str | None:
     if value is None:
         return None
     brief = f"{value:g}" if isinstance(value, float) else ""
-    told = brief if brief and float(brief) == value and abs(value) >= 1e6 else toml_value(value)
+    told = brief if brief and float(brief) == value and abs(value) >= 1e6 else setting_text(value)
     return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 20]}... ({len(told)} characters)"

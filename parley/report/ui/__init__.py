@@ -16,22 +16,24 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from math import isnan
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from parley.core.errors import InputError, ParleyError
+from parley.core.numbers import megabytes, metric_text
 from parley.core.text import printable
+from parley.engine.roll_call import over_clients
 from parley.report.page import report_page
 from parley.report.page.markup import text
-from parley.report.ui.listing import listed
 from parley.store.runs import RunStore, store_path
-from parley.study.listing import Seen, listing
+from parley.study.seeds import Entry, Seeds, Seen, listing
 
 LOOPBACK = "127.0.0.1"
 MOST_IN_REPORT = 500
@@ -223,3 +225,49 @@ def _index(store: Path) -> str:
 def _asset(name: str) -> str:
     package = "parley.report.page" if name == "page.css" else __package__
     return resources.files(package).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def listed(groups: Sequence[Seeds]) -> dict[str, Any]:
+    """What the page shows, the newest first; texts are plain, the page's script never makes markup of them.
+
+    A run says in which of `groups` it is, null if it is the only one of its kind.
+    """
+    newest_first = sorted(groups, key=lambda group: max(entry.info.created for entry in group.entries), reverse=True)
+    runs, titles = [], []
+    for group in newest_first:
+        several = len(group.entries) > 1
+        if several:
+            titles.append(_title(group))
+        runs += [_line(entry) | {"group": len(titles) - 1 if several else None} for entry in group.entries]
+    return {"runs": runs, "groups": titles}
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    info, name = entry.info, entry.headline
+    rounds, seed = info.config.get("rounds"), info.config.get("seed")
+    return {
+        "id": info.id,
+        "name": printable(info.name),
+        "seed": seed if isinstance(seed, int) else None,
+        "status": info.status,
+        "round": info.rounds,
+        "rounds": rounds if isinstance(rounds, int) else None,
+        "metric": printable(name),
+        "result": (metric_text(name, entry.numbers[name]) if name else "") + over_clients(entry.coverage),
+        "megabytes": "" if entry.sent is None else megabytes(entry.sent),
+        "begun": f"{info.created:%Y-%m-%d %H:%M}",
+    }
+
+
+def _title(group: Seeds) -> dict[str, Any]:
+    name = group.headline
+    mean = group.mean(name)
+    result = "" if mean is None else metric_text(name, mean.value)
+    result += "" if mean is None or isnan(mean.half) else f" ±{metric_text(name, mean.half)}"
+    return {
+        "title": printable(group.title),
+        "done": group.done,
+        "metric": printable(name),
+        "result": result + over_clients(group.coverage),
+        "megabytes": "" if group.sent is None else megabytes(group.sent),
+    }

@@ -78,12 +78,14 @@ def gain_from_losses(repeats: Sequence[HeldOut], level: float = 0.9, counts: boo
     from several trainings the interval is for the gain of *one* training, its luck included.
     """
     _check_losses(repeats, level)
-    local, federated = (np.mean([getattr(one, side) for one in repeats], axis=0) for side in ("local", "federated"))
+    local, federated = (
+        np.mean([getattr(repeat, side) for repeat in repeats], axis=0) for side in ("local", "federated")
+    )
     n, half = len(local), 0.5 if counts else 0.0
     sums = float(local.sum()) + half, float(federated.sum()) + half
     means = float(local.mean()), float(federated.mean())
     gain = sums[0] / sums[1] if sums[1] > 0 else (float("inf") if sums[0] > 0 else float("nan"))
-    jackknives = [_left_out(one, half) for one in repeats]
+    jackknives = [_left_out(repeat, half) for repeat in repeats]
     groups = min(len(values) for values in jackknives)
     sound = all(np.isfinite(values).all() for values in jackknives)
     if groups < FEWEST or not sound or not (min(sums) > 0 and np.isfinite(gain)):
@@ -115,12 +117,12 @@ def decide(estimates: Sequence[GainEstimate], level: float = 0.9) -> list[Verdic
     check_level(level)
     if not estimates:
         return []
-    chances = np.array([one.p for one in estimates])
+    chances = np.array([estimate.p for estimate in estimates])
     idle = min(len(chances), 2 * (1 + int((chances > 0.5).sum())))
     ordered = np.sort(chances)
     passed = np.flatnonzero(ordered <= (1 - level) * np.arange(1, len(ordered) + 1) / max(idle, 1))
     limit = float(ordered[passed[-1]]) if len(passed) else -1.0
-    return [one.verdict if one.p <= limit else "undecided" for one in estimates]
+    return [estimate.verdict if estimate.p <= limit else "undecided" for estimate in estimates]
 
 
 def check_level(level: float) -> None:
@@ -135,12 +137,12 @@ def _luck(repeats: Sequence[HeldOut], groups: int, half: float) -> tuple[float, 
     that of one model over the number of groups.
     """
     by_training: dict[int, list[HeldOut]] = {}
-    for one in repeats:
-        by_training.setdefault(one.training, []).append(one)
+    for repeat in repeats:
+        by_training.setdefault(repeat.training, []).append(repeat)
     if len(by_training) < 2:
         return 0.0, 1
     sums = [
-        [np.mean([getattr(one, side).sum() for one in own]) + half for side in ("local", "federated")]
+        [np.mean([getattr(repeat, side).sum() for repeat in own]) + half for side in ("local", "federated")]
         for own in by_training.values()
     ]
     gains = np.log([local / federated for local, federated in sums])
@@ -152,17 +154,19 @@ def _check_losses(repeats: Sequence[HeldOut], level: float) -> None:
     if not repeats:
         raise InputError("a gain needs the losses of at least one cross-fitting.")
     n = len(repeats[0].local)
-    for one in repeats:
-        if one.local.shape != (n,) or one.federated.shape != (n,) or not n:
+    for repeat in repeats:
+        if repeat.local.shape != (n,) or repeat.federated.shape != (n,) or not n:
             raise InputError(
                 f"a client's losses must be as many in every cross-fitting, own and federated, and at least one; got "
-                f"{one.local.shape} and {one.federated.shape}."
+                f"{repeat.local.shape} and {repeat.federated.shape}."
             )
-        if np.isnan(one.local).any() or np.isnan(one.federated).any():
+        if np.isnan(repeat.local).any() or np.isnan(repeat.federated).any():
             raise InputError("held-out losses must be numbers, and some are NaN; leave those samples out.")
-        if min(float(one.local.min()), float(one.federated.min())) < 0:
+        if min(float(repeat.local.min()), float(repeat.federated.min())) < 0:
             raise InputError("held-out losses must not be negative: a ratio of them would mean nothing.")
-        if len(one.groups) and (one.groups.shape != (n,) or one.without.shape != (int(one.groups.max()) + 1, n)):
+        if len(repeat.groups) and (
+            repeat.groups.shape != (n,) or repeat.without.shape != (int(repeat.groups.max()) + 1, n)
+        ):
             raise InputError(f"groups must number the {n} samples' groups, and `without` have a row of {n} for each.")
 
 

@@ -1,4 +1,4 @@
-"""Who gains by joining: the federation gain of clients with known truths (paper 000, Definition 15, Theorems 16-17).
+"""Who gains by joining: the federation gain of clients with known truths (Su et al., Definition 15, Theorems 16-17).
 
 The gain of client j is the error of its best local model over the error of the federated one, both as distances to
 theta_j*: above 1 it should join. Definition 15 squares the distances (`squared`); Figures 4 and 5 do not (`ratio`).

@@ -27,18 +27,18 @@ def check_cohort(cohort: int, clients: int | None = None) -> None:
 
 def check_numbers(name: str, values: npt.ArrayLike, clients: int) -> Array:
     """Finite numbers [K], one per client."""
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (clients,) or not np.isfinite(found).all():
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (clients,) or not np.isfinite(array).all():
         raise InputError(f"'{name}' needs one finite number per client, {clients} in all.")
-    return found
+    return array
 
 
 def check_expectations(name: str, values: npt.ArrayLike, clients: int) -> Array:
     """Non-negative numbers [K], one per client; rounding errors below zero become zero."""
-    found = check_numbers(name, values, clients)
-    if (found < -1e-12 * max(1.0, float(np.abs(found).max()))).any():
-        raise InputError(f"'{name}' is non-negative in expectation, but {found.min():g} was given for a client.")
-    return np.maximum(found, 0.0)
+    array = check_numbers(name, values, clients)
+    if (array < -1e-12 * max(1.0, float(np.abs(array).max()))).any():
+        raise InputError(f"'{name}' is non-negative in expectation, but {array.min():g} was given for a client.")
+    return np.maximum(array, 0.0)
 
 
 def check_start(start: npt.ArrayLike | None, dimension: int, trials: int | None = None) -> Array:

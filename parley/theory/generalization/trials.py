@@ -137,10 +137,10 @@ def simulate_rounds(
     starts from, whose gap on fresh samples (`start_gap`) is zero in expectation.
     """
     check_whole("the number of rounds", rounds)
-    found = [simulate(problem, rule, trials=trials, rng=rng, start=start)]
+    trials_by_round = [simulate(problem, rule, trials=trials, rng=rng, start=start)]
     for _ in range(rounds - 1):
-        found.append(simulate(problem, rule, trials=trials, rng=rng, start=found[-1].models))
-    return found
+        trials_by_round.append(simulate(problem, rule, trials=trials, rng=rng, start=trials_by_round[-1].models))
+    return trials_by_round
 
 
 def _block(problem: LearningProblem, rule: Rule, start: Array, rng: np.random.Generator) -> tuple[Array, ...]:
@@ -153,8 +153,8 @@ def _block(problem: LearningProblem, rule: Rule, start: Array, rng: np.random.Ge
     merged, reference = (np.einsum("k,ktd->td", problem.p, models) for models in (local, unseeing))
 
     def gap(k: int, theta: Array, control: Array | None = None) -> Array:
-        found = populations[k].at(theta) - samples[k].at(theta)
-        return found if control is None else found - gap(k, control)
+        difference = populations[k].at(theta) - samples[k].at(theta)
+        return difference if control is None else difference - gap(k, control)
 
     own = np.stack([samples[k].at(local[k]) for k in clients], axis=1)
     least = np.stack([samples[k].at(samples[k].minimiser()) for k in clients], axis=1)

@@ -1,4 +1,4 @@
-"""What FedAvg and FedProx do in a reproducing kernel Hilbert space (paper 000): exactly, at any round, and in bounds.
+"""What FedAvg and FedProx do in a reproducing kernel Hilbert space (Su et al.): exactly, at any round, and in bounds.
 
     from parley.theory import kernel
 

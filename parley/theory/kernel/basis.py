@@ -1,4 +1,4 @@
-"""The spectrum of K P through S = P^1/2 K P^1/2 = U Lambda U' (paper 000, eqs. 40-41): exact, low-rank, or Krylov.
+"""The spectrum of K P through S = P^1/2 K P^1/2 = U Lambda U' (Su et al., eqs. 40-41): exact, low-rank, or Krylov.
 
 Every function of K P that the theory needs is one of S, so the three constructions share all the code behind them:
 

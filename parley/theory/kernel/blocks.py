@@ -1,4 +1,4 @@
-"""The block diagonal matrix P (paper 000, eq. 12), held as one eigendecomposition per client and never formed."""
+"""The block diagonal matrix P (Su et al., eq. 12), held as one eigendecomposition per client and never formed."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext

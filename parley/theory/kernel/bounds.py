@@ -1,4 +1,4 @@
-"""Bounds on the prediction error (paper 000: Proposition 7, Theorems 8, 10, 11, 22, Corollaries 23-24, Lemma 27).
+"""Bounds on the prediction error (Su et al.: Proposition 7, Theorems 8, 10, 11, 22, Corollaries 23-24, Lemma 27).
 
 All bound E ||f_t - f||_N^2 (or its tail) for any f in the RKHS: `start` is ||f_0 - f||_H, `delta` is ||Delta_f||_2 of
 (21), both of which the caller must know or assume. Where the paper has an unnamed constant, one that is proven is given

@@ -1,4 +1,4 @@
-"""Bounds on ||theta_t - theta||_2 for models with d coefficients (paper 000, Theorem 12, Corollaries 13-14)."""
+"""Bounds on ||theta_t - theta||_2 for models with d coefficients (Su et al., Theorem 12, Corollaries 13-14)."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""The exact expected error of f_t for a known truth, split into bias, variance and heterogeneity (paper 000, eq. 44).
+"""The exact expected error of f_t for a known truth, split into bias, variance and heterogeneity (Su et al., eq. 44).
 
 f_t(x) - f(x) = L^t (f_0 - f)(x) + (I - L^t) Delta_f + (I - L^t) xi,    L = I - eta K P.
 """
@@ -98,8 +98,8 @@ def expected_error(
     f = federation.samples.values(target, "target")
     own = f if truths is None else federation.samples.values(truths, "truths")
     initial = np.zeros_like(f) if start is None else federation.samples.values(start, "start")
-    found = exact_basis(federation) if basis is None else basis
-    return ExpectedError(federation, found, initial - f, own - f, sigma)
+    resolved = exact_basis(federation) if basis is None else basis
+    return ExpectedError(federation, resolved, initial - f, own - f, sigma)
 
 
 def _mean_square(values: Array, t: npt.ArrayLike) -> Array:

@@ -1,6 +1,6 @@
 """FedAvg and FedProx on a model with d features, f(x) = <theta, phi(x)>, at a cost linear in the number of samples.
 
-With A_i = Phi_i' Phi_i / n_i and b_i = Phi_i' y_i / n_i one round of paper 000 is
+With A_i = Phi_i' Phi_i / n_i and b_i = Phi_i' y_i / n_i one round of Su et al. is
 
     theta <- theta - eta sum_i w_i P_i (A_i theta - b_i),    P_i = sum_{tau < s} (I - eta A_i)^tau or (I + eta A_i)^-1,
 

@@ -1,4 +1,4 @@
-"""A federation that learns in a reproducing kernel Hilbert space (paper 000, Lemma 2, Proposition 3)."""
+"""A federation that learns in a reproducing kernel Hilbert space (Su et al., Lemma 2, Proposition 3)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -127,7 +127,7 @@ class Sobolev:
 class ArcCosine:
     """The arc-cosine kernel of order 0, 1 or 2 (Cho and Saul 2009): 2 E[H(w'x) H(w'z) (w'x)^n (w'z)^n], w ~ N(0, I).
 
-    H is the step function. Half of order 0 is the kernel that paper 000 writes for two-layer ReLU networks.
+    H is the step function. Half of order 0 is the kernel that Su et al. writes for two-layer ReLU networks.
     """
 
     order: int = 1

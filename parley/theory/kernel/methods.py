@@ -1,4 +1,4 @@
-"""FedAvg and FedProx as functions of a client's eigenvalues (paper 000, eqs. 12 and 14).
+"""FedAvg and FedProx as functions of a client's eigenvalues (Su et al., eqs. 12 and 14).
 
 Client i multiplies its residual by P_ii, a function of its kernel matrix K_i: `multiplier` is that function on
 eigenvalues. FedAvg's sum of s powers is taken in closed form, exact also for tiny eta * lambda and huge s.

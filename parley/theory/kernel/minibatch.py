@@ -1,4 +1,4 @@
-"""One round with minibatches as an affine map theta -> T theta + c (paper 000, Section 7.1).
+"""One round with minibatches as an affine map theta -> T theta + c (Su et al., Section 7.1).
 
 Each of the s passes visits the client's batches once, in order: FedAvg with the step eta / n_i on the sum over the
 batch, FedProx with (6) on the batch (its loss divided by n_i) and the prox centred at the latest local iterate.

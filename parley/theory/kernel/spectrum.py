@@ -1,4 +1,4 @@
-"""Eigenvalues of K and K P with the constants that the bounds need (paper 000, Lemmas 4 and 5)."""
+"""Eigenvalues of K and K P with the constants that the bounds need (Su et al., Lemmas 4 and 5)."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""When to stop: the empirical Rademacher complexity (22) and the rule (23) of paper 000, and the noise level it needs.
+"""When to stop: the empirical Rademacher complexity (22) and the rule (23) of Su et al., and the noise level it needs.
 
 The rule balances the worst bias over ||f_0 - f*||_H <= norm against the variance. It knows nothing else about f*: for
 a truth much smoother than the kernel's worst, or of another norm than stated, the best round is off by large factors.
@@ -122,9 +122,9 @@ def sigma_from_coordinates(eigenvalues: Array, coordinates: Array, outside: floa
     grid = np.linspace(top - 35, top + 5, 161)
     scores = np.array([criterion(value) for value in grid])
     best = int(np.argmin(scores))
-    found = minimize_scalar(criterion, bounds=(grid[max(best - 1, 0)], grid[min(best + 1, 160)]), method="bounded")
-    squares, freedom = residual(float(found.x))
+    solution = minimize_scalar(criterion, bounds=(grid[max(best - 1, 0)], grid[min(best + 1, 160)]), method="bounded")
+    squares, freedom = residual(float(solution.x))
     # A flat criterion (K a multiple of I) says nothing; without degrees of freedom nothing is left to measure.
     if freedom < 0.02 * N or scores.max() - scores.min() <= 1e-6 * scores.max():
-        raise InputError("the kernel interpolates the data, so their noise cannot be told from them; give sigma.")
+        raise InputError("the kernel interpolates the data, so their noise cannot be estimated; give sigma.")
     return float(np.sqrt(squares / freedom))

@@ -1,4 +1,4 @@
-"""All rounds of one training run in closed form, its limit, and predictions at new points (paper 000, Proposition 3).
+"""All rounds of one training run in closed form, its limit, and predictions at new points (Su et al., Proposition 3).
 
 trajectory(federation, y).at([1, 10, 100])            # f_t at the training points, [N, 3]
 trajectory(federation, y).predict(x_new, 100)         # f_100 at new points
@@ -108,8 +108,8 @@ def trajectory(
 ) -> Trajectory:
     """The run from f_0 = `start` at the training points (default 0) on targets y; a `basis` serves many runs."""
     targets, initial = _values(federation, y, start)
-    found = exact_basis(federation) if basis is None else basis
-    return Trajectory(federation, found, initial, federation.blocks.apply(targets - initial, 0.5))
+    resolved = exact_basis(federation) if basis is None else basis
+    return Trajectory(federation, resolved, initial, federation.blocks.apply(targets - initial, 0.5))
 
 
 def krylov_trajectory(

@@ -19,9 +19,9 @@ from parley.advise.plan.make import advise
 from parley.advise.plan.measure import measure
 from parley.advise.plan.pilot import rung_rounds
 from parley.advise.plan.quadratic import Resemblance
-from parley.advise.plan.reasons import _beside
+from parley.advise.plan.reasons import _beside, _length_reason
 from parley.core.errors import InputError
-from parley.study.study import study_from_dict
+from parley.study.toml import study_from_dict
 from parley.study.train import make_task
 from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep
 
@@ -170,7 +170,19 @@ def test_a_network_is_looked_at_along_some_directions() -> None:
     advice = advise(study, gain=False)
     assert any("directions of" in one for one in advice.unknown)
     assert "fedals" in advice.named("part periods").value
+    algorithm = advice.best.algorithm
+    assert isinstance(algorithm, pl.LocalUpdate)
+    steps = 15 * algorithm.work().count(int(np.median(federation.sizes()))) / 2  # half of the clients in a round
+    assert f"takes about {steps:,.0f} here, so it does not pay" in advice.named("part periods").reason
     assert pl.train(advice.best, rounds=3).best("accuracy") > 0.2
+
+
+@pytest.mark.parametrize(
+    ("steps", "end"),
+    [(1799, "does not pay"), (1800, "may or may not"), (6499, "may or may not"), (6500, "not settled")],
+)
+def test_part_periods_pay_in_long_runs_only(steps: float, end: str) -> None:
+    assert end in _length_reason(steps)
 
 
 class Recurrent(nn.Module):

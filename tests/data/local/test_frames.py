@@ -76,7 +76,7 @@ def test_a_test_frame_is_matched_by_name_and_its_classes_count():
         ({"age": [1, 2, None, 4, 5]}, "row 2, column 'age' of the frame is empty"),
         ({"age": [1.0, 2.0, np.nan, 4.0, 5.0]}, "row 2, column 'age' of the frame holds 'nan'"),
         ({"age": ["1", "2", "old", "4", "5"]}, "row 0, column 'age' of the frame holds '1'; inputs must be numbers"),
-        ({"age": np.array(["2020-01-01"] * 5, "M8[D]")}, "row 0, column 'age' of the frame holds a date, not a number"),
+        ({"age": np.array(["2020-01-01"] * 5, "M8[D]")}, "row 0, column 'age' .* looks like a date: name"),
         ({"age": [1, 2]}, "differ in length"),
         ({"age": [[1], [2]]}, "one value per row"),
         ({"hospital": ["a", None, "b", "c", "d"]}, "row 1, column 'hospital' .* holds 'None', which is no client"),
@@ -132,7 +132,7 @@ def test_a_file_gives_what_its_frame_does(tmp_path, ending):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("age,hospital,ill\n1,a,no\nold,b,yes\n", "line 3, column 'age' .* holds 'old'.*encode texts beforehand"),
+        ("age,hospital,ill\n1,a,no\nold,b,yes\n", "line 3, column 'age' .* holds 'old'.*name columns of texts"),
         ("age,hospital,ill\n1,a,no\n2, ,yes\n", "line 3, column 'hospital' of .*holds ' ', which is no client"),
         ("age,hospital,ill\n1,a,no\n,b,yes\n", r"line 3, column 'age' .* is empty; .*parley stats.*preprocessing\("),
         ("age,clinic,ill\n1,a,no\n", "has no column 'hospital'; its columns are age, clinic, ill"),

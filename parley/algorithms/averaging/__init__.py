@@ -1,0 +1,1 @@
+"""The LocalUpdate family and its baselines: local SGD, averaged."""

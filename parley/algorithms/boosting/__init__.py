@@ -1,0 +1,1 @@
+"""Functional gradient boosting (Shen et al.) and distillation."""

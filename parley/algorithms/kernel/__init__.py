@@ -1,0 +1,1 @@
+"""Least squares in a kernel's or a feature map's space (Su et al.)."""

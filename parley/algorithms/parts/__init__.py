@@ -1,0 +1,1 @@
+"""Parts of a model averaged at different frequencies (Gholami, Seferoglu)."""

@@ -1,0 +1,1 @@
+"""A model of each client's own."""

@@ -1,0 +1,1 @@
+"""Histogram boosting and forests."""

@@ -1,0 +1,247 @@
+"""`parley analyse`: regressions and survival curves over all clients' tables, and no row leaving its client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from parley.cli.options import Set
+from parley.cli.screen import console, print_table, save_figure, write_texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from parley.analyse.curves import SurvivalCurves
+    from parley.analyse.run import Analysis
+    from parley.analyse.sites import Coefficient
+
+OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
+OptionalText = Optional[str]  # noqa: UP045
+_TIMES = 8
+"""At so many times, and the first, survival is printed."""
+
+
+def analyse(
+    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    settings: Set = None,
+    model: Annotated[
+        str,
+        typer.Option("--model", "-m", help="gaussian, logistic, poisson, gamma, cox or kaplan-meier.", metavar="NAME"),
+    ] = "gaussian",
+    outcome: Annotated[
+        OptionalText, typer.Option("--outcome", help="The column to explain; default: the target.", metavar="COLUMN")
+    ] = None,
+    covariates: Annotated[
+        OptionalText,
+        typer.Option("--covariates", help="Columns to regress on; default: all others.", metavar="NAME,NAME"),
+    ] = None,
+    event: Annotated[
+        str,
+        typer.Option(
+            "--event",
+            help="Of survival times: the column that is 1 where an event happened; default: those above 0.",
+            metavar="COLUMN",
+        ),
+    ] = "",
+    times: Annotated[
+        OptionalText,
+        typer.Option(
+            "--times",
+            help="Of survival times: stratified (each client its own baseline; cox's default), grid (sums in --grid's "
+            "cells; kaplan-meier's default) or raw (clients send their event times).",
+            metavar="NAME",
+        ),
+    ] = None,
+    grid: Annotated[
+        OptionalText,
+        typer.Option(
+            "--grid", help="Where cells of time begin: START:STOP:STEP, or numbers.", metavar="0:1825:30|0,30,90"
+        ),
+    ] = None,
+    ties: Annotated[
+        OptionalText, typer.Option("--ties", help="Of cox: efron (default) or breslow.", metavar="NAME")
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", help="Of kaplan-meier: the column that makes groups.", metavar="COLUMN")
+    ] = "",
+    groups: Annotated[
+        OptionalText, typer.Option("--groups", help="Its values; default: 0,1.", metavar="NUMBER,NUMBER")
+    ] = None,
+    penalty: Annotated[
+        float, typer.Option("--penalty", help="Ridge regression, of standardised columns.", metavar="NUMBER")
+    ] = 0.0,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Ask each client for its own estimates, and show how far they agree.")
+    ] = False,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Fit again without each client, and try the fit on its rows.")
+    ] = False,
+    floor: Annotated[
+        int, typer.Option("--floor", help="Fewest complete rows of a client behind anything it sends.")
+    ] = 10,
+    level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.95,
+    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    figure: Annotated[
+        OptionalPath,
+        typer.Option("--figure", help="Also draw survival curves, or sites' estimates (with --sites).", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Fit a regression, or draw survival curves, over all clients' rows, with standard errors and p values.
+
+    It is the fit of the pooled table. Clients tell sums of their rows; with the study's channel secure-sum the server
+    sees no client's own.
+    """
+    from parley.analyse.run import Analysis, analysis_study, check_level, method_for, result
+    from parley.core.errors import InputError
+    from parley.study.toml import load_study
+    from parley.study.train import train
+
+    check_level(level)
+    if figure is not None and model != "kaplan-meier" and not sites:
+        raise InputError("--figure draws survival curves, or with --sites the estimates of each site; add --sites.")
+    names = tuple(name.strip() for name in covariates.split(",") if name.strip()) if covariates else ()
+    method = method_for(
+        model,
+        floor,
+        covariates=names,
+        event=event,
+        times=times,
+        grid=cells(grid, "--grid"),
+        ties=ties,
+        by=by,
+        groups=cells(groups, "--groups"),
+        penalty=penalty,
+        sites=sites,
+        leave_one_out=leave_one_out,
+    )
+    asked = analysis_study(load_study(study, settings or []), method, outcome)
+    analysis = result(train(asked), level)
+    if isinstance(analysis, Analysis):
+        show(analysis)
+    else:
+        show_curves(analysis)
+    if asked.channels:
+        console().print("The server saw sums of all clients, and no client's own (secure-sum).")
+    write_texts((csv, analysis.csv), (json, analysis.json))
+    if figure is not None:
+        save_figure(_drawn(analysis), figure)
+
+
+def _drawn(found: Analysis | SurvivalCurves) -> Figure:
+    from parley.analyse.run import Analysis
+    from parley.report.forest_figure import forest_figure
+    from parley.report.survival_figure import survival_figure
+
+    return forest_figure(found) if isinstance(found, Analysis) else survival_figure(found)
+
+
+def show(found: Analysis) -> None:
+    """The table of coefficients, and what has to be known to read it."""
+    from parley.analyse.run import RATIOS
+
+    ratio = RATIOS.get(found.model)
+    ends, statistic = f"{100 * found.level:.4g}% interval", "t" if found.model == "gaussian" else "z"
+    columns = ["estimate", "std. error", *([ratio] if ratio else []), ends, statistic, "p"]
+    rows = [
+        (
+            one.name,
+            f"{one.estimate:.5g}",
+            f"{one.error:.4g}",
+            *([f"{one.ratio:.4g}"] if one.ratio is not None else []),
+            _ends(one.low, one.high) if one.ratio_low is None else _ends(one.ratio_low, one.ratio_high),
+            f"{one.statistic:.3f}",
+            p_text(one.p),
+        )
+        for one in found.coefficients
+    ]
+    print_table(["", *columns], rows, right=columns)
+    if found.sites:
+        _show_sites(found)
+    if found.left_out:
+        columns = ["rows", found.metric]
+        tried = [(one.client, f"{one.rows:,}", _number(one.score)) for one in found.left_out]
+        print_table(["left out", *columns], tried, right=columns)
+    _show_notes(found.notes())
+
+
+def _show_sites(found: Analysis) -> None:
+    """Of each coefficient every site's estimate, and how far they agree."""
+    ends = f"{100 * found.level:.4g}% interval"
+    columns = ["site", "estimate", "std. error", ends]
+    for one in found.heterogeneity:
+        rows = [
+            (site.client, *_estimate(each))
+            for site in found.sites
+            for each in site.coefficients
+            if each.name == one.name
+        ]
+        rows += [(each.name, *_estimate(each)) for each in (one.fixed, one.random)]
+        print_table([one.name, *columns[1:]], rows, right=columns)
+        console().print(
+            f"Sites' {one.name}: Q {one.q:.4g} with {one.freedom} degrees of freedom, p = {p_text(one.p)}; I2 "
+            f"{one.i2:.1%}; tau2 {one.tau2:.4g}.\n",
+            markup=False,
+        )
+
+
+def _estimate(one: Coefficient) -> tuple[str, str, str]:
+    return f"{one.estimate:.5g}", f"{one.error:.4g}", _ends(one.low, one.high)
+
+
+def show_curves(found: SurvivalCurves) -> None:
+    """Groups with their medians, survival at some times, and what has to be known to read them."""
+    ends = f"{100 * found.level:.4g}% interval"
+    heads = ["rows", "events", "median", ends]
+    rows = [
+        (curve.group, f"{curve.rows:,}", f"{curve.events:,}", _number(curve.median),
+         f"{_number(curve.median_low)} to {_number(curve.median_high)}")
+        for curve in found.curves
+    ]  # fmt: skip
+    print_table([found.by or "group", *heads], rows, right=heads)
+    count = len(found.curves[0].steps)
+    chosen = sorted({round(k * (count - 1) / _TIMES) for k in range(_TIMES + 1)})
+    times = [(place, found.curves[0].steps[place].time) for place in chosen]
+    table = [
+        (_number(time), *(f"{s.survival:.3f} ({s.low:.3f} to {s.high:.3f}), {s.at_risk}" for s in steps))
+        for time, steps in ((time, [curve.steps[place] for curve in found.curves]) for place, time in times)
+        if time is not None
+    ]
+    print_table(["time", *(f"survival, at risk: {curve.group}" for curve in found.curves)], table, right=["time"])
+    _show_notes(found.notes())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5g}"
+
+
+def _show_notes(notes: list[str]) -> None:
+    screen = console()
+    for text in notes:
+        screen.print(text, markup=False)
+
+
+def cells(text: str | None, option: str) -> tuple[float, ...]:
+    """Where cells begin, from START:STOP:STEP or numbers."""
+    from math import ceil
+
+    from parley.core.errors import InputError
+
+    try:
+        if text is None or ":" not in text:
+            return tuple(float(part) for part in text.split(",")) if text else ()
+        start, stop, step = (float(part) for part in text.split(":"))
+        return tuple(start + step * k for k in range(min(ceil((stop - start) / step), 10**6)))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise InputError(f"{option} takes START:STOP:STEP or numbers such as 0,30,90, not '{text}'.") from None
+
+
+def _ends(low: float, high: float | None) -> str:
+    return f"{low:.4g} to {high:.4g}"
+
+
+def p_text(value: float) -> str:
+    """A p value with as many digits as are read."""
+    return "<0.0001" if value < 1e-4 else f"{value:.4f}"

@@ -1,0 +1,1 @@
+"""`parley demo`: a first look at the library, on data that comes with it."""

@@ -1,1 +1,0 @@
-"""Secure sums at the server: the four exchanges of one, and what a method may read of it."""

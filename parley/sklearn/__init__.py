@@ -1,0 +1,18 @@
+"""Federated training with scikit-learn's interface: `pl.sklearn.FederatedClassifier().fit(X, y, clients=hospitals)`.
+
+Whose sample a row is comes as metadata, so pipelines, grids and cross-validation route it like `sample_weight`.
+"""
+
+from parley.sklearn.estimators import (
+    FederatedBoostingClassifier,
+    FederatedBoostingRegressor,
+    FederatedClassifier,
+    FederatedRegressor,
+)
+
+__all__ = [
+    "FederatedBoostingClassifier",
+    "FederatedBoostingRegressor",
+    "FederatedClassifier",
+    "FederatedRegressor",
+]

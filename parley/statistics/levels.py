@@ -1,0 +1,84 @@
+"""The levels of columns of texts: which there are, by name, and how many samples of all clients have each.
+
+    client   names of the levels that enough of its samples have (`names`); not asked where the study declares them
+    client   how many of its samples have each level that was named by anybody (`levels`): sums alone
+
+Names travel as bytes of fixed size, so that a reply has the same size whatever a client has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from parley.algorithms.trees.binning import Counts
+from parley.data import ClientData, DataInfo
+from parley.statistics.floors import above_floor
+
+MOST, WIDTH = 256, 64
+"""Levels of a column that are told of, and bytes of a name; others count as other levels."""
+
+
+def packed(names: Sequence[Sequence[str]]) -> Tensor:
+    """Names of levels as bytes, [columns, MOST, WIDTH]."""
+    table = np.zeros((len(names), MOST, WIDTH), np.uint8)
+    for row, own in enumerate(names):
+        for place, name in enumerate([name for name in own if len(name.encode()) <= WIDTH][:MOST]):
+            text = name.encode()
+            table[row, place, : len(text)] = np.frombuffer(text, np.uint8)
+    return torch.from_numpy(table)
+
+
+def unpacked(names: Tensor) -> list[list[str]]:
+    """The names back, without what is no text."""
+    found = []
+    for row in names.numpy():
+        texts = [bytes(cell).rstrip(b"\0").decode(errors="replace") for cell in row]
+        found.append([text for text in texts if text and text.isprintable() and text == text.strip()])
+    return found
+
+
+def union(replies: Sequence[Tensor], declared: Mapping[str, Sequence[str]]) -> Tensor:
+    """The names that any client told, sorted; of too many those that most told. Declared ones stay as they are."""
+    told = [unpacked(names) for names in replies]
+    rows: list[Sequence[str]] = []
+    for row, levels in enumerate(declared.values()):
+        counted = Counter(name for own in told for name in dict.fromkeys(own[row]))
+        most = sorted(counted, key=lambda name: (-counted[name], name))[:MOST]
+        rows.append(levels or sorted(most))
+    return packed(rows)
+
+
+def level_counts(info: DataInfo, data: ClientData, column: str, floor: int) -> dict[str, int]:
+    """Level -> samples of a client, "" for missing ones; without those that too few have, or that give them away."""
+    levels = info.levels[info.categories.index(column)]
+    codes = data.x[:, info.columns.index(column)].double().numpy()
+    numbers = np.where(np.isnan(codes), len(levels), codes).astype(np.int64)
+    counts: Counts = np.bincount(numbers, minlength=len(levels) + 1)[None]
+    kept = above_floor(counts, floor)[0] if len(data) >= floor else np.zeros(len(levels) + 1, np.int64)
+    return {name: int(count) for name, count in zip((*levels, ""), kept, strict=True) if count}
+
+
+def level_names(info: DataInfo, data: ClientData, columns: Sequence[str], floor: int) -> Tensor:
+    """Of each column the names of the levels that enough samples have, the most frequent first."""
+    rows = []
+    for column in columns:
+        counts = level_counts(info, data, column, floor)
+        rows.append(sorted((name for name in counts if name), key=lambda name: (-counts[name], name)))
+    return packed(rows)
+
+
+def counted(info: DataInfo, data: ClientData, columns: Sequence[str], names: Tensor, floor: int) -> Tensor:
+    """Samples of each named level, [columns, MOST + 1]; the last are missing."""
+    table: NDArray[np.int64] = np.zeros((len(columns), MOST + 1), np.int64)
+    for row, (column, cells) in enumerate(zip(columns, names.numpy(), strict=True)):
+        counts = level_counts(info, data, column, floor)
+        asked = [bytes(cell).rstrip(b"\0").decode(errors="replace") for cell in cells]
+        table[row, :MOST] = [counts.get(name, 0) if name else 0 for name in asked]
+        table[row, MOST] = counts.get("", 0)
+    return torch.from_numpy(table)

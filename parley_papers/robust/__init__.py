@@ -1,0 +1,1 @@
+"""What attackers do to training, and what robust folding does about it."""

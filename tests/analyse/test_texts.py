@@ -1,0 +1,125 @@
+"""Covariates that are texts: zeros and ones against a reference, as statsmodels' formulas make them of pooled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+import parley as pl
+from parley.core.errors import InputError
+from parley.secure import SecureSum
+from tests.data.test_encoding import federation, patients, visits
+
+from .conftest import arrays
+
+
+def frame(gaps: float = 0.05) -> pd.DataFrame:
+    return patients(400, gaps).assign(ill=lambda f: (f.ill == "yes").astype(int))
+
+
+@pytest.mark.parametrize(("model", "fit"), [("logistic", smf.logit), ("gaussian", smf.ols)])
+def test_they_are_those_of_statsmodels_on_pooled_rows(model: str, fit):
+    table = frame()
+    kind = {"kind": "regression"} if model == "gaussian" else {}
+    found = pl.analyse(federation(table, **kind), model, covariates=["age", "pain"], floor=1, runtime="inline")
+    most = table.pain.value_counts().index[0]
+    formula = f"ill ~ age + C(pain, Treatment('{most}'))"
+    theirs = fit(formula, table[["ill", "age", "pain"]].dropna()).fit(**({"disp": 0} if model == "logistic" else {}))
+    names = {"(intercept)": "Intercept", "age": "age"}
+    names |= {
+        f"pain[{level}]": f"C(pain, Treatment('{most}'))[T.{level}]"
+        for level in {"mild", "none", "severe", "odd"} - {most}
+    }
+    assert {one.name for one in found.coefficients} == set(names)
+    for one in found.coefficients:
+        np.testing.assert_allclose(one.estimate, theirs.params[names[one.name]], rtol=1e-7)
+        np.testing.assert_allclose(one.error, theirs.bse[names[one.name]], rtol=1e-6)
+    assert found.rows == len(table[["ill", "age", "pain"]].dropna())
+    assert any(f"'pain' are compared with '{most}'" in text for text in found.notes())
+
+
+def test_columns_of_texts_that_are_not_asked_for_do_not_matter():
+    table = frame(gaps=0.0)
+    alone = pl.analyse(federation(table.drop(columns=["pain", "stage"]), categories=()), "logistic", runtime="inline")
+    beside = pl.analyse(federation(table), "logistic", covariates=["age", "dose"], runtime="inline")
+    np.testing.assert_array_equal(arrays(alone), arrays(beside))
+
+
+def test_rare_texts_are_left_out_and_said_to_be():
+    table = frame(gaps=0.0)
+    found = pl.analyse(federation(table), "logistic", covariates=["pain"], floor=20, runtime="inline")
+    assert "pain[odd]" not in [one.name for one in found.coefficients]
+    assert found.missing == (table.pain == "odd").sum() > 0
+    assert any("texts that are none of the levels" in text for text in found.notes())
+
+
+def test_declared_levels_hold_with_the_first_as_reference_and_under_secure_sums():
+    table, levels = frame(gaps=0.0), ("severe", "none", "mild", "odd")
+    said = pl.Preprocessing(table={"pain": pl.Column("categorical", levels=levels)})
+    data = federation(table.drop(columns="stage"), categories=["pain"])
+    studies = [
+        pl.Study(pl.FedAvg(), data, model=pl.models.linear(), preprocessing=said, channels=channels)
+        for channels in ([], [SecureSum()])
+    ]
+    asked = {"covariates": ["pain", "age"], "runtime": "inline"}
+    plain, secure = (pl.analyse(study, "logistic", **asked) for study in studies)
+    assert [one.name for one in plain.coefficients][1:4] == ["pain[none]", "pain[mild]", "pain[odd]"]
+    np.testing.assert_array_equal(arrays(plain), arrays(secure))
+
+
+def test_the_order_of_levels_at_clients_does_not_matter_on_the_wire():
+    table = frame(gaps=0.0)
+    ways = [
+        pl.analyse(federation(table), "logistic", covariates=["pain", "stage"], floor=1, runtime=runtime, workers=1)
+        for runtime in ("inline", "wire")
+    ]
+    np.testing.assert_array_equal(*map(arrays, ways))
+
+
+def test_dates_are_days(tmp_path: Path):
+    table = visits(200).assign(ill=lambda f: (f.ill == "yes").astype(int))
+    found = pl.analyse(federation(table, dates=["came"]), "logistic", covariates=["age", "came"], runtime="inline")
+    table["days"] = (pd.to_datetime(table.came) - pd.Timestamp("1970-01-01")).dt.days
+    theirs = smf.logit("ill ~ age + days", table).fit(disp=0)
+    np.testing.assert_allclose(found["came"].estimate, theirs.params["days"], rtol=1e-5)
+
+
+def test_another_outcome_of_files_leaves_the_former_target_alone(tmp_path: Path):
+    (tmp_path / "sites").mkdir()
+    table = patients(200, gaps=0.0)
+    for site, own in table.groupby("site"):
+        own.drop(columns="site").to_csv(tmp_path / "sites" / f"{site}.csv", index=False)
+    (tmp_path / "study.toml").write_text(
+        'rounds = 1\n[data]\nfolder = "sites"\ntarget = "ill"\ncategories = ["pain", "stage"]\n'
+        '[model]\nname = "linear"\n[algorithm]\nname = "fedavg"\n'
+    )
+    found = pl.analyse(pl.load_study(tmp_path / "study.toml"), "gaussian", outcome="dose", covariates=["age", "stage"])
+    theirs = smf.ols(f"dose ~ age + C(stage, Treatment('{table.stage.value_counts().index[0]}'))", table).fit()
+    np.testing.assert_allclose(sorted(arrays(found)[0]), sorted(theirs.params), rtol=1e-6)
+
+
+def test_predictions_code_texts_as_the_fit_does():
+    table = frame(gaps=0.0)
+    data = federation(table)
+    levels = {"pain": ("none", "mild", "severe", "odd")}
+    method = pl.GLM(covariates=("pain", "age"), levels=levels, family="logistic", floor=1)
+    run = pl.train(method, data, rounds=1, runtime="inline")
+    rows = table.sort_values("pain").iloc[250:260].drop(columns=["ill", "site"])
+    beta = run.state["fit"]["beta"].numpy()
+    by_hand = (
+        beta[0]
+        + sum(beta[1 + k] * (rows.pain == level) for k, level in enumerate(levels["pain"][1:]))
+        + beta[4] * rows.age
+    )
+    np.testing.assert_allclose(run.predict(rows)[:, 1], by_hand, rtol=1e-12)
+
+
+def test_levels_that_make_no_sense_are_refused():
+    with pytest.raises(InputError, match="no two levels to compare"):
+        pl.GLM(levels={"pain": ("a", "a")})
+    with pytest.raises(InputError, match="column 'pain' holds texts; say which"):
+        pl.train(pl.GLM(covariates=("pain",)), federation(frame()), rounds=1, runtime="inline")

@@ -1,0 +1,225 @@
+"""Questions with which a server read single rows off approved studies: now a node refuses them or tells nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import parley as pl
+from parley.analyse.digits import decoded
+from parley.analyse.glm import GLM
+from parley.analyse.regression import Rows
+from parley.core.message import Message
+from parley.core.wire import decode, encode
+from parley.deploy.answering import answer, invitation, work
+from parley.deploy.consent import verdict
+from parley.deploy.node_data import info_to_json, load_data
+from parley.deploy.node_folder import NodeFolder
+from parley.deploy.proposal import Proposal
+from parley.deploy.submissions import submitted_study
+from parley.runtimes.frame import unpack
+from parley.runtimes.node import Envelope, call_frame
+from parley.statistics.run import statistics_table
+from tests.deploy.conftest import ALL, key_of
+
+Asker = Callable[..., Message | str]
+RANGES = [[0.0, 120.0], [0.0, 8.0]]
+
+
+class Place:
+    """A node with two columns, one of which says who is who."""
+
+    def __init__(self, folder: Path, rows: int = 60) -> None:
+        random = np.random.default_rng(0)
+        self.x = np.round(random.normal(size=(rows, 2)) * [12, 0.5] + [60, 4], 3)
+        self.y = (self.x[:, 0] + random.normal(size=rows) * 12 > 60).astype(int)
+        np.savez(folder / "a.npz", x=self.x, y=self.y)
+        self.node = NodeFolder.create(folder / "a", "a")
+        self.node.point(data=str(folder / "a.npz"))
+        self.node.set(test_fraction=0.0)
+        (self.node.path / "policy.toml").write_text(ALL)
+
+    def study(self, table: dict[str, Any], disclose: bool = False) -> Proposal:
+        proposal = Proposal.of(submitted_study({"table": table, "base": "."}))
+        if disclose:
+            self.node.keep(proposal)
+            self.node.decide(proposal.hash, "approved", disclose=True)
+        return proposal
+
+    def asker(self, proposal: Proposal) -> Asker:
+        """Asks a question; a reply, or why there is none, from the owner's log."""
+        head, _ = unpack(answer(self.node, invitation("a", "r", proposal)))
+        assert head["kind"] == "enrolled", head
+        own = load_data(self.node.settings, self.node.path)
+        common = json.dumps(info_to_json(own.info)).encode()
+
+        def ask(asked: str, message: Message, number: int = 1, exchange: int = 0) -> Message | str:
+            letter = Envelope("x", 1, number, exchange, asked, None, number - 1, key_of(0, number), "a", False)
+            frame = work("a", "r", proposal.hash, 3, common, call_frame(letter, encode(message)))
+            head, parts = unpack(answer(self.node, frame))
+            return decode(parts[0]) if head["kind"] == "reply" else str(list(self.node.logged())[-1].get("why"))
+
+        return ask
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_statistics_are_asked_in_one_round(place: Place):
+    """Edges on both sides of one value, in two rounds, told of that one."""
+    table = statistics_table({}, pl.FederatedStatistics(bins=2))
+    ask = place.asker(place.study(table | {"rounds": 6}))
+    value, told = np.sort(place.x[:, 0])[30], []
+    for number, cut in enumerate((value - 1e-4, value + 1e-4), 1):
+        edges = torch.tensor([[-1e3, cut, 1e3], [-1e3, 4, 1e3]], dtype=torch.float64)
+        told.append(ask("cells", Message.of(edges=edges), number))
+    assert isinstance(told[0], Message)
+    assert "in rounds from 1 to 1, not in 2" in told[1]
+
+
+def test_exact_histograms_need_an_owner_who_knows_what_they_show(place: Place):
+    """Without a floor one question with cells of .01 reads every value: no policy agrees to that by itself."""
+    proposal = place.study({"rounds": 1, "algorithm": {"name": "histogram-boosting"}})
+    assert not verdict(place.node, proposal).yes
+    place.study({"rounds": 1, "algorithm": {"name": "histogram-boosting"}}, disclose=True)
+    assert verdict(place.node, proposal).yes
+
+
+def boosting(place: Place) -> Asker:
+    settings = {"name": "histogram-boosting", "floor": 10, "ranges": RANGES, "bins": 16}
+    return place.asker(place.study({"rounds": 1, "algorithm": settings}))
+
+
+def test_cells_are_those_of_the_ranges(place: Place):
+    ask = boosting(place)
+    fine = torch.from_numpy(np.linspace(20, 100, 2047)[None])
+    told = ask("counts", Message.of(cells={"x": fine}, open={"x": torch.tensor([0])}))
+    assert "other cells than those of the ranges" in told
+    agreed = torch.from_numpy(np.stack([np.linspace(low, high, 2049)[1:-1] for low, high in RANGES]))
+    told = ask("counts", Message.of(cells={"x": agreed}, open={"x": torch.tensor([0, 1])}), exchange=1)
+    counts = told["counts"]["x"]
+    assert not bool(((counts > 0) & (counts < 10)).any())
+
+
+def test_bins_of_a_servers_own_show_no_group_below_the_floor(place: Place):
+    ask = boosting(place)
+    value = np.sort(place.x[:, 0])[30]
+    edges = np.full((2, 16), np.finfo(np.float64).max)
+    edges[0, :3] = value - 1e-4, value + 1e-4, value + 5
+    edges[1, :2] = 3.9, 4.1
+    told = ask("client", Message.of(
+        columns=torch.tensor([0, 1]), nodes=torch.tensor([[0, 0]]), width=2, bins_each=16, seed=0, unit=1.0,
+        bins={"edges": torch.from_numpy(edges), "first": torch.zeros(1, dtype=torch.float64)},
+    ))  # fmt: skip
+    rows = told["sums"]["histograms"][..., -1]
+    assert int(rows[0, 0].sum()) == 60
+    assert not bool(((rows > 0) & (rows < 10)).any())
+
+
+@pytest.mark.parametrize("wrong", [{"unit": 1e-9}, {"width": 1}, {"bins_each": 255}, {"seed": -1}, {"more": 1}])
+def test_scalars_of_histograms_are_those_of_the_study(place: Place, wrong: dict[str, Any]):
+    parts = {"width": 2, "bins_each": 16, "seed": 0, "unit": 1.0} | wrong
+    message = Message.of(columns=torch.tensor([0, 1]), nodes=torch.tensor([[0, 0]]), **parts)
+    told = boosting(place)("client", message)
+    assert next(iter(wrong)) in told
+
+
+def test_coefficients_of_a_servers_own_show_no_single_row(place: Place):
+    """A column divided by 1e-6 at one value left that row alone in the information, and its other column in the sum."""
+    ask = place.asker(place.study({"rounds": 1, "algorithm": {"name": "glm", "family": "logistic"}}))
+    value = np.sort(place.x[:, 0])[30]
+    at = {"center": [value, 0.0, 0.0], "scale": [1e-6, 1.0, 1.0], "beta": [0.0, 1.0, 0.0]}
+    message = Message.of(at={name: torch.tensor(own, dtype=torch.float64) for name, own in at.items()})
+    told = decoded(ask("derivatives", message)["sums"])
+    assert told["withheld"] == 1
+    assert not told["information"].any()
+    assert not told["score"].any()
+    assert told["rows"] == 0
+
+
+def test_the_rows_that_count_are_enough():
+    """(sum w)^2 / sum w^2: that of n equal weights is n, of one large one 1."""
+    method = GLM(family="logistic", floor=20)
+    random = np.random.default_rng(0)
+    rows = Rows(random.normal(size=(200, 1)), (random.random(200) < 0.5).astype(float), np.ones(200))
+    assert not method.too_few(method.row_weights(rows, np.array([0.0, 2.0])))
+    assert method.too_few(method.row_weights(rows, np.array([0.0, 2000.0])))
+    assert method.too_few(np.array([1.0] * 30 + [-1e-3]))
+    for count, few in ((4, True), (5, False), (6, False)):
+        assert method.too_few(np.array([1.0] * count + [0.0] * 50)) == few
+    assert not GLM(floor=1).too_few(np.array([1.0, 0.0]))
+
+
+def rare(
+    place: Place, x: np.ndarray, y: np.ndarray, algorithm: dict[str, Any], **settings: object
+) -> tuple[str, Asker]:
+    """What an invitation is answered with, by policy; and what a server may ask once the owner agrees."""
+    np.savez(place.node.path.parent / "a.npz", x=x, y=y)
+    place.node.set(**settings)
+    proposal = place.study({"rounds": 1, "algorithm": algorithm})
+    assert verdict(place.node, proposal).yes
+    head, _ = unpack(answer(place.node, invitation("a", "r", proposal)))
+    place.node.decide(proposal.hash, "approved", disclose=True)
+    return str(head.get("reason", head["kind"])), place.asker(proposal)
+
+
+STANDS_OUT = "has samples that stand out, and this study tells of them, so its owner has to decide (--disclose)."
+
+
+@pytest.mark.parametrize("who", [[17], list(range(9)), list(range(51))])
+def test_a_column_that_few_rows_differ_in_shows_them_unless_the_owner_agrees(place: Place, who: list[int]):
+    """No lie is needed: beside a column of zeros but for one row, the information has all else of that row."""
+    flag = np.isin(np.arange(60), who).astype(float)
+    x = np.concatenate([flag[:, None], place.x], axis=1)
+    said, ask = rare(place, x, place.y, {"name": "glm", "family": "logistic"})
+    assert said == STANDS_OUT
+    assert "x0" in str([line["warning"] for line in place.node.logged() if "warning" in line])
+    at = {"center": [0.0] * 4, "scale": [1.0] * 4, "beta": [0.0] * 4}
+    message = Message.of(at={name: torch.tensor(own, dtype=torch.float64) for name, own in at.items()})
+    information = decoded(ask("derivatives", message)["sums"])["information"]
+    np.testing.assert_allclose(information[1, 2:] / information[1, 1], x[who, 1:].mean(axis=0), rtol=1e-12)
+
+
+def test_two_columns_that_differ_in_few_rows_show_them(place: Place):
+    one, other = (np.arange(60) % 2).astype(float), (np.arange(60) % 2).astype(float)
+    other[[3, 8]] = 1 - other[[3, 8]]
+    for second in (other, 1 - other):
+        x = np.stack([one, second, place.x[:, 0]], axis=1)
+        assert rare(place, x, place.y, {"name": "glm", "family": "logistic", "floor": 10})[0] == STANDS_OUT
+        place = again(place)
+
+
+def again(place: Place) -> Place:
+    folder = place.node.path.parent / "more"
+    folder.mkdir()
+    return Place(folder)
+
+
+def test_columns_in_which_enough_rows_differ_need_no_owner(place: Place):
+    x = np.concatenate([(np.arange(60)[:, None] < 10).astype(float), place.x], axis=1)
+    assert rare(place, x, place.y, {"name": "glm", "family": "logistic"})[0] == "enrolled"
+
+
+@pytest.mark.parametrize(("width", "said"), [(0.01, STANDS_OUT), (1000.0, "enrolled")])
+def test_narrow_cells_of_a_curve_show_when_single_rows_had_their_events(place: Place, width: float, said: str):
+    time = np.round(np.random.default_rng(1).exponential(20, 60), 2) + 0.01
+    event = (np.arange(60) % 2).astype(float)
+    grid = [round(width * cell, 2) for cell in range(max(1, int(200 / width)))]
+    algorithm = {"name": "kaplan-meier", "event": "x0", "grid": grid}
+    x = np.stack([event, place.x[:, 0]], axis=1)
+    answered, ask = rare(place, x, time, algorithm, kind="regression")
+    assert answered == said
+    told = ask("counts", Message.of(grid=torch.tensor(grid, dtype=torch.float64)))["counts"]["events"][0]
+    read = np.array(grid)[np.flatnonzero(told)]
+    if width < 1:
+        np.testing.assert_allclose(read, np.unique(time[event == 1]), atol=width)
+    else:
+        assert read.tolist() == [0.0]
