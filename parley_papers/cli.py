@@ -68,7 +68,8 @@ def reproduce(
         return
     progress, passed = Console(stderr=True, highlight=False, markup=False, soft_wrap=True), True
     for name in matching(study):
-        if what := {str(each): text for each, text in studies[name].scales.items()}.get(scale):
+        sizes = {str(each): text for each, text in studies[name].scales.items()}
+        if scale != "smoke" and (what := sizes.get(scale)):  # smoke takes seconds
             progress.print(f"{name}, {scale}: {what}. If interrupted, the same command resumes.")
         result = run_study(name, scale, out, progress, workers, keep)
         screen.print(checks_table(result))
