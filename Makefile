@@ -15,7 +15,7 @@ test: install lint
 	$(BIN)/python -m pytest -n 3
 
 test-long: install
-	$(BIN)/python -m pytest -n 2 -m "long and not slow"
+	$(BIN)/python -m pytest -n 3 -m "long and not slow"
 
 test-all: install lint
 	$(BIN)/python -m pytest -n 2 -m "long or slow or not slow"
