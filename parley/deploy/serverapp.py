@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from parley.algorithms.exchange import parties
+from parley.algorithms.exchange import disclosed, parties
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
 from parley.data.schema import schema_differences
+from parley.deploy import keys
 from parley.deploy.carrier import Carrier
 from parley.deploy.enrolment import clients_of, enrol, federation_of, parties_of
 from parley.deploy.node_data import schema_of
@@ -138,12 +141,17 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
     federation = federation_of(enrolled)
     one = submissions.update(one.id, enrolled=enrolled, invited=True, status=RUNNING)
     engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
+    consent = {
+        "study": proposal.hash,
+        "discloses": disclosed(study.algorithm.exchanges()),
+        "nodes": {name: {"key": keys.fingerprint(known[name])} | _size(enrolled.get(name)) for name in sorted(known)},
+    }
     resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
     return train(
         replace(study, data=federation, checkpoint=0.0, device="cpu"),
         store=folder.store,
         resume=resume,
-        listeners=[RunLog(submissions, one.id, list(enrolled))],
+        listeners=[RunLog(submissions, one.id, list(enrolled)), Consent(folder.store, consent)],
         execute=lambda job: Flower(job, carrier, engagement),
     )
 
@@ -151,6 +159,22 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
 def _has_begun(folder: ServerFolder, run: str) -> bool:
     with RunStore(folder.store, create=False) as store:
         return store.checkpoint(run) is not None
+
+
+def _size(said: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a node takes part with; nothing if it does not."""
+    return {name: said[name] for name in ("samples", "test_samples", "party") if name in said} if said else {}
+
+
+class Consent(Listener):
+    """Keeps with the run whom the study was proposed to, and whose owners approved it."""
+
+    def __init__(self, store: Path, facts: Mapping[str, Any]) -> None:
+        self.store, self.facts = store, facts
+
+    def start(self, run: Run, rounds: int) -> None:
+        with RunStore(self.store, create=False) as store:
+            store.attach(str(run.id), "consent", self.facts)
 
 
 class RunLog(Listener):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parley.core.errors import InputError, nearest
-from parley.core.files import file_errors
+from parley.core.files import file_errors, write_atomically
 from parley.core.text import printable
 from parley.store import locks, packed, tables
 from parley.store.artefacts import Artefacts
@@ -287,6 +287,18 @@ class RunStore:
     def folder(self, run: str) -> Path:
         """Where the run's artefacts are; it exists."""
         return self._artefacts.make(self.info(run).id)
+
+    def attach(self, run: str, name: str, facts: Mapping[str, Any]) -> None:
+        """Keep facts about the run among its artefacts, in place of those that have this name."""
+        write_atomically(self.folder(run) / f"{name}.json", json.dumps(dict(facts)).encode(), private=True)
+
+    def attached(self, run: str, name: str) -> dict[str, Any] | None:
+        """What was attached under this name; None if nothing was, or it cannot be read."""
+        try:
+            facts = json.loads((self._artefacts.folder(self.info(run).id) / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return facts if isinstance(facts, dict) else None
 
     def delete(self, run: str) -> None:
         """Remove a run and its artefacts; refused while another process works on it."""

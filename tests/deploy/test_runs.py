@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +38,7 @@ from parley.deploy.server_folder import ServerFolder
 from parley.deploy.serverapp import carry_out
 from parley.deploy.submissions import Submission, Submissions, submitted_study
 from parley.engine.run import Run
+from parley.report.page import report_page
 from parley.runtimes.frame import pack, unpack
 from parley.runtimes.node import failure
 from parley.store.checkpoints import Checkpoints
@@ -324,6 +327,21 @@ def test_the_roster_is_what_owners_approve_and_what_minimum_nodes_counts(place: 
     assert invited(whole) == "enrolled"
     (node.path / "policy.toml").write_text(ALL + f"minimum_nodes = 3\npeers = {json.dumps(peers[:1])}\n")
     assert "nodes whose keys its peers do not name" in invited(whole)
+
+
+def test_the_report_says_who_agreed_to_what(place: Place):
+    (place.nodes["b"].path / "policy.toml").write_text(ALL.replace('["*"]', '["scaffold"]', 1))
+    one = place.run(table("fedavg", 2))
+    key = fingerprint(place.folder.nodes()["a"])
+    with RunStore(place.folder.store) as store:
+        named, plain = (unescape(report_page(store, [str(one.run)], names=names)) for names in (True, False))
+    assert f"owners approved study {one.hash[:12]}" in named
+    for page in (named, plain):
+        rows = re.findall(r'<th scope="row">([^<]*)</th><td data-head="took part">([^<]*)</td>', page)
+        assert [took for _, took in rows] == ["with its data", "no", "with its data"]
+    assert "a b c" in " ".join(re.findall(r'"row">([^<]*)</th><td data-head="took part"', named))
+    assert key in named
+    assert key not in plain
 
 
 def test_a_node_can_demand_secure_sums(place: Place):

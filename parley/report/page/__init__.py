@@ -25,6 +25,7 @@ from parley.data.federation import Federation
 from parley.report.groups import Group, headline_metric, stored_groups
 from parley.report.page import sections
 from parley.report.page.clients import Names, fairness, roll_call
+from parley.report.page.consent import Consents, consent, consents
 from parley.report.page.judged import judged
 from parley.report.page.markup import embedded, section, text
 from parley.report.page.picture import picture
@@ -63,16 +64,19 @@ def report_page(store: RunStore, runs: Sequence[str], *, names: bool = False, ti
     groups = stored_groups(store, selected(store, runs))
     if not groups:
         raise InputError("there is nothing to report: these runs have recorded nothing yet.")
-    return _page(title or _title(groups), groups, names, _results(store.path), lead)
+    return _page(title or _title(groups), groups, names, _results(store.path), consents(store, groups), lead)
 
 
-def _page(title: str, groups: list[Group], names: bool, results: list[dict[str, Any]], lead: str = "") -> str:
+def _page(
+    title: str, groups: list[Group], names: bool, results: list[dict[str, Any]], deployed: Consents = (), lead: str = ""
+) -> str:
     metric, federations = headline_metric(groups), _federations(groups)
-    called = Names.of(names, groups, (client for _, federation in federations for client in federation.ids))
+    clients = [client for _, federation in federations for client in federation.ids]
+    called = Names.of(names, groups, [*clients, *(node for _, facts in deployed for node in facts["nodes"])])
     parts = [
         lead, sections.overview(groups, metric, called), sections.curves(groups, metric), fairness(groups, called),
-        judged(groups), _partition(groups, federations, called), roll_call(groups, called), sections.privacy(groups),
-        sections.checks(results), sections.settings(groups), sections.rerun(groups),
+        judged(groups), _partition(groups, federations, called), consent(deployed, called), roll_call(groups, called),
+        sections.privacy(groups), sections.checks(results), sections.settings(groups), sections.rerun(groups),
     ]  # fmt: skip
     count = sum(len(group.every) for group in groups)
     code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
