@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
@@ -77,6 +78,30 @@ def test_the_shell_finds_every_command(clone: Path) -> None:
     printed = run_all(clone)
     assert list(printed) == COMMANDS[1:]
     assert [text.strip() for line, text in printed.items() if line.startswith("parley ")] == COMMANDS[2:]
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)
+    return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_claim_links_to_a_page_or_test() -> None:
+    claims = re.split(r"^- ", sections()["What you can rely on, and what not"], flags=re.MULTILINE)[1:]
+    claims += [each for each in re.split(r"(?<=\.)\s", sections()[""]) if " estimates " in each]
+    claims += re.split(r"(?<=\.)\s", re.sub(r"```.*?```", "", sections()["Decide, then deploy"], flags=re.DOTALL))
+    for claim in (each.strip() for each in claims):
+        links = re.findall(r"\]\(([^)]+)\)", claim)
+        assert links or not claim, claim
+        assert all((ROOT / link).is_file() for link in links), claim
+
+
+def test_methods_without_a_closed_form_are_those_that_are_named() -> None:
+    facts = tomllib.loads((ROOT / "docs" / "algorithms.toml").read_text(encoding="utf-8"))
+    without = {name for name, fact in facts.items() if str(fact.get("settles", "")).startswith("(no ")}
+    claim = sections()["What you can rely on, and what not"].split("\n- ")[1]
+    named = {name.lower() for name in re.findall(r"MOON|`([a-z-]+)`", claim)} - {""} | {"moon"}
+    assert "MOON" in claim
+    assert named == without
 
 
 @pytest.mark.long
