@@ -40,6 +40,19 @@ def test_versions_agree():
     assert citation["license"] == PROJECT["license"]
 
 
+def test_extras_are_installed_in_one_way_from_a_checkout_and_exist():
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]
+    texts += [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.toml"), ROOT / "parley/core/extras.py"]
+    for package in ("parley", "parley_papers", "parley_benchmarks"):
+        texts += (ROOT / package).rglob("*.py")
+    for path in texts:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"parley-fl\[", text), path
+        for command, extras in re.findall(r"(pip install[^\n`\"]*?)\[([a-z,]+)\]", text):
+            assert command == "pip install -c constraints.txt '.", path
+            assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
+
+
 def test_the_container_file_is_pinned_and_not_root():
     text = (ROOT / "Containerfile").read_text(encoding="utf-8")
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
