@@ -62,7 +62,7 @@ def test_the_container_file_is_pinned_and_not_root():
     bases = {line.split()[1] for line in text.splitlines() if line.startswith("FROM")}
     (base,) = bases  # what is built in is what is run in
     assert base.partition(":")[2].count(".") == 2
-    assert "[flower]" in text
+    assert "[flower,privacy]" in text
     assert "://" not in text  # whoever builds it says where packages come from, if not from pip's own index
     assert text.index("USER parley") < text.index("ENTRYPOINT")
     named = [
