@@ -40,6 +40,16 @@ def test_versions_agree():
     assert citation["license"] == PROJECT["license"]
 
 
+def test_the_floors_job_has_what_its_tests_need():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["floors"]["steps"] if "run" in step]
+    (installed,) = (command.split() for command in commands if "pip install" in command)
+    assert {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis"} <= set(installed)
+    (folders,) = (re.findall(r"tests/\w+", command) for command in commands if "pytest -n" in command)
+    assert {"tests/runtimes", "tests/training"} <= set(folders)
+    assert all((ROOT / folder).is_dir() for folder in folders)
+
+
 def test_extras_are_installed_in_one_way_from_a_checkout_and_exist():
     texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]
     texts += [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.toml"), ROOT / "parley/core/extras.py"]
