@@ -1,6 +1,6 @@
 """Adapters (LoRA) of a small real language model, trained by FedAvg and by FedALS on MultiNLI sorted by genre.
 
-    pip install 'parley-fl[lora]'
+    pip install -c constraints.txt '.[lora]'
     parley data fetch multinli
     python examples/lora.py
 

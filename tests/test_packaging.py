@@ -40,6 +40,29 @@ def test_versions_agree():
     assert citation["license"] == PROJECT["license"]
 
 
+def test_the_floors_job_has_what_its_tests_need():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["floors"]["steps"] if "run" in step]
+    (installed,) = (command.split() for command in commands if "pip install" in command)
+    assert {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis"} <= set(installed)
+    (folders,) = (re.findall(r"tests/\w+", command) for command in commands if "pytest -n" in command)
+    assert {"tests/runtimes", "tests/training"} <= set(folders)
+    assert all((ROOT / folder).is_dir() for folder in folders)
+
+
+def test_extras_are_installed_in_one_way_from_a_checkout_and_exist():
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]
+    texts += [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.toml"), ROOT / "parley/core/extras.py"]
+    for package in ("parley", "parley_papers", "parley_benchmarks"):
+        texts += (ROOT / package).rglob("*.py")
+    for path in texts:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"parley-fl\[", text), path
+        for command, extras in re.findall(r"(pip install[^\n`\"]*?)\[([a-z,]+)\]", text):
+            assert command == "pip install -c constraints.txt '.", path
+            assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
+
+
 def test_the_container_file_is_pinned_and_not_root():
     text = (ROOT / "Containerfile").read_text(encoding="utf-8")
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
@@ -49,7 +72,7 @@ def test_the_container_file_is_pinned_and_not_root():
     bases = {line.split()[1] for line in text.splitlines() if line.startswith("FROM")}
     (base,) = bases  # what is built in is what is run in
     assert base.partition(":")[2].count(".") == 2
-    assert "[flower]" in text
+    assert "[flower,privacy]" in text
     assert "://" not in text  # whoever builds it says where packages come from, if not from pip's own index
     assert text.index("USER parley") < text.index("ENTRYPOINT")
     named = [

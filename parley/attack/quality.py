@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 from parley.theory.theta import Array
 
 _BEST = 100.0
@@ -72,6 +73,6 @@ def _metrics() -> Any:
         from skimage import metrics
     except ModuleNotFoundError:
         raise InputError(
-            "attacks compare pictures with the package scikit-image: pip install 'parley-fl[attack]'."
+            f"attacks compare pictures with the package scikit-image: {how_to_install('attack')}."
         ) from None
     return metrics

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Any
 
 from parley.core.errors import InputError, WireError
+from parley.core.extras import how_to_install
 
 KEY = 32
 """Bytes of a key."""
@@ -142,6 +143,4 @@ def _invalid() -> type[Exception]:
 
 
 def _missing() -> InputError:
-    return InputError(
-        "sealed messages and secure sums need the package cryptography: pip install 'parley-fl[parties]'."
-    )
+    return InputError(f"sealed messages and secure sums need the package cryptography: {how_to_install('parties')}.")

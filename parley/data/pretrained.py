@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 
 _FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
 """What is fetched from the hub: weights, configuration, vocabulary."""
@@ -32,7 +33,7 @@ def import_transformers() -> Any:
         import transformers
     except ImportError as error:
         raise InputError(
-            "models and tokenizers of Hugging Face need the package transformers: pip install 'parley-fl[hf]'."
+            f"models and tokenizers of Hugging Face need the package transformers: {how_to_install('hf')}."
         ) from error
     return transformers
 

@@ -1,4 +1,4 @@
-"""The demo's one figure: what each method reaches for its traffic, what the advice changed, and who gains."""
+"""The demo's figure: what each method reaches for its traffic, what the advice changed, and who gains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CURVES = {"default": "FedAvg, default settings", "advised": "as advised", "fedavg": "FedAvg, tuned by trial"}
+CURVES = {
+    "default": "FedAvg, default settings",
+    "advised": "FedAvg, advised settings",
+    "fedavg": "FedAvg, tuned by trial",
+}
 COLOURS = {"default": PALETTE[5], "advised": PALETTE[1], "fedavg": PALETTE[2]}
 
 
@@ -24,9 +28,23 @@ def demo_figure(comparison: Comparison, gains: Gains) -> Figure:
     lines = sorted(comparison.lines, key=lambda line: line.last.value)
     _reached(reached, lines)
     _sent(sent, lines)
+    sent.set_yticks([])
     _advice(advice, comparison)
     draw_gains(who, gains, thin=True)
     return result
+
+
+def demo_panels(comparison: Comparison, gains: Gains) -> list[Figure]:
+    """The same panels, each by itself and small enough to be read on a phone."""
+    lines = sorted(comparison.lines, key=lambda line: line.last.value)
+    panels = [new_figure(5.6, 4.6, 0.1, 0.08) for _ in range(4)]
+    reached, sent, advice, who = (each.subplots() for each in panels)
+    _reached(reached, lines)
+    _sent(sent, lines)
+    sent.set_title("What each method sends", loc="left", color=INK, fontsize=12, fontweight="bold")
+    _advice(advice, comparison)
+    draw_gains(who, gains, thin=True)
+    return panels
 
 
 def _reached(axes: Axes, lines: list[Line]) -> None:
@@ -72,7 +90,7 @@ def _sent(axes: Axes, lines: list[Line]) -> None:
     axes.set_xlim(min(1.0, most / 10), most * 6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.set_ylim(-0.6, len(lines) - 0.4)
-    axes.set_yticks([])
+    axes.set_yticks(range(len(lines)), [line.label for line in lines])
     panel(axes, "and sends", "MB, both ways, all clients")
     clean(axes, "x")
     axes.minorticks_off()
@@ -88,6 +106,6 @@ def _advice(axes: Axes, comparison: Comparison) -> None:
         values += curve.mean.tolist()
     accuracy_scale(axes, min(values), max(values))
     axes.set_xlim(left=0)
-    panel(axes, "Step size and local steps, advised", "round")
+    panel(axes, "FedAvg's step size and local steps", "round")
     clean(axes)
     legend(axes, loc="lower right")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.stats import binom
 
 from parley.advise.gain.result import Gains
 from parley.advise.plan.advice import Advice
@@ -42,16 +43,27 @@ def _best(comparison: Comparison) -> Line:
     return max(_safe(comparison), key=lambda line: line.last.value)
 
 
+def median_interval(values: list[float], level: float) -> tuple[float, float]:
+    """Order statistics that enclose the median of what the values were drawn from; infinite where they are too few."""
+    ordered, n = sorted(values), len(values)
+    below = int(binom.ppf((1 - level) / 2, n, 0.5)) - 1
+    return (ordered[below], ordered[n - 1 - below]) if below >= 0 else (-math.inf, math.inf)
+
+
 def _joining(gains: Gains, alone: Line, best: Line) -> str:
-    join, stay, few = (gains.count(decision) for decision in ("join", "stay alone", "too few samples"))
-    every = len(gains.clients)
-    samples = float(np.median([one.samples for one in gains.clients]))
-    middle = float(np.median([one.gain for one in gains.clients if math.isfinite(one.gain)]))
+    join, stay = (gains.count(decision) for decision in ("join", "stay alone"))
+    estimated = [client.gain for client in gains.clients if math.isfinite(client.gain)]
+    low, high = median_interval(estimated, gains.level)
+    group = "yes" if low > 1 else "no" if high < 1 else "undecided"
+    interval = f", {gains.level:.0%} interval over clients {low:.1f} to {high:.1f}" if math.isfinite(high) else ""
+    samples = float(np.median([client.samples for client in gains.clients]))
     return (
-        f"Who should join: {_count(join, 'client')} of {every} can be told to join and {stay} to stay alone; "
-        f"{every - join - stay - few} are undecided with about {samples:.0f} samples each and need more before they "
-        f"are promised anything (median gain {middle:.1f}). On digits of all kinds a client's own model gets "
-        f"{alone.last.value:.1%} right, {best.label} {best.last.value:.1%}."
+        f"Who should join (Su et al.): as a group, {group}: the federated model is estimated to err less than their "
+        f"own for {sum(gain > 1 for gain in estimated)} of {_count(len(estimated), 'client')} (median gain "
+        f"{np.median(estimated):.1f}{interval}). One by one, with about {samples:.0f} samples each, {join} can be "
+        f"decided to join and {stay} to stay alone; {len(gains.clients) - join - stay} need more samples for a "
+        f"decision. On digits of all kinds a client's own model gets {alone.last.value:.1%} right, {best.label} "
+        f"{best.last.value:.1%}."
     )
 
 
@@ -64,8 +76,9 @@ def _setting(advice: Advice, default: Line, advised: Line, tested: int) -> str:
     if abs(gap) <= ranking_noise(advised.last.value, tested):
         verdict = f"too close to tell with {tested} test samples"
     return (
-        f"Which settings: for {advice.budget()} the advice is {type(method).__name__} with {work}; it ended at "
-        f"{advised.last.value:.1%}, FedAvg with default settings at {default.last.value:.1%}: {verdict}."
+        f"Which settings (Charles and Konečný): for {advice.budget()} the advice is FedAvg with {work}; it ended at "
+        f"{advised.last.value:.1%}, with default settings at {default.last.value:.1%}, both with "
+        f"{_mb(advised)}: {verdict}."
     )
 
 
@@ -97,18 +110,18 @@ def _traffic(fedals: Line, fedavg: Line, tested: int) -> str:
         else "take it"
     )
     return (
-        f"Saving traffic: FedALS sends {saved:.0%} less than FedAvg ({_mb(fedals)} against {_mb(fedavg)}) and ends "
-        f"{price}: {verdict}."
+        f"Saving traffic (Gholami and Seferoglu): FedALS sends {saved:.0%} less than FedAvg ({_mb(fedals)} against "
+        f"{_mb(fedavg)}) and ends {price}: {verdict}."
     )
 
 
 def _others(ntk: Line, ffgb: Line, trees: Line, best: Line) -> str:
     ratio = _times(trees.megabytes / best.megabytes)
     return (
-        f"What to leave alone here: NTK-FL gets {ntk.last.value:.1%} in {ntk.rounds:.0f} rounds, but the server can "
-        f"read every sample it trains on; FFGB, with {ffgb.rounds:.0f} rounds, ends {_points(ffgb, best)} "
-        f"{best.label}; histogram boosting, with {trees.rounds:.0f}, ends {_points(trees, best)} it and sends "
-        f"{_mb(trees)}, {ratio} as much."
+        f"What to leave alone here: NTK-FL (Yue et al.) gets {ntk.last.value:.1%} in {ntk.rounds:.0f} rounds, but the "
+        f"server can read every sample it trains on; FFGB (Shen et al.), with {ffgb.rounds:.0f} rounds, ends "
+        f"{_points(ffgb, best)} {best.label}; histogram boosting, with {trees.rounds:.0f}, ends "
+        f"{_points(trees, best)} it and sends {_mb(trees)}, {ratio} as much."
     )
 
 

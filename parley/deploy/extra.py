@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 
 FLOWER = "1.41.0"
 """The one version of Flower whose programs are known to behave as this room expects."""
-_HOW = "pip install 'parley-fl[flower]'"
+_HOW = how_to_install("flower")
 
 
 def cryptography(module: str) -> Any:

@@ -11,6 +11,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 from parley.engine.listeners import Listener
 from parley.store.records import RoundRecord
 
@@ -46,14 +47,14 @@ def loggers(wanted: Wanted) -> list[Listener]:
 
 
 class TensorBoard(Listener):
-    """Writes every metric as a scalar; needs the extra `parley-fl[tensorboard]`."""
+    """Writes every metric as a scalar; needs the extra `tensorboard`."""
 
     def __init__(self, folder: str | Path, *, own_folder: bool = False) -> None:
         """`own_folder`: write into a folder named after the run, so that several can be seen beside each other."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise InputError("TensorBoard is not installed; pip install 'parley-fl[tensorboard]'.") from None
+            raise InputError(f"TensorBoard is not installed; {how_to_install('tensorboard')}.") from None
         self._open, self._folder, self._own = SummaryWriter, Path(folder), own_folder
         self._writer: Any = None
 
@@ -77,7 +78,7 @@ class TensorBoard(Listener):
 
 
 class WandB(Listener):
-    """Logs every metric to a project at Weights & Biases; needs the extra `parley-fl[wandb]`.
+    """Logs every metric to a project at Weights & Biases; needs the extra `wandb`.
 
     With `WANDB_MODE=offline` nothing leaves the machine: `wandb sync` sends it later.
     """
@@ -116,7 +117,7 @@ class WandB(Listener):
 
 
 class MLflow(Listener):
-    """Logs every metric to an experiment in MLflow; needs the extra `parley-fl[mlflow]`.
+    """Logs every metric to an experiment in MLflow; needs the extra `mlflow`.
 
     Where it is kept, $MLFLOW_TRACKING_URI says: a server, or a file such as sqlite:///mlflow.db. A run that goes on is
     found there again by the tag `parley.run`, its id.
@@ -175,7 +176,7 @@ def _package(name: str, title: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise InputError(f"{title} is not installed; pip install 'parley-fl[{name}]'.") from None
+        raise InputError(f"{title} is not installed; {how_to_install(name)}.") from None
 
 
 def _title(run: Run) -> str:

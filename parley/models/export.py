@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
 from parley.core.errors import InputError, nearest
+from parley.core.extras import how_to_install
 from parley.data.client import DataInfo
 from parley.models.card import Exported, describe, jsonable, page
 from parley.models.folder import new_folder
@@ -165,7 +166,7 @@ def _write_torchscript(
 
 def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence[Tensor], draft: Path) -> Exported:
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise _CannotExport("it needs the packages onnx and onnxscript: pip install 'parley-fl[onnx]'")
+        raise _CannotExport(f"it needs the packages onnx and onnxscript: {how_to_install('onnx')}")
     import onnx
 
     path = draft / "model.onnx"

@@ -1,6 +1,6 @@
 """Language models of Hugging Face's transformers, from a configuration or from weights in safetensors files.
 
-They need the extra `parley-fl[hf]`, which is imported when such a model is built. Code that comes with weights is not
+They need the extra `hf`, which is imported when such a model is built. Code that comes with weights is not
 run and pickled weights are refused.
 """
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parley.core.errors import InputError, nearest
+from parley.core.extras import how_to_install
 from parley.data.pretrained import import_transformers, pretrained_folder, quiet, readable_weights, refuse_code
 from parley.models.blocks import block_layers
 from parley.models.layers import Layer
@@ -175,7 +176,7 @@ def _adapted(network: Any, settings: dict[str, Any], kind: str) -> Any:
     try:
         import peft
     except ImportError as error:
-        raise InputError("[model.lora] needs the package peft: pip install 'parley-fl[lora]'.") from error
+        raise InputError(f"[model.lora] needs the package peft: {how_to_install('lora')}.") from error
     known = {own.name for own in fields(peft.LoraConfig)} - {"task_type", "inference_mode"}
     for name in settings:
         if name not in known:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 
 _LARGEST_TABLE = 3e6
 """Entries of a privacy loss distribution beyond which Renyi divergences take its place."""
@@ -124,6 +125,6 @@ def _library() -> Any:
     except ImportError:
         raise InputError(
             "differential privacy is accounted for by the package dp-accounting, which is not installed: "
-            "pip install 'parley-fl[privacy]'."
+            f"{how_to_install('privacy')}."
         ) from None
     return dp_accounting

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 
 from parley import __version__
 from parley.core.errors import ParleyError
+from parley.core.extras import how_to_install
 from parley.store.runs import RunStore, store_path
 
 DISTRIBUTION = "parley-fl"
@@ -79,7 +80,7 @@ def _packages() -> Iterator[Finding]:
         own = [r for r in wanted if r not in needed and r.marker is not None and r.marker.evaluate({"extra": extra})]
         lacking = [said for requirement in own if (said := _missing(requirement))]
         if lacking:
-            yield Finding(f"extra {extra}", "note", f"{'; '.join(lacking)}: pip install '{DISTRIBUTION}[{extra}]'")
+            yield Finding(f"extra {extra}", "note", f"{'; '.join(lacking)}: {how_to_install(extra)}")
         else:
             yield Finding(
                 f"extra {extra}",

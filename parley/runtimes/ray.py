@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from parley.core.errors import InputError, ParleyError, UnsupportedError
+from parley.core.extras import how_to_install
 from parley.core.failure import Failure
 from parley.core.processes import search_path
 from parley.runtimes.execute import describe
@@ -226,7 +227,7 @@ def _connected(workers: int | None, address: str | None) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError:
-        raise UnsupportedError("the runtime 'ray' needs Ray: pip install 'parley-fl[ray]'.") from None
+        raise UnsupportedError(f"the runtime 'ray' needs Ray: {how_to_install('ray')}.") from None
     if ray.is_initialized():
         if address is not None and address not in ("auto", ray.get_runtime_context().gcs_address):
             raise InputError(f"this process is connected to another Ray than {address}; leave out the address.")

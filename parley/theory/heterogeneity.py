@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 from parley.core.show import Brief
 from parley.theory.theta import Array
 
@@ -265,7 +266,6 @@ def _pot() -> Any:
         import ot
     except ImportError:
         raise InputError(
-            "distances between inputs of several dimensions need the package POT; install it with "
-            "pip install 'parley-fl[transport]'."
+            f"distances between inputs of several dimensions need the package POT: {how_to_install('transport')}."
         ) from None
     return ot

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import InputError, ParleyError
+from parley.core.extras import how_to_install
 from parley.core.key import Key
 from parley.core.show import Brief
 from parley.store import locks
@@ -284,6 +285,6 @@ def _optuna() -> Any:
     try:
         optuna: Any = importlib.import_module("optuna")
     except ImportError:
-        raise InputError("searching needs Optuna; pip install 'parley-fl[tune]'.") from None
+        raise InputError(f"searching needs Optuna; {how_to_install('tune')}.") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

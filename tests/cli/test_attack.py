@@ -65,4 +65,4 @@ def test_a_missing_package_is_a_sentence(parley, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "skimage", None)
     code, _, err = parley("attack", "study.toml", *QUICK, "--defence", "none")
     assert code == 2
-    assert "pip install 'parley-fl[attack]'" in err
+    assert "pip install -c constraints.txt '.[attack]'" in err

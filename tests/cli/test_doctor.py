@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from parley.core.extras import how_to_install
 from parley.report import installation
 from parley.report.installation import examine
 from parley.store.records import Metric, RoundRecord
@@ -78,7 +79,7 @@ def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest
     assert "rich is not installed" in found["packages"].text
     assert "scipy>=1.12 is wanted, 0.0.1 installed" in found["packages"].text
     assert found["extra trees"].state == "note"
-    assert found["extra trees"].text == "lightgbm is not installed: pip install 'parley-fl[trees]'"
+    assert found["extra trees"].text == f"lightgbm is not installed: {how_to_install('trees')}"
     assert found["extra transport"].state == "ok"
 
 

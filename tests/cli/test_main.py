@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 from parley.store.runs import RunStore
 
 ROOT = Path(__file__).parents[2]
@@ -336,9 +337,6 @@ def test_the_version(parley):
     assert out.startswith("parley 0.")
 
 
-PRIVACY = "pip install 'parley-fl[privacy]'"
-
-
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.toml")))
 def test_every_example_trains(parley, example: str, place: Path):
     file = ROOT / "examples" / example
@@ -349,7 +347,8 @@ def test_every_example_trains(parley, example: str, place: Path):
         file = frozen
     arguments = ["run", file, "--rounds", "2", "--quiet"]
     code, _, err = parley(*arguments)
-    for lacking, need in (("is not here", "data"), ("pip install 'parley-fl[hf]'", "hf"), (PRIVACY, "privacy")):
+    missing = [("is not here", "data")] + [(how_to_install(extra), extra) for extra in ("hf", "privacy")]
+    for lacking, need in missing:
         if code == 2 and lacking in " ".join(err.split()):
             if need in os.environ.get("PARLEY_REQUIRE", ""):
                 pytest.fail(err)

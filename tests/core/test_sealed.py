@@ -98,5 +98,5 @@ def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
-    with pytest.raises(InputError, match=r"pip install 'parley-fl\[parties\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[parties\]'"):
         KeyPair.of(SECRET)

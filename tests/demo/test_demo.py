@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,8 @@ from rich.console import Console
 import parley as pl
 from parley.advise.gain.result import ClientGain, Decision
 from parley.advise.gain.stop import StopAdvice
-from parley.demo.run import METHODS, demo
-from parley.demo.summary import NTK, conclusions, ranking_noise
+from parley.demo.run import METHODS, demo, study_of
+from parley.demo.summary import NTK, conclusions, median_interval, ranking_noise
 from parley.report import Comparison, Contender
 from parley.report.groups import Role
 from parley.store.records import Metric, RoundRecord
@@ -51,9 +52,10 @@ def test_the_demo_trains_stores_writes_and_says_where(shown: Shown) -> None:
 
 def test_the_page_has_the_sentences_the_figure_and_every_clients_gain(shown: Shown) -> None:
     page = (shown.folder / "report.html").read_text()
-    assert page.index("Who should join:") < page.index("Overview")
+    assert page.index("Who should join") < page.index("Overview")
     assert page.count("<li>") >= 5
     assert "sends the data" in page
+    assert page.count('<figure><img alt="') >= 4
     assert len((shown.folder / "gains.csv").read_text().splitlines()) == 51
 
 
@@ -83,7 +85,7 @@ def table_of(**changed: tuple[float, float]) -> Comparison:
 
 
 def gains_of(*decisions: Decision) -> pl.Gains:
-    clients = [ClientGain(str(n), 30, 0.2, 0.1, 2.0, 1.5, 3.0, each) for n, each in enumerate(decisions)]
+    clients = [ClientGain(str(n), 30, 0.2, 0.1, 2.0 + n, 1.5, 9.0, each) for n, each in enumerate(decisions)]
     return pl.Gains(tuple(clients), len(clients), "Brier score", 0.9, "", StopAdvice(5, ""))
 
 
@@ -97,16 +99,17 @@ def test_five_conclusions_follow_the_numbers() -> None:
     join, setting, method, traffic, others = conclusions(
         table_of(), 1000, gains_of("join", "join", "stay alone", "undecided"), advice()
     )
-    assert "2 clients of 4 can be told to join and 1 to stay alone; 1 are undecided" in join
+    assert "err less than their own for 4 of 4 clients (median gain 3.5)." in join
+    assert "2 can be decided to join and 1 to stay alone; 1 need more samples for a decision" in join
     assert "own model gets 30.0% right, advised 95.0%" in join
     assert "FedAvg with step size 0.05 and 7 local steps; it ended at 95.0%" in setting
-    assert setting.endswith("at 80.0%: worth taking.")
+    assert setting.endswith("with default settings at 80.0%, both with 10.0 MB: worth taking.")
     assert "All data in one place would get 97.0% (+2.0 points)" in method
     assert "sends 50% less than FedAvg (5.0 MB against 10.0 MB) and ends 13.0 points below it" in traffic
     assert traffic.endswith("take it only if traffic costs you more.")
-    assert "NTK-FL gets 99.0%" in others
+    assert "NTK-FL (Yue et al.) gets 99.0%" in others
     assert "the server can read every sample" in others
-    assert "FFGB, with 1 rounds, ends 25.0 points below advised" in others
+    assert "FFGB (Shen et al.), with 1 rounds, ends 25.0 points below advised" in others
     assert "sends 500 MB, 50 times as much" in others
 
 
@@ -119,6 +122,39 @@ def test_conclusions_when_it_goes_the_other_way() -> None:
     assert "ends level with ffgb" in others
     near = table_of(advised=(0.80, 10.0))
     assert "too close to tell with 100 test samples" in conclusions(near, 100, gains_of("join"), advice())[1]
+
+
+def test_the_group_is_answered_where_no_client_can_be() -> None:
+    join = conclusions(table_of(), 1000, gains_of(*["undecided"] * 10), advice())[0]  # type: ignore[list-item]
+    # Of ten draws, the second smallest and second largest enclose the median with 97.9%, the third ones with 89.1%.
+    assert "as a group, yes: the federated model" in join
+    assert "(median gain 6.5, 90% interval over clients 3.0 to 10.0)" in join
+
+
+@pytest.mark.parametrize(("count", "level"), [(6, 0.9), (11, 0.9), (50, 0.9), (50, 0.95)])
+def test_the_medians_interval_has_its_coverage_and_no_more(count: int, level: float) -> None:
+    """The number of draws below the median is binomial: sums of its probabilities, without a distribution's help."""
+    low, _ = median_interval([float(n) for n in range(count)], level)
+
+    def coverage(below: int) -> float:
+        return 1 - 2 * sum(math.comb(count, k) for k in range(below + 1)) / 2**count
+
+    assert coverage(int(low)) >= level
+    assert coverage(int(low) + 1) < level
+
+
+def test_every_part_names_its_authors() -> None:
+    text = " ".join(conclusions(table_of(), 1000, gains_of("join"), advice()))
+    authors = ("Su et al.", "Charles and Konečný", "Shen et al.", "Yue et al.", "Gholami and Seferoglu")
+    assert all(name in text for name in authors)
+
+
+def test_the_advised_run_is_fedavg_for_the_traffic_of_the_default(shown: Shown) -> None:
+    config = next(info.config for info in shown.store.runs() if info.config["name"] == "advised")
+    assert config["algorithm"]["name"] == "fedavg"
+    assert config["algorithm"]["server"] == study_of("default", METHODS["default"]).resolved()["algorithm"]["server"]
+    lines = {line.label: line for line in shown.comparison.lines}
+    assert lines["advised"].megabytes == pytest.approx(lines["default"].megabytes)
 
 
 def test_a_method_that_sends_the_data_is_never_the_best() -> None:

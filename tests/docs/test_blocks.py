@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import re
 import shlex
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -21,6 +23,9 @@ from parley.models import models
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+PROSE = sorted([*PAGES, *(ROOT / "docs" / "algorithms").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+NO_MODULES = {"parley.partitioners", "parley.losses", "parley.listeners", "parley.run"}
+"""Groups of entry points, and a tag at MLflow."""
 SKETCHES = ("studies.md",)
 """Pages whose program is called a sketch."""
 
@@ -169,3 +174,46 @@ def test_studies_and_bench_compile():
         for line in block.splitlines():
             if line.startswith(("from ", "import ")):
                 exec(line)
+
+
+def inline_code(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def resolved(dotted: str) -> bool:
+    """Whether `pl.data.digits` or `parley.theory.heterogeneity` is something that exists."""
+    first, *rest = dotted.split(".")
+    value: object = pl if first == "pl" else importlib.import_module(first)
+    module = "parley" if first == "pl" else first
+    for name in rest:
+        module = f"{module}.{name}"
+        fields = getattr(value, "__dataclass_fields__", {})
+        if not hasattr(value, name) and name not in fields and find_spec(module) is None:
+            return False
+        value = getattr(value, name, None) if hasattr(value, name) else importlib.import_module(module)
+    return True
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_names_in_prose_exist(page: Path):
+    for code in inline_code(page):
+        for dotted in re.findall(r"(?<![\w./-])(?:pl|parley(?:_papers|_benchmarks)?)(?:\.[A-Za-z_]\w*)+", code):
+            assert dotted in NO_MODULES or resolved(dotted), f"{page.name}: {code}"
+
+
+def test_methods_called_in_prose_exist():
+    """`gains.summary()`: whatever stands before the dot, somebody defines the method."""
+    sources = [
+        path for room in ("parley", "parley_papers", "parley_benchmarks") for path in (ROOT / room).rglob("*.py")
+    ]
+    defined = {
+        node.name
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    for page in PROSE:
+        for code in inline_code(page):
+            for owner, name in re.findall(r"(?<![\w.])([a-z_]+)\.([a-z_]\w*)\(", code):
+                assert name in defined or owner == "pl" or hasattr(torch.nn.Module, name), f"{page.name}: {code}"

@@ -99,6 +99,28 @@ def test_manifests_are_whole(name: str) -> None:
             assert one["spec"]["ports"][0]["targetPort"] == container["ports"][0]["containerPort"]
 
 
+@pytest.mark.parametrize("name", ["server.yaml", "node.yaml"])
+def test_manifests_follow_the_schemas_of_kubernetes(name: str) -> None:
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="needs the package kubernetes-validate")
+    for document in documents(name):
+        kubernetes.validate(document, kubernetes.latest_version(), strict=True)
+        document["spec"]["replica"] = 1
+        with pytest.raises(kubernetes.ValidationError, match="replica"):
+            kubernetes.validate(document, kubernetes.latest_version(), strict=True)
+
+
+def test_health_is_asked_of_the_folder_that_is_served() -> None:
+    (compose,) = documents("compose.yaml")
+    asked = [(each["command"], each["healthcheck"]["test"][1:]) for each in compose["services"].values()]
+    for _, document in containers():
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        asked.append((container["args"], container["livenessProbe"]["exec"]["command"]))
+    for command, (program, *words) in asked:
+        assert program == "parley"
+        assert understood(words) == "health"
+        assert words[2:] == command[2:4]
+
+
 def test_pods_run_parley_as_the_user_of_the_image() -> None:
     assert f"--uid {USER}" in (ROOT / "Containerfile").read_text(encoding="utf-8")
     commands = {}

@@ -1,12 +1,16 @@
-"""README.md's commands, exactly as printed and in its order, in a copy of the clone with an empty home."""
+"""README.md's commands, exactly as printed and in one shell, in a copy of the clone with an empty home."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -14,58 +18,102 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-LEFT = {
+FILES = {
     "parley demo": ["parley-demo/report.html", "parley-demo/demo.png", "parley-runs/runs.db"],
     "parley compare digits scaffold --figure compare.png": ["compare.png"],
 }
 """The files that a command promises."""
+PROGRAM = "#!{python}\nfrom parley.cli.main import main\n\nmain()\n"
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What a newcomer has: the examples, an empty home and `parley` on the path."""
-    shutil.copytree(ROOT / "examples", tmp_path / "clone" / "examples")
+    """What a newcomer has after `make demo`: the examples, `.venv` with Parley in it, and an empty home."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "examples", clone / "examples")
     (tmp_path / "home").mkdir()
-    program = tmp_path / "bin" / "parley"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from parley.cli.main import main; main()" "$@"\n')
+    venv.create(clone / ".venv", symlinks=True)
+    packages = clone / ".venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (packages / "parley.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    write_program(clone, PROGRAM.format(python=clone / ".venv" / "bin" / "python"))
+    return clone
+
+
+def write_program(clone: Path, text: str) -> None:
+    program = clone / ".venv" / "bin" / "parley"
+    program.write_text(text)
     program.chmod(0o755)
-    return tmp_path / "clone"
 
 
-def ran(line: str, clone: Path) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PARLEY_", "XDG_"))}
-    place = clone.parent
-    environment = kept | {"HOME": str(place / "home"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
+def run_all(clone: Path) -> dict[str, str]:
+    """What every command after `make demo` printed, all of them typed into one shell that does not know `parley`."""
+    home = clone.parent / "home"
+    foreign = ("PARLEY_", "XDG_", "PYTHON", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    folders = [each for each in environment["PATH"].split(os.pathsep) if not (Path(each) / "parley").exists()]
+    environment |= {"HOME": str(home), "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(folders)}
+    script = "".join(f"printf '\\n<%s>\\n' {shlex.quote(line)}\n{line}\n" for line in COMMANDS[1:])
     done = subprocess.run(
-        ["/bin/sh", "-c", line], cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        ["/bin/sh", "-e", "-c", script],
+        cwd=clone,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    parts = re.split(r"^<(.*)>$", done.stdout, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def test_the_commands_are_those_that_are_run_here() -> None:
-    assert (
-        COMMANDS[0] == "make demo"
-    )  # run by whoever clones; its recipe is the next command in an environment it makes
+    assert COMMANDS[0] == "make demo"  # run by whoever clones; its recipe is a command below, in the `.venv` it makes
     assert "\t$(BIN)/parley demo\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert len(COMMANDS) == 7
-    assert all(line.startswith("parley ") for line in COMMANDS[1:])
-    assert set(LEFT) <= set(COMMANDS)
+    assert len(COMMANDS) == 8
+    assert set(FILES) <= set(COMMANDS)
+
+
+def test_the_shell_finds_every_command(clone: Path) -> None:
+    write_program(clone, '#!/bin/sh\necho "parley $*"\n')
+    printed = run_all(clone)
+    assert list(printed) == COMMANDS[1:]
+    assert [text.strip() for line, text in printed.items() if line.startswith("parley ")] == COMMANDS[2:]
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)
+    return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_claim_links_to_a_page_or_test() -> None:
+    claims = re.split(r"^- ", sections()["What you can rely on, and what not"], flags=re.MULTILINE)[1:]
+    claims += [each for each in re.split(r"(?<=\.)\s", sections()[""]) if " estimates " in each]
+    claims += re.split(r"(?<=\.)\s", re.sub(r"```.*?```", "", sections()["Decide, then deploy"], flags=re.DOTALL))
+    for claim in (each.strip() for each in claims):
+        links = re.findall(r"\]\(([^)]+)\)", claim)
+        assert links or not claim, claim
+        assert all((ROOT / link).is_file() for link in links), claim
+
+
+def test_methods_without_a_closed_form_are_those_that_are_named() -> None:
+    facts = tomllib.loads((ROOT / "docs" / "algorithms.toml").read_text(encoding="utf-8"))
+    without = {name for name, fact in facts.items() if str(fact.get("settles", "")).startswith("(no ")}
+    claim = sections()["What you can rely on, and what not"].split("\n- ")[1]
+    named = {name.lower() for name in re.findall(r"MOON|`([a-z-]+)`", claim)} - {""} | {"moon"}
+    assert "MOON" in claim
+    assert named == without
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # seven trainings, on machines that have other work too
 def test_every_command_as_printed(clone: Path) -> None:
-    said = {}
-    for line in COMMANDS[1:]:
-        said[line] = ran(line, clone)
-        for name in LEFT.get(line, []):
+    printed = run_all(clone)
+    for line, names in FILES.items():
+        for name in names:
             assert (clone / name).stat().st_size > 1000, f"{line} left no {name}"
-    assert len(re.findall(r"^[1-5]\. ", said["parley demo"], re.MULTILINE)) == 5
-    compared = said["parley compare digits scaffold --figure compare.png"]
+    assert len(re.findall(r"^[1-5]\. ", printed["parley demo"], re.MULTILINE)) == 5
+    compared = printed["parley compare digits scaffold --figure compare.png"]
     assert "digits" in compared
     assert "scaffold" in compared
-    assert "decision" in said["parley gain examples/own-folder.toml"]
-    assert "local steps" in said["parley advise examples/pareto.toml"]
+    assert "decision" in printed["parley gain examples/own-folder.toml"]
+    assert "local steps" in printed["parley advise examples/pareto.toml"]

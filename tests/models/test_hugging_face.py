@@ -37,7 +37,7 @@ KEY = Key(3)
 @pytest.fixture(autouse=True)
 def transformers(request: pytest.FixtureRequest) -> None:
     if find_spec("transformers") is None:
-        reason = "transformers is not installed: pip install 'parley-fl[hf]'"
+        reason = "transformers is not installed: pip install -c constraints.txt '.[hf]'"
         if "hf" in os.environ.get("PARLEY_REQUIRE", ""):
             pytest.fail(reason)
         pytest.skip(reason)
@@ -323,7 +323,7 @@ def test_without_the_extra_there_is_one_sentence(monkeypatch, tmp_path, capsys):
         with pytest.raises(SystemExit) as ended:
             main(["run", "study.toml", "--set", override])
         assert ended.value.code == 2
-        sentence = "need the package transformers: pip install 'parley-fl[hf]'."
+        sentence = "need the package transformers: run pip install -c constraints.txt '.[hf]' in a checkout of Parley."
         assert " ".join(capsys.readouterr().err.split()).endswith(sentence)
 
 

@@ -25,7 +25,7 @@ def transformers() -> None:
     if find_spec("transformers") is None:
         if "hf" in os.environ.get("PARLEY_REQUIRE", ""):
             pytest.fail("transformers is not installed")
-        pytest.skip("transformers is not installed: pip install 'parley-fl[hf]'")
+        pytest.skip("transformers is not installed: pip install -c constraints.txt '.[hf]'")
 
 
 def made(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
@@ -139,7 +139,7 @@ def test_other_files_are_refused(tmp_path):
 @pytest.mark.long
 def test_the_example_of_adapters_runs():
     if find_spec("peft") is None:
-        pytest.skip("peft is not installed: pip install 'parley-fl[lora]'")
+        pytest.skip("peft is not installed: pip install -c constraints.txt '.[lora]'")
     if not (cache_dir() / "llama/stories260K.bin").is_file() or not (cache_dir() / "multinli").is_dir():
         pytest.skip(f"stories260K.bin or MultiNLI is not in {cache_dir()}")
     command = [sys.executable, "examples/lora.py", "--rounds", "1"]

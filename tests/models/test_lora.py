@@ -23,7 +23,7 @@ RANK = 2
 @pytest.fixture(autouse=True)
 def peft() -> None:
     if find_spec("peft") is None or find_spec("transformers") is None:
-        reason = "peft is not installed: pip install 'parley-fl[lora]'"
+        reason = "peft is not installed: pip install -c constraints.txt '.[lora]'"
         if "lora" in os.environ.get("PARLEY_REQUIRE", ""):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -46,7 +46,7 @@ def test_a_small_language_model_needs_no_files(
     if find_spec(package) is None:
         if extra in os.environ.get("PARLEY_REQUIRE", ""):
             pytest.fail(f"{package} is not installed")
-        pytest.skip(f"{package} is not installed: pip install 'parley-fl[{extra}]'")
+        pytest.skip(f"{package} is not installed: pip install -c constraints.txt '.[{extra}]'")
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     result = run_study(f"004/{name}", "smoke", tmp_path / "out")
     assert [check.passed for check in result.checks] == [True, None, None]

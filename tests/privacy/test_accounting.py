@@ -154,5 +154,5 @@ def test_epsilon_does_not_depend_on_the_order_in_which_it_is_asked():
 
 def test_without_the_package_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(InputError, match=r"pip install 'parley-fl\[privacy\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[privacy\]'"):
         Mechanism(0.123, 1.0, 1e-5).epsilon(1)

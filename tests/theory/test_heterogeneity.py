@@ -165,7 +165,7 @@ def test_bad_input():
 
 def test_without_pot(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ot", None)
-    with pytest.raises(InputError, match=r"pip install 'parley-fl\[transport\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[transport\]'"):
         wasserstein1(drawn(0, 4), drawn(1, 4))
     assert total_variation(drawn(0, 4), drawn(1, 4)).value == 1
     assert wasserstein1(drawn(0, 4, 1), drawn(1, 4, 1)).exact

@@ -45,6 +45,11 @@ class Candidate:
             return {"heavy-ball": "fedavgm", "adam": "fedadam"}.get(self.server.name, "fedavg")
         return self.work.method
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is FedAvg with the server's plain average: a step size and a number of local steps, no more."""
+        return self.work.method == "fedavg" and self.server == ServerStep()
+
     def __str__(self) -> str:
         work, server = self.work, self.server
         text = f"{self.method}, lr {work.gamma:.3g}, {work.K} step{'s' * (work.K != 1)}"

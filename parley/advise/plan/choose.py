@@ -80,13 +80,16 @@ class Ranked:
     """Its server goes farther than a network of which few directions were seen may bear: only a pilot tries it."""
 
 
-def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Ranked]:
-    """The best candidates, the advised one first."""
+def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0, *, plain: bool = False) -> list[Ranked]:
+    """The best candidates, the advised one first; `plain` looks at FedAvg's step size and local steps only."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, servers in families(found.clients, found.clients.L):
-        plain, packed = sizes[work.method]
-        size = packed if goal.megabytes is not None else plain
+    for work, every in families(found.clients, found.clients.L):
+        servers = [server for server in every if not plain or Candidate(work, server).plain]
+        if not servers:
+            continue
+        unpacked, packed = sizes[work.method]
+        size = packed if goal.megabytes is not None else unpacked
         limit = goal.limit(size)
         curves = forecast(found.clients, work, servers, min(limit, MOST_ROUNDS), seed)
         for server, curve in zip(servers, curves, strict=True):

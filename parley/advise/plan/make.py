@@ -55,6 +55,7 @@ def advise(
     pilot: bool = False,
     gain: bool | None = None,
     whole: bool = True,
+    plain: bool = False,
     tell: Tell | None = None,
 ) -> Advice:
     """Advise on a study (or its file): method, rates, local steps, server, channels and when to stop.
@@ -63,7 +64,7 @@ def advise(
     loss that the study names (`[evaluate] metric = "loss", target = ...`) is to be reached as cheaply as can be;
     without one the loss at the end of the budget counts. `pilot` tries the best candidates in short runs. `gain`
     estimates who profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is
-    measured.
+    measured. With `plain` only FedAvg's step size and number of local steps are chosen, as Charles and Konečný ask.
     """
     own = study if isinstance(study, Study) else load(study)
     tell = tell or (lambda _what, _done, _total: None)
@@ -82,7 +83,9 @@ def advise(
     unknown = list(measured.unknown)
     goal = _goal(own, measured, rounds, megabytes, unknown)
     tell("forecasting", 1, 3)
-    ranked = rank(measured.quadratic, task, goal, own.seed) if measured.quadratic is not None else []
+    ranked: list[Ranked] = []
+    if measured.quadratic is not None:
+        ranked = rank(measured.quadratic, task, goal, own.seed, plain=plain)
     arms = _arms(ranked, own, like, task, goal)
     limit, first = _limit(goal, arms[0], task, measured.participants), arms[0].ranked
     made: list[Recommendation] = []
@@ -268,5 +271,5 @@ def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list
 
 
 def _title(study: Study) -> str:
-    """Of the advised study; one without a name of its own is called by its data, as its method may be another."""
+    """An unnamed study is named after its data set: the method may change."""
     return f"{study.name or study.federation().info.name} (advised)"

@@ -11,6 +11,7 @@ import torch
 from parley.algorithms.trees.ensemble import Trees, complete, stacked
 from parley.algorithms.trees.histograms import Floats, Objective, Whole
 from parley.core.errors import InputError
+from parley.core.extras import how_to_install
 
 
 def check_installed() -> Any:
@@ -18,7 +19,7 @@ def check_installed() -> Any:
     try:
         import lightgbm
     except ImportError:
-        raise InputError("local trees need the package lightgbm: pip install 'parley-fl[trees]'.") from None
+        raise InputError(f"local trees need the package lightgbm: {how_to_install('trees')}.") from None
     return lightgbm
 
 

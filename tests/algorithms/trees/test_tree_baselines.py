@@ -115,7 +115,7 @@ def test_a_client_with_one_class_and_one_with_few_rows():
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "lightgbm", None)
-    with pytest.raises(InputError, match=r"pip install 'parley-fl\[trees\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints.txt '\.\[trees\]'"):
         run(TreeBagging())
 
 
