@@ -230,7 +230,7 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
     facts["verdict"] = decided.why[:_LONGEST]
     if not decided.yes:
         raise _Refused(decided.why, decided.pending)
-    if proposal.roster or _sums(proposal) or folder.policy.minimum_nodes:
+    if proposal.roster or _sums(proposal) or folder.policy.minimum_nodes or folder.policy.peers:
         wrong = problem(proposal.roster, name, keys.text_of(keys.private_key(_key(folder)).public_key()))
         if wrong is not None:
             raise _Refused(wrong)

@@ -123,6 +123,8 @@ def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Propos
         for name in used:
             if name not in policy.channels:
                 return f"the channel '{shown(name, 100)}'"
+    if policy.peers and not proposal.roster:
+        return "a study without a roster to compare its peers with"
     if policy.peers and known_nodes(folder, proposal) < len(proposal.roster):
         return "nodes whose keys its peers do not name"
     if proposal.rounds > policy.rounds:
