@@ -82,6 +82,8 @@ class Exchange:
     """Trees of the reply whose rows are a set, so that channels may change their order."""
     feedback: bool = True
     """A reply stands for the same thing every time, so what a channel did not send of it may be added to the next."""
+    fixed: tuple[str, ...] = ()
+    """Trees of the message that are the same whenever a run sends them: a node refuses others than it had first."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
     floor: int | None = None
@@ -117,6 +119,7 @@ class Settings(TypedDict, total=False):
     compress: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     reorder: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     feedback: bool | Callable[[Any], bool]
+    fixed: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     floor: int | Callable[[Any], int | None] | None
     rare: Callable[[Any], Callable[[Task, ClientData], str]]

@@ -227,10 +227,10 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
     facts |= {"study": proposal.hash, "title": proposal.title[:100]}
     decided = verdict(folder, proposal)
     folder.keep(proposal, pending=decided.pending)
-    facts["verdict"] = decided.why
+    facts["verdict"] = decided.why[:_LONGEST]
     if not decided.yes:
         raise _Refused(decided.why, decided.pending)
-    if proposal.roster or _sums(proposal) or folder.policy.minimum_nodes:
+    if proposal.roster or _sums(proposal) or folder.policy.minimum_nodes or folder.policy.peers:
         wrong = problem(proposal.roster, name, keys.text_of(keys.private_key(_key(folder)).public_key()))
         if wrong is not None:
             raise _Refused(wrong)
@@ -279,7 +279,7 @@ def _worked(
     if type(population) is not int or population < 1:
         raise WireError("it does not say how large the federation is.")
     decided = verdict(folder, proposal)
-    facts["verdict"] = decided.why
+    facts["verdict"] = decided.why[:_LONGEST]
     if not decided.yes:
         raise _Refused(decided.why)
     if not takes_part(folder, proposal.hash, run):

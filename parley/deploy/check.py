@@ -17,6 +17,7 @@ from parley.deploy import certificates, keys
 from parley.deploy.extra import FLOWER, check_flower
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.server_folder import ServerFolder
+from parley.secure.channel import GROUP
 from parley.store.locks import is_locked
 
 _SPACE = 2**30
@@ -165,4 +166,10 @@ def _policy(folder: NodeFolder) -> str:
     policy = folder.policy
     if policy.rounds == 0:
         return "approves nothing in advance; you decide (parley node pending)"
-    return f"approves {', '.join(policy.algorithms) or 'no algorithm'} for at most {policy.rounds} rounds in advance"
+    text = f"approves {', '.join(policy.algorithms) or 'no algorithm'} for at most {policy.rounds} rounds in advance"
+    if not policy.peers and any(channel.partition("(")[0].strip() == GROUP for channel in policy.required_channels):
+        text += (
+            f"; warning: it asks for {GROUP}, but peers is empty, so a server could invent all other nodes of a sum "
+            "and subtract them: write the fingerprints of their keys into peers"
+        )
+    return text

@@ -18,6 +18,7 @@ from parley.algorithms import algorithms
 from parley.algorithms.exchange import disclosed
 from parley.channels import Channel, channels
 from parley.core.errors import InputError, ParleyError
+from parley.core.text import shown
 from parley.data import Federation
 from parley.data.sources import InMemory
 from parley.deploy import keys
@@ -112,16 +113,18 @@ def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Propos
         ("model", proposal.model, policy.models, models),
     ):
         if name is not None and name not in allowed and not ("*" in allowed and name in known):
-            return f"the {what} '{name}'"
+            return f"the {what} '{shown(name, 100)}'"
     if disclosed := discloses(folder, proposal):
-        return f"'{proposal.algorithm}' discloses {disclosed}"
+        return f"'{shown(proposal.algorithm, 100)}' discloses {disclosed}"
     if (least := _floor_of(folder, proposal)) is not None and least < policy.minimum_floor:
         return f"statistics with a floor of {least} where it asks for {policy.minimum_floor}"
     used = proposal.channels
     if "*" not in policy.channels:
         for name in used:
             if name not in policy.channels:
-                return f"the channel '{name}'"
+                return f"the channel '{shown(name, 100)}'"
+    if policy.peers and not proposal.roster:
+        return "a study without a roster to compare its peers with"
     if policy.peers and known_nodes(folder, proposal) < len(proposal.roster):
         return "nodes whose keys its peers do not name"
     if proposal.rounds > policy.rounds:

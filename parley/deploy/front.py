@@ -125,11 +125,12 @@ class Front:
     """Address -> since when its refusals are counted, and how many there were."""
 
     async def serve(self, host: str, port: int, tls: ssl.SSLContext) -> asyncio.Server:
-        return await asyncio.start_server(
-            self._accepted, host, port, ssl=tls, limit=LARGEST_HEAD, ssl_handshake_timeout=HEAD_SECONDS, backlog=128
-        )
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._accepted(reader, writer, tls)
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        return await asyncio.start_server(accepted, host, port, limit=LARGEST_HEAD, backlog=128)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls: ssl.SSLContext) -> None:
         task = asyncio.current_task()
         assert task is not None
         peer = str((writer.get_extra_info("peername") or ["?"])[0])
@@ -137,9 +138,10 @@ class Front:
             theirs = sum(address == peer for address in self._open.values())
             if len(self._open) >= MOST_CONNECTIONS or theirs >= MOST_FROM_ONE:
                 self._refused(peer, f"refused: {theirs} connections of it and {len(self._open)} in all are open")
-                await _status(writer, 503)
                 return
             self._open[task] = peer
+            # Counted before the handshake, which begins before anything is read and must end within seconds.
+            await writer.start_tls(tls, ssl_handshake_timeout=HEAD_SECONDS)
             await self._requests(reader, writer, peer)
         except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
             pass

@@ -295,8 +295,12 @@ def now() -> str:
 
 def _last_seal(descriptor: int, size: int) -> str:
     """The digest of the last line; of a log that begins, nothing."""
-    block = min(size, 65536)
-    lines = os.pread(descriptor, block, size - block).splitlines()
+    begin, line = size, b""
+    while begin and b"\n" not in line[:-1]:
+        step = min(begin, 65536)
+        begin -= step
+        line = os.pread(descriptor, step, begin) + line
+    lines = line.splitlines()
     return _seal(lines[-1]) if lines else ""
 
 

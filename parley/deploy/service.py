@@ -20,6 +20,7 @@ Restart=always
 RestartSec=10
 KillMode=mixed
 TimeoutStopSec=60
+LimitNOFILE=8192
 UMask=0077
 NoNewPrivileges=yes
 PrivateTmp=yes

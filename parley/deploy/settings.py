@@ -135,7 +135,7 @@ class PolicySettings:
     """Answer nothing, approved or not, in studies whose roster has fewer nodes than this."""
     peers: tuple[str, ...] = ()
     """Fingerprints of the other nodes' keys, as their owners read them out; then no other ones count for minimum_nodes,
-    and a study whose roster has others is not approved in advance."""
+    and a study without a roster is refused, one whose roster has others not approved in advance."""
 
 
 def read_settings(cls: type[T], path: Path, what: str) -> T:

@@ -8,7 +8,7 @@ in the ledger before anything is computed for it and its answer before it leaves
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,16 @@ EVALUATION = -1
 _ANEW = "a server that was restored from an older backup needs a new approval, for a run anew (--again)."
 OTHER = f"it was asked this before, with another message; {_ANEW}"
 STALE = f"the server that asks has been started again since, and only its newest start is answered; {_ANEW}"
+CHANGED = f"it was sent something else before of what is the same in a whole run; {_ANEW}"
 FORGOTTEN = f"it has answered this, and keeps the answer no longer; {_ANEW}"
-TOLD = (OTHER, STALE, FORGOTTEN)
+TOLD = (OTHER, STALE, CHANGED, FORGOTTEN)
 """Refusals that say nothing but what the server has done itself, which it may read."""
 _TABLES = """
 CREATE TABLE answers (
     round INTEGER, exchange INTEGER, asked TEXT NOT NULL, digest BLOB NOT NULL, reply BLOB, size INTEGER,
     PRIMARY KEY (round, exchange)
 );
+CREATE TABLE fixed (name TEXT PRIMARY KEY, digest BLOB NOT NULL);
 CREATE TABLE fence (incarnation INTEGER NOT NULL);
 INSERT INTO fence VALUES (0);
 """
@@ -76,10 +78,13 @@ class Ledger:
                 raise WireError(STALE)
             return self._found(file, asked)
 
-    def reserve(self, asked: Asked, most: int, everywhere: bool = False) -> None:
+    def reserve(
+        self, asked: Asked, most: int, everywhere: bool = False, fixed: Mapping[str, bytes] | None = None
+    ) -> None:
         """Take the place for this question; a WireError if it cannot be had.
 
-        `most`: how many questions of this name a round may ask, or, with `everywhere`, the run.
+        `most`: how many questions of this name a round may ask, or, with `everywhere`, the run. `fixed`: digests of
+        what is the same in all questions of the run that have it.
         """
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
@@ -96,6 +101,12 @@ class Ledger:
                 raise WireError(
                     f"it was asked in round {latest} already, so it answers nothing new in round {asked.round}."
                 )
+            for name, digest in (fixed or {}).items():
+                first = file.execute("SELECT digest FROM fixed WHERE name = ?", (name,)).fetchone()
+                if first is None:
+                    file.execute("INSERT INTO fixed VALUES (?, ?)", (name, digest))
+                elif first[0] != digest:
+                    raise WireError(CHANGED)
             file.execute(
                 "INSERT OR IGNORE INTO answers (round, exchange, asked, digest) VALUES (?, ?, ?, ?)",
                 (asked.round, asked.exchange, asked.name, asked.digest),

@@ -210,7 +210,7 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
     memory = _memory(node, envelope.version)
     if memory is None:
         return _lost(node, envelope.version)
-    ledger.reserve(question, most)
+    ledger.reserve(question, most, fixed=_fixed(node.job, asked, received))
     answer = attempt(node.job, Call(node.recipient, received, memory, context, party=envelope.party))
     if isinstance(answer, Failure):
         return failure(answer)
@@ -252,6 +252,12 @@ def _check_asked(job: Job, envelope: Envelope, message: Message) -> int:
         raise WireError(f"{job.algorithm.title} asks '{asked}' in rounds from {first} to {last}, not in {number}.")
     declared.check(job.server, job.channels.bare(message))
     return declared.times
+
+
+def _fixed(job: Job, asked: str, message: Message) -> dict[str, bytes]:
+    """Digests of what a message has of trees that are the same in a whole run."""
+    names = job.exchanges[asked].fixed if asked in job.exchanges else ()
+    return {name: _digest(encode(Message(message.get(name)))) for name in names if name in message}
 
 
 def _reply(envelope: Envelope, reply: Reply, observed: Tree) -> bytes:

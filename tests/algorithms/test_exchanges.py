@@ -149,7 +149,8 @@ def window(each: Exchange) -> set[int]:
 
 def _facts(exchanges) -> list[tuple[object, ...]]:
     return [
-        (e.name, e.reads, e.asks, e.times, e.compress, e.reorder, e.feedback, e.discloses, e.floor) for e in exchanges
+        (e.name, e.reads, e.asks, e.times, e.compress, e.reorder, e.feedback, e.fixed, e.discloses, e.floor)
+        for e in exchanges
     ]
 
 

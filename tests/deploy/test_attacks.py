@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from parley.core.key import Key
 from parley.core.message import Message
 from parley.core.wire import encode
-from parley.deploy.answering import answer, work
+from parley.deploy.answering import answer, invitation, work
 from parley.deploy.enrolment import federation_of
 from parley.deploy.node_data import info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
@@ -204,6 +204,28 @@ def test_a_frame_that_cannot_be_printed_is_logged_too(liar: Liar, where: str):
     assert reply["kind"] == "failure"
     assert "surrogate" not in reply["reason"]
     assert [line["event"] for line in liar.node.logged()][before:] == ["received", "message"]
+
+
+@pytest.mark.parametrize(("where", "allowed"), [("algorithm", 0), ("model", 1), ("channels", 2)])
+def test_a_name_of_100_kb_does_not_break_the_log(make_node, where: str, allowed: int):
+    """It was quoted whole, and the next line sealed the last 64 KB of that line: the log looked changed for ever."""
+    policy = ['algorithms = ["*"]', 'models = ["*"]'][:allowed]
+    node, name = make_node("a", "\n".join([*policy, "rounds = 3"])), "x" * 100_000
+    whole = json.loads(proposed().bytes())
+    whole["study"][where] = {"up": [name]} if where == "channels" else whole["study"][where] | {"name": name}
+    proposal = Proposal(whole["parley"], whole["study"], {})
+    for _ in range(2):
+        reply = answer(node, invitation("a", "r", proposal))
+        assert len(reply) < 1000
+    assert len(list(node.logged())) == 4
+    assert max(map(len, (node.path / "audit.jsonl").read_bytes().splitlines())) < 10_000
+
+
+def test_a_long_line_is_sealed_whole(make_node):
+    node = make_node("a")
+    for length in (10, 65_535, 65_536, 200_000, 10):
+        node.log("owner", note="x" * length)
+    assert len(list(node.logged())) == 5
 
 
 FRAMES = st.tuples(

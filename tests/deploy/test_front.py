@@ -237,7 +237,7 @@ def test_one_address_neither_takes_all_connections_nor_fills_the_log(tls, monkey
         place = ask.place
         for _ in range(3):
             idle.append(tls[1].wrap_socket(socket.create_connection(place), server_hostname="localhost"))
-        _until(lambda: b"503" in ask(GOOD)[:20])
+        _until(lambda: _closed(ask))
         for line in idle:
             line.close()
         _until(lambda: b"200" in ask(GOOD)[:20])
@@ -248,6 +248,38 @@ def test_one_address_neither_takes_all_connections_nor_fills_the_log(tls, monkey
     assert len(notes) < 15
     assert any("further refusals of it are counted" in line for line in notes)
     assert any("was refused 3" in line and "more times" in line for line in notes)
+
+
+def test_connections_without_a_handshake_count_and_end(tls, monkeypatch):
+    """They were not counted until TLS was there, and 1,000 of them took all that a process may open."""
+    monkeypatch.setattr(module, "MOST_FROM_ONE", 3)
+    idle: list[socket.socket] = []
+
+    def talk(ask) -> None:
+        for _ in range(3):
+            idle.append(socket.create_connection(ask.place, timeout=20))
+        _until(lambda: _closed(ask))
+        assert idle[0].recv(1) == b""  # after HEAD_SECONDS
+        _until(lambda: b"200" in ask(GOOD)[:20])
+        for line in idle:
+            line.close()
+
+    assert any("3 connections of it" in line for line in with_front(tls, talk, Flower()))
+
+
+def test_a_large_body_is_passed_on_whole(tls):
+    flower, body = Flower(), random.Random(3).randbytes(5_000_000)
+    ask_for = GOOD.replace(b"length: 3\r\n\r\nabc", b"length: 5000000\r\n\r\n") + body
+    with_front(tls, lambda ask: b"200" in ask(ask_for)[:20] or pytest.fail("not passed on"), flower)
+    assert flower.heard[0][1] == body
+
+
+def _closed(ask) -> bool:
+    """Whether a connection is closed before its handshake."""
+    try:
+        return ask(GOOD) == b""
+    except (ConnectionError, ssl.SSLError):
+        return True
 
 
 def _until(true) -> None:

@@ -59,11 +59,16 @@ class Place:
         own = load_data(self.node.settings, self.node.path)
         common = json.dumps(info_to_json(own.info)).encode()
 
-        def ask(asked: str, message: Message, number: int = 1, exchange: int = 0) -> Message | str:
-            letter = Envelope("x", 1, number, exchange, asked, None, number - 1, key_of(0, number), "a", False)
+        def ask(
+            asked: str, message: Message, number: int = 1, exchange: int = 0, version: str | None = None
+        ) -> Message | str:
+            letter = Envelope("x", 1, number, exchange, asked, version, number - 1, key_of(0, number), "a", False)
             frame = work("a", "r", proposal.hash, 3, common, call_frame(letter, encode(message)))
             head, parts = unpack(answer(self.node, frame))
-            return decode(parts[0]) if head["kind"] == "reply" else str(list(self.node.logged())[-1].get("why"))
+            if head["kind"] == "reply":
+                return decode(parts[0])
+            line = list(self.node.logged())[-1]
+            return str(line.get("why", line["answered"]))
 
         return ask
 
@@ -93,9 +98,54 @@ def test_exact_histograms_need_an_owner_who_knows_what_they_show(place: Place):
     assert verdict(place.node, proposal).yes
 
 
-def boosting(place: Place) -> Asker:
-    settings = {"name": "histogram-boosting", "floor": 10, "ranges": RANGES, "bins": 16}
-    return place.asker(place.study({"rounds": 1, "algorithm": settings}))
+FLOORED = {"name": "histogram-boosting", "floor": 10, "ranges": RANGES, "bins": 16}
+
+
+def boosting(place: Place, rounds: int = 1) -> Asker:
+    return place.asker(place.study({"rounds": rounds, "algorithm": FLOORED}, disclose=True))
+
+
+def roots(edges: list[list[float]]) -> Message:
+    """The first message of a round, with bins of the server's own."""
+    bins = np.full((2, 16), np.finfo(np.float64).max)
+    for row, own in zip(bins, edges, strict=True):
+        row[: len(own)] = own
+    return Message.of(
+        columns=torch.tensor([0, 1]),
+        nodes=torch.tensor([[0, 0]]),
+        width=2,
+        bins_each=16,
+        seed=0,
+        unit=1.0,
+        bins={"edges": torch.from_numpy(bins), "first": torch.zeros(1, dtype=torch.float64)},
+    )
+
+
+def test_nodes_of_few_rows_are_told_whatever_the_floor_so_the_owner_decides(place: Place):
+    """Two splits of the server's choice leave nodes below the floor, whose gradients are their rows' labels."""
+    proposal = place.study({"rounds": 1, "algorithm": FLOORED})
+    assert "discloses samples' inputs and labels" in verdict(place.node, proposal).why
+    ask, (x, y) = boosting(place), place.x.T
+    assert isinstance(ask("client", roots([sorted(x)[9:50:10], sorted(y)[9:50:10]])), Message)
+    splits = torch.tensor([[0, 0, 0, 0, 0]])
+    shape = {"width": 2, "bins_each": 16}
+    ask("descend", Message.of(splits=splits, nodes=torch.tensor([[0, 0]]), **shape), exchange=1, version="1-0")
+    deeper = Message.of(splits=torch.tensor([[0, 0, 1, 0, 0]]), nodes=torch.tensor([[0, 0]]), **shape)
+    told = ask("descend", deeper, exchange=2, version="1-1")["sums"]["histograms"][0, 0].sum(dim=0)
+    few = (x <= sorted(x)[9]) & (y <= sorted(y)[9])
+    assert 0 < int(told[-1]) == few.sum() < 10
+    assert float(told[0]) / 2**24 == (0.5 - place.y[few]).sum()
+
+
+def test_bins_are_those_of_the_first_round(place: Place):
+    """Edges on both sides of one value, a round each, told of that one, also where no memory was named."""
+    ask, (x, y) = boosting(place, rounds=3), place.x.T
+    first = [sorted(x)[9:50:10], sorted(y)[9:50:10]]
+    assert isinstance(ask("client", roots(first)), Message)
+    other = [[own + 1e-3 for own in first[0]], first[1]]
+    for exchange, version in enumerate((None, "1-0")):
+        assert "what is the same in a whole run" in ask("client", roots(other), 2, exchange, version)
+    assert isinstance(ask("client", roots(first), 2, 2), Message)
 
 
 def test_cells_are_those_of_the_ranges(place: Place):
@@ -112,13 +162,7 @@ def test_cells_are_those_of_the_ranges(place: Place):
 def test_bins_of_a_servers_own_show_no_group_below_the_floor(place: Place):
     ask = boosting(place)
     value = np.sort(place.x[:, 0])[30]
-    edges = np.full((2, 16), np.finfo(np.float64).max)
-    edges[0, :3] = value - 1e-4, value + 1e-4, value + 5
-    edges[1, :2] = 3.9, 4.1
-    told = ask("client", Message.of(
-        columns=torch.tensor([0, 1]), nodes=torch.tensor([[0, 0]]), width=2, bins_each=16, seed=0, unit=1.0,
-        bins={"edges": torch.from_numpy(edges), "first": torch.zeros(1, dtype=torch.float64)},
-    ))  # fmt: skip
+    told = ask("client", roots([[value - 1e-4, value + 1e-4, value + 5], [3.9, 4.1]]))
     rows = told["sums"]["histograms"][..., -1]
     assert int(rows[0, 0].sum()) == 60
     assert not bool(((rows > 0) & (rows < 10)).any())

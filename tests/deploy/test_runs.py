@@ -30,6 +30,8 @@ from parley.data import Federation
 from parley.data.sources import InMemory
 from parley.deploy.answering import answer, invitation
 from parley.deploy.carrier import Carrier, bytes_of, record_of
+from parley.deploy.check import check_node
+from parley.deploy.consent import verdict
 from parley.deploy.keys import fingerprint
 from parley.deploy.node_data import agreed, described, fitted, load_data
 from parley.deploy.node_folder import NodeFolder
@@ -342,6 +344,27 @@ def test_the_report_says_who_agreed_to_what(place: Place):
     assert "a b c" in " ".join(re.findall(r'"row">([^<]*)</th><td data-head="took part"', named))
     assert key in named
     assert key not in plain
+
+
+def test_a_study_without_a_roster_does_not_pass_by_the_peers(place: Place):
+    """A roster that the server leaves out names no stranger, and was approved."""
+    node, study = place.nodes["a"], submitted_study({"table": table(), "base": "."})
+    peers = [fingerprint(place.folder.nodes()[name]) for name in "bc"]
+    (node.path / "policy.toml").write_text(ALL + f"peers = {json.dumps(peers)}\n")
+    nobody = Proposal.of(study)
+    assert "without a roster to compare its peers with" in verdict(node, nobody).why
+    node.keep(nobody)
+    node.decide(nobody.hash, "approved")
+    reply = unpack(answer(node, invitation("a", "r", nobody)))[0]
+    assert "is not in the roster of the study with the key that it has" in reply["reason"]
+
+
+def test_check_warns_of_secure_sums_among_nodes_that_a_server_may_invent(place: Place):
+    node = place.nodes["a"]
+    for peers, warned in (("", True), ('peers = ["sha256:x"]\n', False)):
+        (node.path / "policy.toml").write_text(ALL + 'required_channels = ["secure-sum(24, 8.0, 0.7, 3)"]\n' + peers)
+        said = {one.what: one.said for one in check_node(node)}["policy"]
+        assert ("could invent all other nodes" in said) == warned
 
 
 def test_a_node_can_demand_secure_sums(place: Place):

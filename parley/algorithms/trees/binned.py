@@ -38,8 +38,8 @@ class BinnedTrees(BoostedTrees):
     """Public ranges of the columns, [low, high] for all or each, in which values are counted; without them further
     exchanges locate the values."""
     floor: int = 1
-    """Fewest rows of a client in any cell or bin it reports (needs ranges); smaller ones are joined to neighbours.
-    With 1 bins are those of pooled rows, and the server can recover single values and labels."""
+    """Fewest rows of a client in any cell it counts and any bin of a column (needs ranges); smaller ones are joined to
+    neighbours. With 1 bins are those of pooled rows. Nodes of a tree may have fewer rows whatever the floor."""
     real: bool = False
     """Send real numbers in place of integers, which quantisation, clipping and noise need; sums are then rounded."""
 
@@ -107,7 +107,7 @@ class BinnedTrees(BoostedTrees):
         reads="sum",
         times=lambda self: 64 if self.floor < 2 else 2,  # every refinement tells at least one bit more of a double
         feedback=False,
-        discloses=lambda self: self.disclosed,
+        discloses=lambda self: ("inputs", "labels") if self.floor < 2 else (),
         floor=lambda self: self.floor,
     )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
@@ -134,11 +134,6 @@ class BinnedTrees(BoostedTrees):
         return Reply(
             Message.of(counts={name: torch.from_numpy(own).to(self.number_type) for name, own in result.items()})
         )
-
-    @property
-    def disclosed(self) -> tuple[str, ...]:
-        """What can be read off counts and histograms of single rows."""
-        return ("inputs", "labels") if self.floor < 2 else ()
 
     def unit(self, task: Task) -> Number:
         """What a unit of the targets may be."""

@@ -9,8 +9,9 @@ Ke et al., 2017; as federated by FedTree, NVFlare and others).
 
 The server needs nothing but sums, and they are sums of whole numbers: over any partition of the rows the trees are, bit
 for bit, those of pooled data with the same bins. A client's HISTOGRAMS SEEN ALONE REVEAL MUCH of its rows (a bin with
-one row shows its gradient, hence nearly its target; together with the levels above, its other columns too). Clients see
-the splits of the trees, and so the bins' edges, but no histograms of each other.
+one row shows its gradient, hence nearly its target; with the levels above, its other columns too). A floor does
+not change that: the server chooses splits, hence nodes of few rows, and trees, hence by which rows gradients move.
+Clients see the splits of the trees, and so the bins' edges, but no histograms of each other.
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ class HistogramBoosting(BinnedTrees):
         reads="sum",
         compress=lambda self: ("sums",) if self.real else (),
         feedback=False,
-        discloses=lambda self: self.disclosed,
+        fixed=("bins",),
+        discloses=("inputs", "labels"),
         floor=lambda self: self.floor,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
@@ -236,7 +238,7 @@ class HistogramBoosting(BinnedTrees):
         times=lambda self: 2 * self.depth,
         compress=lambda self: ("sums",) if self.real else (),
         feedback=False,
-        discloses=lambda self: self.disclosed,
+        discloses=("inputs", "labels"),
         floor=lambda self: self.floor,
     )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
