@@ -150,8 +150,9 @@ class SurvivalCurves(Brief):
 
     @property
     def grid_error(self) -> float:
-        """By how much the curves of unrounded times may lie below these where cells end."""
-        return max(step.survival - step.lowest for curve in self.curves for step in curve.steps)
+        """By how much the curves of unrounded times may lie below these where cells end; the last has no end."""
+        steps = (step for curve in self.curves for step in curve.steps if step.time is not None)
+        return max((step.survival - step.lowest for step in steps), default=0.0)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for every group and step."""
