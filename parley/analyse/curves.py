@@ -107,7 +107,6 @@ class SurvivalCurves(Brief):
         events, at_risk = at_risk_of(sums["events"], sums["censored"])
         statistic, freedom, p, expected = log_rank(events, at_risk)
         test = method.by and freedom
-        names = [f"{value:g}" for value in method.groups] if method.by else ["all"]
         times = _times(sums["grid"], method.times == "raw")
         quantile = float(norm.ppf((1 + level) / 2))
         curves = tuple(
@@ -123,7 +122,7 @@ class SurvivalCurves(Brief):
                 quantile,
                 method.times == "raw",
             )
-            for g, name in enumerate(names)
+            for g, name in enumerate(method.names)
         )
         return cls(
             run.task.info.name,

@@ -182,7 +182,7 @@ def test_what_has_no_curve_is_said_in_a_sentence():
     assert "nor lie before 5, where the grid begins" in refused(x, time, times="grid", grid=(5.0, 9.0))
     assert "need a grid" in refused(x, time, times=None)
     assert "'by', which is not named" in refused(x, time, groups=(0, 1))
-    assert "2 to 20 different numbers" in refused(x, time, by="arm", groups=(1, 1))
+    assert "2 to 20 different values" in refused(x, time, by="arm", groups=(1, 1))
     assert "there is no column 'sex'" in refused(x, time, by="sex")
     assert "covariates is no setting of the model kaplan-meier" in refused(x, time, covariates=["arm"])
     assert "no client has 500 complete rows" in refused(x, time, floor=500)
