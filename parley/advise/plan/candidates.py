@@ -26,6 +26,7 @@ STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 """Local steps that are looked at."""
 _SHARES = (0.03, 0.1, 0.25, 0.5, 0.8, 1.1, 1.5, 1.85)
 """gamma in units of 1/L; from 2 on a client's own steps diverge."""
+_CAUTIOUS = (0.1, 0.25, 0.5, 1.0)
 _MOMENTA = (0.3, 0.5, 0.65, 0.8, 0.9, 0.95)
 EIGHT_BITS = qsgd(8)
 
@@ -97,6 +98,13 @@ def families(clients: LocalQuadratics, largest: float) -> Iterator[tuple[LocalWo
         for pull in (0.05, 0.3):
             alpha = pull * largest
             yield LocalWork("fedprox", 0.8 / (largest + alpha), K, alpha), [ServerStep(), ServerStep(eta=1.5)]
+
+
+def averaging(largest: float) -> Iterator[tuple[LocalWork, list[ServerStep]]]:
+    """FedAvg with steps that no client's curvature anywhere makes too long, and a server that averages."""
+    for K in STEPS:
+        for share in _CAUTIOUS:
+            yield LocalWork("fedavg", share / largest, K), [ServerStep()]
 
 
 def _servers(clients: LocalQuadratics, work: LocalWork) -> list[ServerStep]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.advise.plan.candidates import EIGHT_BITS, Candidate, families, traffic
+from parley.advise.plan.candidates import EIGHT_BITS, Candidate, averaging, families, traffic
 from parley.advise.plan.quadratic import Resemblance
 from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep, forecast
 from parley.theory.theta import Array
@@ -80,13 +80,14 @@ class Ranked:
     """Its server goes farther than a network of which few directions were seen may bear: only a pilot tries it."""
 
 
-def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0) -> list[Ranked]:
-    """The best candidates, the advised one first."""
+def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0, plain: bool = False) -> list[Ranked]:
+    """The best candidates, the advised one first; with `plain` of FedAvg with steps up to 1/L and plain averaging."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, servers in families(found.clients, found.clients.L):
-        plain, packed = sizes[work.method]
-        size = packed if goal.megabytes is not None else plain
+    grid = averaging(found.largest) if plain else families(found.clients, found.clients.L)
+    for work, servers in grid:
+        unpacked, packed = sizes[work.method]
+        size = packed if goal.megabytes is not None else unpacked
         limit = goal.limit(size)
         curves = forecast(found.clients, work, servers, min(limit, MOST_ROUNDS), seed)
         for server, curve in zip(servers, curves, strict=True):
