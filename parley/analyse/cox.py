@@ -32,6 +32,7 @@ from parley.analyse.times import (
     Times,
     accepted_grid,
     cells_of,
+    check_event,
     check_grid,
     check_times,
     event_times_of,
@@ -60,8 +61,9 @@ class Cox(Regression):
     intercept: ClassVar[bool] = False
 
     event: str = ""
-    """The column that is 1 where the target is the time of an event and 0 where a row was last seen; by default
-    targets below 0 are minus the time a row was last seen."""
+    """The column that is 1 where the target is the time of an event and 0 where a row was last seen, or a column and
+    the value that means an event, such as outcome=dead; by default targets below 0 are minus the time a row was last
+    seen."""
     times: Times = "stratified"
     """stratified: a baseline per client, no time is sent. grid: one baseline, from sums in the cells of `grid`.
     raw: one baseline; CLIENTS SEND THEIR EVENT TIMES."""
@@ -89,9 +91,11 @@ class Cox(Regression):
 
     def check(self, task: Task) -> None:
         check_times(task)
+        if self.event:
+            check_event(task, self.event)
 
     def reserved(self) -> tuple[str, ...]:
-        return (self.event,) if self.event else ()
+        return (self.event.partition("=")[0],) if self.event else ()
 
     @property
     def _since(self) -> float:

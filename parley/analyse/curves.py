@@ -107,7 +107,6 @@ class SurvivalCurves(Brief):
         events, at_risk = at_risk_of(sums["events"], sums["censored"])
         statistic, freedom, p, expected = log_rank(events, at_risk)
         test = method.by and freedom
-        names = [f"{value:g}" for value in method.groups] if method.by else ["all"]
         times = _times(sums["grid"], method.times == "raw")
         quantile = float(norm.ppf((1 + level) / 2))
         curves = tuple(
@@ -123,7 +122,7 @@ class SurvivalCurves(Brief):
                 quantile,
                 method.times == "raw",
             )
-            for g, name in enumerate(names)
+            for g, name in enumerate(method.names)
         )
         return cls(
             run.task.info.name,
@@ -150,8 +149,9 @@ class SurvivalCurves(Brief):
 
     @property
     def grid_error(self) -> float:
-        """By how much the curves of unrounded times may lie below these where cells end."""
-        return max(step.survival - step.lowest for curve in self.curves for step in curve.steps)
+        """By how much the curves of unrounded times may lie below these where cells end; the last has no end."""
+        steps = (step for curve in self.curves for step in curve.steps if step.time is not None)
+        return max((step.survival - step.lowest for step in steps), default=0.0)
 
     def table(self) -> list[dict[str, Any]]:
         """A row for every group and step."""

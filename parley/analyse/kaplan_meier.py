@@ -24,23 +24,26 @@ from scipy.stats import chi2
 from parley.algorithms.exchange import Exchange, Reply, ask, exchange
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
 from parley.algorithms.trees.binning import Counts, Floats
-from parley.analyse.regression import column_names
 from parley.analyse.times import (
     accepted_grid,
     cells_of,
+    check_event,
     check_grid,
     check_times,
+    check_values,
     event_times_of,
     gathered,
     no_times,
+    places_among,
     survival,
 )
-from parley.core.errors import InputError, nearest
+from parley.core.errors import InputError
 from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.text import shown
 from parley.data import ClientData
+from parley.data.columns import level_of
 from parley.statistics.method import Prior
 from parley.training.stack import Data
 from parley.training.task import Task
@@ -60,12 +63,13 @@ class KaplanMeier(Algorithm):
     leave_one_out: ClassVar[bool] = False
 
     event: str = ""
-    """The column that is 1 where the target is the time of an event and 0 where a row was last seen; by default
-    targets below 0 are minus the time a row was last seen."""
+    """The column that is 1 where the target is the time of an event and 0 where a row was last seen, or a column and
+    the value that means an event, such as outcome=dead; by default targets below 0 are minus the time a row was last
+    seen."""
     by: str = ""
     """Column of the groups, each with its own curve."""
-    groups: tuple[float, ...] = (0.0, 1.0)
-    """The values of `by`."""
+    groups: tuple[str | float, ...] = ()
+    """The values of `by`, numbers or texts; by default 0 and 1. Of texts, `parley analyse` asks the clients."""
     times: Literal["grid", "raw"] = "grid"
     """grid: clients send the number of events in each cell of `grid`. raw: CLIENTS SEND THEIR EVENT TIMES."""
     grid: tuple[float, ...] = ()
@@ -74,15 +78,15 @@ class KaplanMeier(Algorithm):
     """Fewest complete rows of a client, and of a group at it, behind anything it sends."""
 
     def __post_init__(self) -> None:
-        for name in ("groups", "grid"):
-            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        object.__setattr__(self, "groups", tuple(map(level_of, self.groups)))
+        object.__setattr__(self, "grid", tuple(map(float, self.grid)))
         if self.times == "grid" and not self.grid:
             object.__setattr__(self, "grid", (0.0,))
         check_grid(self.grid, self.times == "grid")
         if not 1 <= self.floor <= 2**31:
             raise InputError(f"floor must lie between 1 and {2**31}, not {self.floor}.")
-        if not 2 <= len(set(self.groups)) == len(self.groups) <= 20 or not all(np.isfinite(self.groups)):
-            raise InputError("groups must be 2 to 20 different numbers.")
+        if self.groups and not 2 <= len(set(self.groups) - {""}) == len(self.groups) <= 20:
+            raise InputError("groups must be 2 to 20 different values.")
 
     @property
     def needs(self) -> Needs:
@@ -102,10 +106,10 @@ class KaplanMeier(Algorithm):
         if len(task.info.shape) != 1 or task.info.kind == "text":
             raise InputError(f"'{task.info.name}' is not a table, which survival curves need.")
         check_times(task)
-        known = column_names(task)
-        for name in filter(None, (self.event, self.by)):
-            if name not in known:
-                raise InputError(f"there is no column '{shown(name)}': {nearest(name, known)}")
+        if self.event:
+            check_event(task, self.event)
+        if self.by:
+            check_values(task, self.by, tuple(map(str, self.groups)), "are the groups (groups)")
         return State.of(prior={"outputs": torch.zeros(1, dtype=torch.float64)})
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
@@ -122,7 +126,7 @@ class KaplanMeier(Algorithm):
         if int(sums["other"]):
             raise InputError(
                 f"column '{shown(self.by)}' of {int(sums['other']):,} rows is none of the groups "
-                f"{', '.join(f'{value:g}' for value in self.groups)}; name its values (groups)."
+                f"{', '.join(map(shown, self.names))}; name its values (groups)."
             )
         if not int(sums["events"].sum()):
             raise InputError(f"there are no events among {rows:,} rows, so there is no curve.")
@@ -137,6 +141,11 @@ class KaplanMeier(Algorithm):
     # --- the client ---
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The groups' names; without groups there is one."""
+        return (tuple(map(str, self.groups)) or ("0", "1")) if self.by else ("all",)
+
+    @property
     def _since(self) -> float:
         return self.grid[0] if self.grid else 0.0
 
@@ -144,11 +153,11 @@ class KaplanMeier(Algorithm):
         """Of rows that may be told of: times, events, groups; and how many others there are."""
         assert isinstance(data, ClientData)
         time, event, _ = survival(task, data, self.event, self._since)
-        value = data.x[:, column_names(task).index(self.by)].double().numpy() if self.by else np.zeros(len(data))
+        value = places_among(task, data, self.by, self.names) if self.by else np.zeros(len(data))
         complete = np.isfinite(time) & np.isfinite(event) & np.isfinite(value)
         kept = torch.from_numpy(complete)
         _, _, wrong = survival(task, ClientData(data.x[kept], data.y[kept]), self.event, self._since)
-        same = value[complete, None] == np.array(self.groups if self.by else (0.0,))
+        same = value[complete, None] == np.arange(len(self.names))
         enough = (same.sum(axis=0) >= self.floor) & (complete.sum() >= self.floor)
         told, group = (same & enough).any(axis=1), same.argmax(axis=1)
         other = int((~same.any(axis=1)).sum())
@@ -167,7 +176,7 @@ class KaplanMeier(Algorithm):
         return f"cells of the grid have fewer than {self.floor} rows" if few else ""
 
     def _counts_form(self, message: Message) -> Form:
-        groups, cells = len(self.groups) if self.by else 1, len(message.tensor("grid"))
+        groups, cells = len(self.names), len(message.tensor("grid"))
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SCALARS, ())
         shapes |= dict.fromkeys(("rows", "tellers"), (groups,)) | dict.fromkeys(("events", "censored"), (groups, cells))
         return Form.of(counts={name: (torch.int64, shape) for name, shape in shapes.items()})
@@ -196,7 +205,7 @@ class KaplanMeier(Algorithm):
     )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Of every group and cell: events, and rows last seen in it."""
-        grid, size = message.tensor("grid").numpy(), len(self.groups) if self.by else 1
+        grid, size = message.tensor("grid").numpy(), len(self.names)
         time, event, group, scalars = self._rows(task, data)
         cell, rows = cells_of(time, grid), np.bincount(group, minlength=size)
         found = {"rows": rows, "tellers": (rows > 0).astype(np.int64)}
@@ -221,7 +230,7 @@ def product_limit(events: Counts, at_risk: Counts) -> Floats:
 
 def greenwood(events: Counts, at_risk: Counts) -> Floats:
     """The variance of log S_k; infinite from where nobody survives."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 where nobody is left
         terms = np.where(events > 0, events / (np.maximum(at_risk, 1) * (at_risk - events).astype(np.float64)), 0.0)
     summed: Floats = np.cumsum(terms)
     return summed

@@ -481,8 +481,8 @@ def withheld(names: Sequence[str], beta: Floats, clients: int) -> NoFit:
     spread = int(np.argmax(np.abs(beta) * [name != INTERCEPT for name in names]))
     return NoFit(
         3,
-        f"the coefficient of '{shown(names[spread])}' grows without end, or to where so few rows of {clients} clients "
-        "count that they tell nothing; leave it out or merge rare values.",
+        f"the coefficient of '{shown(names[spread])}' grows without end, or to where so few rows of "
+        f"{clients} client{'s' * (clients > 1)} count that nothing is told of them; leave it out or merge rare values.",
     )
 
 

@@ -184,7 +184,7 @@ def analyse(
     *,
     event: str = "",
     by: str = "",
-    groups: Sequence[float] = (),
+    groups: Sequence[str | float] = (),
     times: Times | None = None,
     grid: Sequence[float] = (),
     floor: int = 10,
@@ -222,7 +222,7 @@ def analyse(
     grid: Sequence[float] = (),
     ties: Ties | None = None,
     by: str = "",
-    groups: Sequence[float] = (),
+    groups: Sequence[str | float] = (),
     penalty: float = 0.0,
     sites: bool = False,
     leave_one_out: bool = False,
@@ -289,8 +289,7 @@ def _check_curves(chosen: Mapping[str, Any]) -> None:
 
 def analysis_study(what: Study | Federation, method: Regression | KaplanMeier, outcome: str | None = None) -> Study:
     """The question as a study, of all rows in float64."""
-    if method.model != "kaplan-meier":
-        method = with_levels(what, cast("Regression", method), outcome)
+    method = with_levels(what, method, outcome) if isinstance(method, Regression) else with_groups(what, method)
     asked = question_study(what, method, "analysis")
     data = asked.data
     own = isinstance(data, DataSection) and data.name is None
@@ -300,22 +299,37 @@ def analysis_study(what: Study | Federation, method: Regression | KaplanMeier, o
         data = replace(data, test_fraction=0.0)
         if own:
             kind = data.kind if method.model == "logistic" else "regression"
-            covariates = getattr(method, "covariates", ())
-            data = replace(_explaining(data, outcome, covariates), dtype="float64", kind=kind)
+            data = replace(_explaining(data, outcome, method), dtype="float64", kind=kind)
         asked = replace(asked, data=data)
     if method.leave_one_out:
         asked = replace(asked, rounds=1 + len(asked.federation()))
     return asked
 
 
-def _explaining(data: DataSection, outcome: str | None, covariates: Sequence[str]) -> DataSection:
-    """The data with this target; of texts in the former one, which is no covariate, nothing is read."""
+def _explaining(data: DataSection, outcome: str | None, method: Regression | KaplanMeier) -> DataSection:
+    """The data with this target; the former one is read as numbers only where the method needs its numbers."""
     if outcome is None or outcome == data.target:
         return data
     texts = tuple(name for name in data.categories if name != outcome)
-    if data.target is not None and covariates and data.target not in covariates:
+    regression = isinstance(method, Regression)
+    numbers = (method.covariates or (data.target,)) if regression else ()
+    if data.target is not None and data.target not in (*numbers, getattr(method, "event", "")):
         texts = (*texts, data.target)
     return replace(data, target=outcome, categories=texts, dates=tuple(name for name in data.dates if name != outcome))
+
+
+def with_groups(what: Study | Federation, method: KaplanMeier) -> KaplanMeier:
+    """The method with groups where it makes them of a column of texts: the declared levels, or those that enough
+    samples of some client have."""
+    levels = categories_of(what).get(method.by)
+    if method.groups or levels is None:
+        return method
+    levels = levels or tuple(sorted(statistics(what, floor=method.floor).levels[method.by]))
+    if len(levels) < 2:
+        raise InputError(
+            f"column '{method.by}' has no two levels that {method.floor} samples of a client have (floor)."
+        )
+    return replace(method, groups=levels)
 
 
 def with_levels(what: Study | Federation, method: Regression, outcome: str | None = None) -> Regression:

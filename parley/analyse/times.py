@@ -13,8 +13,9 @@ from parley.algorithms.exchange import Question, ask
 from parley.algorithms.protocol import Replies
 from parley.algorithms.trees.binning import Counts, Floats
 from parley.analyse.regression import column_names
-from parley.core.errors import InputError, WireError
+from parley.core.errors import InputError, WireError, nearest
 from parley.core.message import Message
+from parley.core.text import shown
 from parley.data import ClientData
 from parley.training.task import Task
 
@@ -46,8 +47,50 @@ def survival(task: Task, data: ClientData, event: str, since: float) -> tuple[Fl
     y = data.y.double().reshape(len(data)).numpy()
     if not event:  # minus 0 is the time of a row that was never seen again
         return np.abs(y), (y > 0).astype(np.float64), int((((y == 0) & ~np.signbit(y)) | (np.abs(y) < since)).sum())
-    flag = data.x[:, column_names(task).index(event)].double().numpy()
+    name, named, value = event.partition("=")
+    flag = data.x[:, column_names(task).index(name)].double().numpy()
+    if named:
+        place = places_among(task, data, name, (value,))
+        flag = np.where(np.isnan(place), np.nan, place == 0)
     return y, flag, int(((y < max(0.0, since)) | ~np.isin(flag, (0.0, 1.0))).sum())
+
+
+def places_among(task: Task, data: ClientData, name: str, values: Sequence[str]) -> Floats:
+    """[n] the place of each cell of a column among these values, -1 where it is none of them and NaN where it is
+    missing; texts go by their names, as their numbers may differ from node to node."""
+    cells = data.x[:, column_names(task).index(name)].double().numpy()
+    if name in task.info.categories:
+        levels = task.info.levels[task.info.categories.index(name)]
+        places = {value: float(place) for place, value in enumerate(values)}
+        of_code = np.array([*(places.get(level, -1.0) for level in levels), -1.0, np.nan])
+        return np.asarray(of_code[np.where(np.isnan(cells), len(levels) + 1, cells).astype(np.int64)], np.float64)
+    same = cells[:, None] == np.array([float(value) for value in values])
+    return np.where(np.isnan(cells), np.nan, np.where(same.any(axis=1), same.argmax(axis=1), -1.0))
+
+
+def check_values(task: Task, name: str, values: Sequence[str], what: str) -> None:
+    """Refuse values that a column cannot have, and columns that there are not."""
+    known, info = column_names(task), task.info
+    if name not in known:
+        raise InputError(f"there is no column '{shown(name)}': {nearest(name, known)}")
+    if name in info.categories:
+        levels = info.levels[info.categories.index(name)] if info.levels else ()
+        if not values:
+            raise InputError(f"column '{shown(name)}' holds texts; say which {what}.")
+        if (odd := next((value for value in values if levels and value not in levels), None)) is not None:
+            raise InputError(f"column '{shown(name)}' has no text '{shown(odd)}': {nearest(odd, levels)}")
+        return
+    for value in values:
+        try:
+            float(value)
+        except ValueError:
+            raise InputError(f"column '{shown(name)}' holds numbers, and '{shown(value)}' is none.") from None
+
+
+def check_event(task: Task, event: str) -> None:
+    """Refuse an event column that does not say what an event is."""
+    name, named, value = event.partition("=")
+    check_values(task, name, (value,) * bool(named), f"of them is the event, such as {shown(name)}=dead")
 
 
 def no_times(wrong: int, event: str, since: float) -> str:
@@ -55,7 +98,8 @@ def no_times(wrong: int, event: str, since: float) -> str:
     before = f", nor lie before {since:g}, where the grid begins" if since > 0 else ""
     if not event:
         return f"times must not be 0{before}, but those of {wrong:,} rows do; those of censored rows are negative."
-    return f"times must not be negative{before}, and '{event}' must be 0 or 1, but {wrong:,} rows have others."
+    flag = "" if "=" in event else f", and '{event}' must be 0 or 1 (or name the value of an event: {event}=...)"
+    return f"times must not be negative{before}{flag}, but {wrong:,} rows have others."
 
 
 def check_times(task: Task) -> None:

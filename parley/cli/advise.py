@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 
-_SHOWN = ("name", "lr", "steps", "epochs", "batch", "alpha", "server")
-"""Settings of a method that advice is about."""
-
 EXAMPLES = """Examples:
 
     parley advise examples/pareto.toml
@@ -100,18 +97,7 @@ def show(found: Advice) -> None:
     print("\nNot estimated:")
     for sentence in found.unknown:
         screen.print(f"- {sentence}", markup=False, soft_wrap=True)
-    print(f"\nThe lines to change in the study:\n\n{changed(found)}")
-
-
-def changed(found: Advice) -> str:
-    """The advised rounds, method and channels as a study file has them."""
-    from parley.study.toml import to_toml
-
-    whole = found.best.resolved()
-    method = {
-        key: whole["algorithm"][key] for key in _SHOWN if whole["algorithm"].get(key, 0.0) != 0.0 or key == "batch"
-    }
-    return to_toml({"rounds": whole["rounds"], "algorithm": method, "channels": whole["channels"]}) or ""
+    print(f"\nThe lines to change in the study:\n\n{found.lines()}")
 
 
 def _plain(value: str) -> str:

@@ -41,8 +41,9 @@ def analyse(
         str,
         typer.Option(
             "--event",
-            help="Of survival times: the column that is 1 where an event happened; default: those above 0.",
-            metavar="COLUMN",
+            help="Of survival times: the column that is 1 where an event happened, or the column and the value that "
+            "means an event; default: those above 0.",
+            metavar="COLUMN|COLUMN=VALUE",
         ),
     ] = "",
     times: Annotated[
@@ -67,7 +68,8 @@ def analyse(
         str, typer.Option("--by", help="Of kaplan-meier: the column that makes groups.", metavar="COLUMN")
     ] = "",
     groups: Annotated[
-        OptionalText, typer.Option("--groups", help="Its values; default: 0,1.", metavar="NUMBER,NUMBER")
+        OptionalText,
+        typer.Option("--groups", help="Its values; default: 0,1, of texts all levels.", metavar="VALUE,VALUE"),
     ] = None,
     penalty: Annotated[
         float, typer.Option("--penalty", help="Ridge regression, of standardised columns.", metavar="NUMBER")
@@ -102,17 +104,16 @@ def analyse(
     check_level(level)
     if figure is not None and model != "kaplan-meier" and not sites:
         raise InputError("--figure draws survival curves, or with --sites the estimates of each site; add --sites.")
-    names = tuple(name.strip() for name in covariates.split(",") if name.strip()) if covariates else ()
     method = method_for(
         model,
         floor,
-        covariates=names,
+        covariates=_listed(covariates),
         event=event,
         times=times,
         grid=cells(grid, "--grid"),
         ties=ties,
         by=by,
-        groups=cells(groups, "--groups"),
+        groups=_listed(groups),
         penalty=penalty,
         sites=sites,
         leave_one_out=leave_one_out,
@@ -236,6 +237,10 @@ def cells(text: str | None, option: str) -> tuple[float, ...]:
         return tuple(start + step * k for k in range(min(ceil((stop - start) / step), 10**6)))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(f"{option} takes START:STOP:STEP or numbers such as 0,30,90, not '{text}'.") from None
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def _ends(low: float, high: float | None) -> str:

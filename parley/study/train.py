@@ -313,6 +313,21 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
     )  # fmt: skip
 
 
+def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
+    """Refuse texts and missing values that a method cannot take."""
+    if (texts := federation.info.categories) and not algorithm.needs.texts:
+        raise InputError(
+            f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
+            "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
+        )
+    if federation.info.missing and not algorithm.needs.missing:
+        raise InputError(
+            f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
+            'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
+            "federation)), or use boosted trees."
+        )
+
+
 def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Plan:
     algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
@@ -332,17 +347,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
                 f"{algorithm.title} trains on data in one place, where nobody attacks; leave out faults.attackers."
             )
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
-    if (texts := federation.info.categories) and not algorithm.needs.texts:
-        raise InputError(
-            f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
-            "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
-        )
-    if federation.info.missing and not algorithm.needs.missing:
-        raise InputError(
-            f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
-            'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
-            "federation)), or use boosted trees."
-        )
+    check_inputs(algorithm, federation)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers, precision=study.precision)
     warn_of_scale(algorithm, task, federation, private is not None)
     task = replace(task, observe=frozenset(what for listener in listeners for what in listener.wants))

@@ -9,7 +9,7 @@ import torch
 import parley as pl
 from parley.analyse.cox import cells_of, risk_sums
 from parley.analyse.digits import decoded
-from parley.analyse.regression import Rows
+from parley.analyse.regression import Rows, withheld
 from parley.core.context import Context
 from parley.core.errors import InputError, WireError
 from parley.core.key import Key
@@ -77,3 +77,8 @@ def test_weights_that_leave_single_rows_are_not_answered():
         asked(method, [0.1, -0.1, 0.1], [0.0, 0.0, 0.0])
     # Less than what a row's events take off: single rows would come out with the other sign.
     assert asked(method, [0.1, 0.1, 0.1], [0.0, 0.5, 0.0])["withheld"] == 1
+
+
+@pytest.mark.parametrize(("clients", "words"), [(1, "rows of 1 client count"), (3, "rows of 3 clients count")])
+def test_clients_that_tell_nothing_are_counted_in_english(clients, words):
+    assert words in str(withheld(("age",), np.ones(1), clients))

@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+import torch
 
 import parley as pl
 from parley.core.errors import InputError
+from parley.data.sources import InMemory
 from parley.secure import SecureSum
 from tests.data.test_encoding import federation, patients, visits
 
@@ -123,3 +125,108 @@ def test_levels_that_make_no_sense_are_refused():
         pl.GLM(levels={"pain": ("a", "a")})
     with pytest.raises(InputError, match="column 'pain' holds texts; say which"):
         pl.train(pl.GLM(covariates=("pain",)), federation(frame()), rounds=1, runtime="inline")
+
+
+def followed(rows: int = 240) -> pd.DataFrame:
+    """Times that end with `outcome`; site a has nobody alive, so that its codes of texts are not those of others."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({
+        "arm": rng.choice(["placebo", "drug"], rows), "age": rng.normal(60, 10, rows).round(1),
+        "outcome": rng.choice(["alive", "dead", "lost"], rows), "days": rng.integers(1, 300, rows),
+        "site": rng.choice(["a", "b", "c"], rows),
+    })  # fmt: skip
+    table.loc[(table.site == "a") & (table.outcome == "alive"), "outcome"] = "dead"
+    return table.assign(died=(table.outcome == "dead").astype(int), treated=(table.arm == "drug").astype(int))
+
+
+def survival(table: pd.DataFrame, *categories: str) -> pl.Federation:
+    return pl.Federation.from_frame(
+        table, client="site", target="days", kind="regression", missing=True, categories=categories, dtype="float64"
+    )
+
+
+@pytest.mark.parametrize("runtime", ["inline", "wire"])
+def test_an_event_is_the_text_that_is_named_for_it(runtime: str):
+    table = followed()
+    texts = survival(table.drop(columns=["died", "treated"]), "outcome", "arm")
+    numbers = survival(table.drop(columns=["outcome", "arm"]))
+    more = {"floor": 1, "runtime": runtime, "workers": 1}
+    fits = [pl.analyse(data, "cox", event=event, covariates=["age"], **more)
+            for data, event in ((texts, "outcome=dead"), (numbers, "died"))]  # fmt: skip
+    np.testing.assert_array_equal(*map(arrays, fits))
+    assert fits[0].events == table.died.sum()
+    named = pl.analyse(texts, "kaplan-meier", event="outcome=dead", by="arm", times="raw", **more)
+    coded = pl.analyse(numbers, "kaplan-meier", event="died", by="treated", times="raw", **more)
+    assert {name: named[name].steps for name in ("drug", "placebo")} == {
+        "drug": coded["1"].steps, "placebo": coded["0"].steps}  # fmt: skip
+    reverse = pl.analyse(texts, "kaplan-meier", event="outcome=dead", by="arm", groups=["placebo", "drug"],
+                         times="raw", **more)  # fmt: skip
+    assert [curve.group for curve in reverse.curves] == ["placebo", "drug"]
+    assert (reverse["drug"].steps, reverse.p) == (named["drug"].steps, pytest.approx(named.p, rel=1e-9))
+
+
+def test_codes_of_texts_are_the_nodes_own():
+    """The same rows with other numbers for their texts, as a node that has other texts numbers them."""
+    table = followed().drop(columns=["died", "treated", "site"])
+    method = pl.KaplanMeier(event="outcome=dead", by="arm", groups=("drug", "placebo"), times="raw", floor=1)
+    seen = []
+    for codes in (("alive", "dead", "lost"), ("dead", "lost", "moved", "alive")):
+        info = pl.DataInfo("t", (3,), 1, "regression", columns=("arm", "age", "outcome"), missing=True,
+                           categories=("arm", "outcome"), levels=(("drug", "placebo"), codes))  # fmt: skip
+        numbers = np.stack([(table.arm == "placebo").astype(float), table.age, table.outcome.map(codes.index)], axis=1)
+        data = pl.ClientData(torch.from_numpy(numbers), torch.from_numpy(table.days.to_numpy(float)[:, None]))
+        run = pl.train(method, pl.Federation(info, ("a",), InMemory((data,))), rounds=1, runtime="inline")
+        seen.append({name: value.tolist() for name, value in run.state["curves"].items()})
+    assert seen[0] == seen[1]
+    assert sum(map(sum, seen[0]["events"])) == (table.outcome == "dead").sum()
+
+
+def test_a_number_can_mean_an_event():
+    table = followed()
+    twos = survival(table.drop(columns=["outcome", "arm"]).assign(died=table.died + 1))
+    ones = survival(table.drop(columns=["outcome", "arm"]))
+    found = [pl.analyse(data, "cox", event=event, covariates=["age"], runtime="inline")
+             for data, event in ((twos, "died=2"), (ones, "died"))]  # fmt: skip
+    np.testing.assert_array_equal(*map(arrays, found))
+
+
+@pytest.mark.parametrize("model", ["cox", "kaplan-meier"])
+def test_an_event_that_no_text_means_is_refused(model: str):
+    data = survival(followed(), "outcome", "arm")
+    more = {"times": "raw", "runtime": "inline"} | ({"covariates": ["age"]} if model == "cox" else {})
+    for event, sentence in (
+        ("outcome", "column 'outcome' holds texts; say which of them is the event, such as outcome=dead"),
+        ("outcome=died", "column 'outcome' has no text 'died'"),
+        ("died=yes", "column 'died' holds numbers, and 'yes' is none"),
+        ("status=dead", "there is no column 'status'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            pl.analyse(data, model, event=event, **more)
+
+
+def test_groups_of_texts_are_named():
+    data = survival(followed(), "outcome", "arm")
+    with pytest.raises(InputError, match="column 'arm' has no text 'drugs'"):
+        pl.analyse(data, "kaplan-meier", event="died", by="arm", groups=["drugs", "placebo"], times="raw")
+    with pytest.raises(InputError, match="column 'arm' has no two levels that 200 samples"):
+        pl.analyse(data, "kaplan-meier", event="died", by="arm", times="raw", floor=200)
+    with pytest.raises(InputError, match="holds texts; say which are the groups"):
+        pl.train(pl.KaplanMeier(by="arm"), data, rounds=1, runtime="inline")
+
+
+def test_curves_of_another_outcome_leave_a_target_of_texts_alone(tmp_path: Path):
+    table = followed()
+    for site, own in table.groupby("site"):
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        own.drop(columns="site").to_csv(tmp_path / "sites" / f"{site}.csv", index=False)
+    text = 'rounds = 1\n[data]\nfolder = "sites"\ntarget = "{}"\ncategories = [{}]\n[algorithm]\nname = "fedavg"\n'
+    asked = {"outcome": "days", "times": "raw", "runtime": "inline"}
+    found = {}
+    for target, categories in (("outcome", '"arm"'), ("arm", '"outcome"'), ("age", '"outcome", "arm"')):
+        (tmp_path / "study.toml").write_text(text.format(target, categories) + '[model]\nname = "linear"\n')
+        study = pl.load_study(tmp_path / "study.toml")
+        found[target] = pl.analyse(study, "kaplan-meier", event="outcome=dead", by="arm", groups=["drug", "placebo"],
+                                   **asked)  # fmt: skip
+        plain = pl.analyse(study, "kaplan-meier", event="died", by="treated", **asked)
+        assert plain["1"].steps == found[target]["drug"].steps
+    assert found["outcome"].curves == found["arm"].curves == found["age"].curves

@@ -2,9 +2,14 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import parley as pl
+from parley.study.toml import study_from_dict
 
 LINEAR = """
 rounds = 20
@@ -84,3 +89,38 @@ def test_no_such_study(parley):
     code, _, err = parley("advise", "none.toml")
     assert code == 2
     assert "no study file" in err
+
+
+def test_the_lines_to_change_make_the_study_that_is_written(parley, place: Path):
+    rng = np.random.default_rng(0)
+    (place / "sites").mkdir()
+    for name in "abc":
+        ill = rng.random(200) < 0.05
+        rows = "".join(
+            f"{v:.3f},{w:.3f},{int(y)}\n" for v, w, y in zip(rng.normal(size=200) + ill, ill * 1.0, ill, strict=True)
+        )
+        (place / "sites" / f"{name}.csv").write_text(f"age,dose,ill\n{rows}")
+    text = """rounds = 6
+[data]
+folder = "sites"
+target = "ill"
+kind = "classification"
+test_fraction = 0.3
+[model]
+name = "mlp"
+hidden = [4]
+[algorithm]
+name = "fedavgm"
+steps = 7
+"""
+    (place / "study.toml").write_text(text)
+    code, out, err = parley("advise", "study.toml", "--no-gain", "--write", "b.toml")
+    assert code == 0, err
+    lines = tomllib.loads(out.split("The lines to change in the study:")[1].replace("b.toml\n", ""))
+    assert "batch" not in lines["evaluate"]
+    assert lines["model"]["name"] == "linear"
+    assert lines["algorithm"]["options"]["weight_decay"] > 0
+    assert lines["evaluate"]["headline"] == "clients/loss"
+    merged = tomllib.loads(text) | lines
+    made, written = study_from_dict(merged, place).resolved(), pl.load_study(place / "b.toml").resolved()
+    assert made | {"name": ""} == written | {"name": ""}

@@ -57,7 +57,7 @@ def test_sites_and_who_is_left_out(analyse):
     [
         (CURVES, "need a grid"),
         ((*CURVES, "--times", "raw", "--by", "age"), "is none of the groups 0, 1; name its values"),
-        ((*CURVES, "--times", "raw", "--by", "treated", "--groups", "a,b"), "--groups takes"),
+        ((*CURVES, "--times", "raw", "--by", "treated", "--groups", "a,b"), "'treated' holds numbers, and 'a' is none"),
         ((*CURVES, "--times", "stratified"), "times"),
         ((*CURVES, "--grid", "400:900:30"), "nor lie before 400"),
         ((*CURVES, "--times", "raw", "--figure", "curves"), "the ending of its name"),

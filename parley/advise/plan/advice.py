@@ -13,8 +13,13 @@ from parley.advise.plan.pilot import Pilot
 from parley.core.errors import InputError
 from parley.core.show import as_html
 from parley.core.text import shown
+from parley.engine.settings import Evaluation
+from parley.study.sections import plain
 from parley.study.study import Study
 from parley.study.toml import to_toml
+
+_SHOWN = {("algorithm", each) for each in ("name", "lr", "steps", "epochs", "batch")}
+"""Settings of a method that are written even if they are its defaults."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,20 @@ class Advice:
                 "parts of this study were made in Python and cannot be written to a file; train advice.best."
             )
         return f"# Advised by parley advise for {self.budget()}.\n{text}"
+
+    def lines(self) -> str:
+        """The sections of `toml` that differ from the study's, without what is at its default; rounds, method and
+        channels always."""
+        after, before = self.best.resolved(), self.study.resolved()
+        usual = {"algorithm": plain(type(self.best.algorithm)()), "evaluate": plain(Evaluation())}
+        parts: dict[str, Any] = {}
+        for name in ("rounds", "model", "algorithm", "channels", "evaluate"):
+            if name in ("model", "evaluate") and after[name] == before[name]:
+                continue
+            parts[name] = after[name]
+            if isinstance(own := usual.get(name), dict) and isinstance(after[name], dict):
+                parts[name] = {k: v for k, v in after[name].items() if v != own.get(k) or (name, k) in _SHOWN}
+        return to_toml(parts) or ""
 
     def budget(self) -> str:
         """What it is advised for, in words."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,10 @@ from parley.training.task import Task
 
 STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 """Local steps that are looked at."""
-_SHARES = (0.03, 0.1, 0.25, 0.5, 0.8, 1.1, 1.5, 1.85)
+SHARES = (0.03, 0.1, 0.25, 0.5, 0.8, 1.1, 1.5, 1.85)
 """gamma in units of 1/L; from 2 on a client's own steps diverge."""
+CAUTIOUS = (0.1, 0.25, 0.5, 1.0)
+"""The same with steps that no client's curvature makes too long."""
 _MOMENTA = (0.3, 0.5, 0.65, 0.8, 0.9, 0.95)
 EIGHT_BITS = qsgd(8)
 
@@ -44,11 +46,6 @@ class Candidate:
         if self.work.method == "fedavg":
             return {"heavy-ball": "fedavgm", "adam": "fedadam"}.get(self.server.name, "fedavg")
         return self.work.method
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is FedAvg with the server's plain average: a step size and a number of local steps, no more."""
-        return self.work.method == "fedavg" and self.server == ServerStep()
 
     def __str__(self) -> str:
         work, server = self.work, self.server
@@ -86,10 +83,14 @@ class Candidate:
         return FedAvg(**own, server=Descent(eta))
 
 
-def families(clients: LocalQuadratics, largest: float) -> Iterator[tuple[LocalWork, list[ServerStep]]]:
+Grid = Iterable[tuple[LocalWork, list[ServerStep]]]
+"""Local work and the servers to try with it."""
+
+
+def families(clients: LocalQuadratics, largest: float) -> Grid:
     """Local work and the servers that suit it; `largest` is the largest curvature of any client."""
     for K in STEPS:
-        for share in _SHARES if K > 1 else (1.0,):
+        for share in SHARES if K > 1 else (1.0,):
             work = LocalWork("fedavg", share / largest, K)
             yield work, _servers(clients, work)
     for K in STEPS[2:]:
@@ -102,6 +103,11 @@ def families(clients: LocalQuadratics, largest: float) -> Iterator[tuple[LocalWo
         for pull in (0.05, 0.3):
             alpha = pull * largest
             yield LocalWork("fedprox", 0.8 / (largest + alpha), K, alpha), [ServerStep(), ServerStep(eta=1.5)]
+
+
+def averaging(largest: float, shares: Sequence[float]) -> Grid:
+    """FedAvg's step size and number of local steps, with a server that averages."""
+    return [(LocalWork("fedavg", share / largest, K), [ServerStep()]) for K in STEPS for share in shares]
 
 
 def _servers(clients: LocalQuadratics, work: LocalWork) -> list[ServerStep]:

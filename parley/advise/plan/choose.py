@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.advise.plan.candidates import EIGHT_BITS, Candidate, families, traffic
+from parley.advise.plan.candidates import EIGHT_BITS, Candidate, Grid, families, traffic
 from parley.advise.plan.quadratic import Resemblance
 from parley.theory.forecast import LocalQuadratics, LocalWork, ServerStep, forecast
 from parley.theory.theta import Array
@@ -80,14 +80,11 @@ class Ranked:
     """Its server goes farther than a network of which few directions were seen may bear: only a pilot tries it."""
 
 
-def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0, *, plain: bool = False) -> list[Ranked]:
-    """The best candidates, the advised one first; `plain` looks at FedAvg's step size and local steps only."""
+def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0, grid: Grid | None = None) -> list[Ranked]:
+    """The best candidates, the advised one first; of all families, or of this grid."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, every in families(found.clients, found.clients.L):
-        servers = [server for server in every if not plain or Candidate(work, server).plain]
-        if not servers:
-            continue
+    for work, servers in grid or families(found.clients, found.clients.L):
         unpacked, packed = sizes[work.method]
         size = packed if goal.megabytes is not None else unpacked
         limit = goal.limit(size)

@@ -33,9 +33,8 @@ class Derivatives:
         return self._losses(x, self.own.data.x, self.own.data.y).mean()
 
     def hessian(self, x: Array) -> Array:
-        return np.asarray(
-            jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy(), dtype=np.float64
-        )
+        found = jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy()
+        return np.asarray(found, dtype=np.float64) + self.own.ridge * np.eye(len(x))
 
     def gradient(self, x: Array) -> Array:
         return self.own.value_and_gradient(x)[1]
@@ -54,11 +53,12 @@ class Derivatives:
             rows = slice(begin, begin + size)
             part = each(at, self.own.data.x[rows], self.own.data.y[rows]).detach()
             parts.append(part if basis is None else part @ torch.from_numpy(basis))
-        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
+        pull = self.own.ridge * (x if basis is None else x @ basis)
+        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64) + pull
 
     def products(self, x: Array, directions: Array) -> Array:
         """The Hessian at x times each column of `directions` [d, r]."""
         at = torch.from_numpy(x)
         along = vmap(grad(lambda x, v: grad(self._mean)(x) @ v), in_dims=(None, 0), chunk_size=_CHUNK)
         rows = along(at, torch.from_numpy(np.ascontiguousarray(directions.T)))
-        return np.asarray(rows.detach().numpy().T, dtype=np.float64)
+        return np.asarray(rows.detach().numpy().T, dtype=np.float64) + self.own.ridge * directions

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 import parley.models as models
 from parley.advise.plan.advice import Recommendation
+from parley.advise.plan.pilot import Arm
 from parley.algorithms.averaging.local_sgd import LocalSGD
 from parley.engine.settings import Evaluation
 from parley.study.study import Study
@@ -44,12 +46,27 @@ class Events:
         """The study with a linear model."""
         return replace(study, model=models.linear(zero=True))
 
-    def penalised(self, algorithm: LocalSGD) -> LocalSGD:
-        """The method with the penalty |w|^2 / 2 off the log-likelihood of all samples."""
-        return replace(algorithm, options={**algorithm.options, "weight_decay": 1 / self.samples})
+    @property
+    def penalty(self) -> float:
+        """|w|^2 / 2 off the log-likelihood of all samples, as weight decay."""
+        return 1 / self.samples
+
+    def arm(self, arm: Arm) -> Arm:
+        """The candidate with the penalty."""
+        assert isinstance(arm.algorithm, LocalSGD)
+        options = {**arm.algorithm.options, "weight_decay": self.penalty}
+        return replace(arm, algorithm=replace(arm.algorithm, options=options))
+
+    def reasons(self, made: Sequence[Recommendation]) -> list[Recommendation]:
+        """What is said of the regression, whose server averages and nothing else."""
+        plain = "plain averaging; momentum would only go faster to where so few samples lead."
+        return [
+            self._model,
+            *(replace(one, reason=plain, formula="") if one.what == "server optimizer" else one for one in made),
+        ]
 
     @property
-    def recommendation(self) -> Recommendation:
+    def _model(self) -> Recommendation:
         return Recommendation(
             "model", "penalised logistic regression",
             f"{self.rarer:,} training samples of the rarer class are {self.rarer / self.weights:.2g} for each weight "

@@ -13,7 +13,7 @@ from parley.advise.gain.result import Gains
 from parley.advise.linear import is_least_squares
 from parley.advise.plan import reasons
 from parley.advise.plan.advice import Advice, Recommendation
-from parley.advise.plan.candidates import traffic
+from parley.advise.plan.candidates import CAUTIOUS, SHARES, averaging, traffic
 from parley.advise.plan.choose import Goal, Ranked, kind_of, rank
 from parley.advise.plan.events import Events, early_stopping, judged_by_held_out
 from parley.advise.plan.measure import Measured, measure
@@ -22,6 +22,7 @@ from parley.advise.plan.pilot import pilot as run_pilot
 from parley.algorithms.averaging.local_sgd import LocalSGD
 from parley.algorithms.averaging.local_update import FedAvg, FedAvgM, LocalUpdate
 from parley.algorithms.averaging.server import HeavyBall
+from parley.algorithms.protocol import as_algorithm
 from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError
@@ -29,7 +30,7 @@ from parley.engine.settings import Evaluation
 from parley.study.channel_names import stages
 from parley.study.study import Study
 from parley.study.toml import study_from_dict, study_table
-from parley.study.train import make_task
+from parley.study.train import check_inputs, make_task
 from parley.training.schedules import Constant
 from parley.training.task import Task
 
@@ -73,20 +74,29 @@ def advise(
     federation = own.federation()
     if len(federation) < 2:
         raise InputError("advice is about clients that train together, but the federation has only one.")
+    check_inputs(as_algorithm(own.algorithm), federation)
     events = None if _target(own) else Events.of(own)
-    if events is not None and events.few:
-        own = events.regression(own)
+    few = events if events is not None and events.few else None
+    if few is not None:
+        own = few.regression(own)
     task = make_task(federation, own.network, own.seed, own.loss, own.buffers)
     like = own.algorithm if isinstance(own.algorithm, LocalSGD) else FedAvg()
     tell("measuring", 0, 3)
-    measured = measure(own, federation, task, like.batch, whole=whole)
+    measured = measure(own, federation, task, like.batch, whole=whole, ridge=few.penalty if few is not None else 0.0)
     unknown = list(measured.unknown)
     goal = _goal(own, measured, rounds, megabytes, unknown)
     tell("forecasting", 1, 3)
     ranked: list[Ranked] = []
     if measured.quadratic is not None:
-        ranked = rank(measured.quadratic, task, goal, own.seed, plain=plain)
+        found, grid = measured.quadratic, None
+        if few is not None:
+            grid = averaging(found.largest, CAUTIOUS)
+        elif plain:
+            grid = averaging(found.clients.L, SHARES)
+        ranked = rank(found, task, goal, own.seed, grid)
     arms = _arms(ranked, own, like, task, goal)
+    if few is not None:
+        arms = [few.arm(arm) for arm in arms]
     limit, first = _limit(goal, arms[0], task, measured.participants), arms[0].ranked
     made: list[Recommendation] = []
     tried: Pilot | None = None
@@ -107,19 +117,17 @@ def advise(
     steps = limit * chosen.algorithm.work().count(measured.sizes[1]) * measured.participants / measured.clients
     if whole and (parts := reasons.parts_reason(task, measured, steps)) is not None:
         made.append(parts)
-    algorithm: LocalSGD = chosen.algorithm
-    if events is not None and events.few:
-        algorithm = events.penalised(algorithm)
-        made = [events.recommendation, *made]
-    best = replace(own, algorithm=algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
+    if few is not None:
+        made = few.reasons(made)
+    best = replace(own, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
     if not _target(own):
         best = judged_by_held_out(best, limit)
         made += [one for one in (early_stopping(best),) if one is not None]
-    found = _gains(best, task, measured, gain, whole, tell, unknown)
-    made.append(reasons.stopping_reason(chosen.ranked, goal, limit, found))
+    gains = _gains(best, task, measured, gain, whole, tell, unknown)
+    made.append(reasons.stopping_reason(chosen.ranked, goal, limit, gains))
     unknown += [*_left_out(own, like), *_always_unknown(measured, goal, tried)]
     listed = [arm.ranked for arm in arms if arm.ranked is not None]
-    return Advice(asked, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), found, tried, first)
+    return Advice(asked, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), gains, tried, first)
 
 
 def _target(study: Study) -> bool:

@@ -126,8 +126,11 @@ class Measured:
         return {name: value for name, value, _ in self.rows()}
 
 
-def measure(study: Study, federation: Federation, task: Task, batch: int | None, *, whole: bool = True) -> Measured:
-    """Everything that can be measured; without `whole` only what the choice rests on."""
+def measure(
+    study: Study, federation: Federation, task: Task, batch: int | None, *, whole: bool = True, ridge: float = 0.0
+) -> Measured:
+    """Everything that can be measured, of losses with `ridge` / 2 times the squared weights; without `whole` only what
+    the choice rests on."""
     size = study.sampling.size
     participants = min(size or len(federation), len(federation))
     parameters = sum(p.numel() for p in task.network.parameters() if p.requires_grad)
@@ -146,9 +149,9 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
     try:
         if small:
             drawn = None if cohort is None else max(1, round(cohort * len(ids) / len(federation)))
-            resembling = resemblance(task, data, shares, batch, drawn)
+            resembling = resemblance(task, data, shares, batch, drawn, ridge)
         else:
-            resembling = sketched(task, data, shares, batch, cohort, len(federation))
+            resembling = sketched(task, data, shares, batch, cohort, len(federation), ridge)
     except (RuntimeError, NotImplementedError) as error:  # torch cannot differentiate everything twice
         line = str(error).strip().splitlines()[0][:120]
         unknown.append(f"second derivatives of this model (torch: {line}), so nothing was forecast.")
@@ -158,7 +161,7 @@ def measure(study: Study, federation: Federation, task: Task, batch: int | None,
             spread = heterogeneity(federation, clients=20, samples=100, limit=200, pairs=False, seed=study.seed)
         except InputError as error:
             unknown.append(f"omega_TV and omega_W1: {error}")
-    gamma = _gamma(task, data, shares, resembling) if whole and small and resembling is not None else None
+    gamma = _gamma(task, data, shares, resembling, ridge) if whole and small and resembling is not None else None
     if whole and gamma is None:
         unknown.append("Gamma: the clients' own optima are not looked for in a model of this size.")
     quantiles = int(sizes.min()), int(np.median(sizes)), int(sizes.max())
@@ -185,11 +188,11 @@ def _looked_at(federation: Federation, small: bool, seed: int) -> tuple[list[str
     return ids, data
 
 
-def _gamma(task: Task, data: Sequence[ClientData], shares: Array, found: Resemblance) -> float:
+def _gamma(task: Task, data: Sequence[ClientData], shares: Array, found: Resemblance, ridge: float) -> float:
     """F* - sum_i p_i min f_i, the clients' minima by L-BFGS from the common optimum."""
     least = []
     for own in data:
-        objective = Objective(task, own)
+        objective = Objective(task, own, ridge)
         x, _ = objective.minimiser(found.optimum, _LOCAL_ITERATIONS)
         least.append(objective.value_and_gradient(x)[0])
     return max(found.least_loss - float(shares @ np.array(least)), 0.0)

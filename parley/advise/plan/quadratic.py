@@ -62,16 +62,17 @@ class Resemblance:
 
 
 def resemblance(
-    task: Task, data: Sequence[ClientData], shares: Array, batch: int | None, cohort: int | None
+    task: Task, data: Sequence[ClientData], shares: Array, batch: int | None, cohort: int | None, ridge: float = 0.0
 ) -> Resemblance:
-    """Measure clients of a small model; `shares` [m] are the server's weights, `batch` samples make a step."""
+    """Measure clients of a small model; `shares` [m] are the server's weights, `batch` samples make a step, and
+    `ridge` / 2 times the squared weights are part of every loss."""
     with torch_on_one_thread():
         whole = ClientData(torch.cat([own.x for own in data]), torch.cat([own.y for own in data]))
         sizes = np.array([len(own) for own in data])
-        mean = Objective(task, whole, weights=np.repeat(shares / sizes, sizes))
+        mean = Objective(task, whole, ridge, np.repeat(shares / sizes, sizes))
         x0 = flat(task.initial())
         best, slope = mean.minimiser(x0, _ITERATIONS)
-        functions = [Derivatives(Objective(task, own)) for own in data]
+        functions = [Derivatives(Objective(task, own, ridge)) for own in data]
         exact = is_least_squares(task)
         points = ((1.0, 1.0),) if exact else _SIMPSON
         looked = [np.stack([function.hessian(x0 + at * (best - x0)) for function in functions]) for at, _ in points]
@@ -88,7 +89,13 @@ def resemblance(
 
 
 def sketched(
-    task: Task, data: Sequence[ClientData], shares: Array, batch: int | None, cohort: int | None, population: int
+    task: Task,
+    data: Sequence[ClientData],
+    shares: Array,
+    batch: int | None,
+    cohort: int | None,
+    population: int,
+    ridge: float = 0.0,
 ) -> Resemblance:
     """The same for a large model, along a few dozen directions: where L-BFGS goes, gradients, and a Krylov space.
 
@@ -98,11 +105,11 @@ def sketched(
     with torch_on_one_thread():
         whole = ClientData(torch.cat([own.x for own in data]), torch.cat([own.y for own in data]))
         sizes = np.array([len(own) for own in data])
-        mean = Objective(task, whole, weights=np.repeat(shares / sizes, sizes))
+        mean = Objective(task, whole, ridge, np.repeat(shares / sizes, sizes))
         x0 = flat(task.initial())
         best, slope = mean.minimiser(x0, _SKETCHED_ITERATIONS)
         middle = (x0 + best) / 2
-        functions = [Derivatives(Objective(task, own)) for own in data]
+        functions = [Derivatives(Objective(task, own, ridge)) for own in data]
         ends = [np.stack([function.gradient(at) for function in functions]) for at in (x0, best)]
         V = _basis(mean, x0, best, middle, ends)
         A = np.stack([V.T @ function.products(middle, V) for function in functions])
