@@ -74,7 +74,7 @@ def attack(
     show(findings)
     write_texts((csv, findings.csv), (json, findings.json))
     if figure is not None:
-        from parley.report.attack_figure import attack_figure
+        from parley.report.attacks_figure import attack_figure
 
         save_figure(attack_figure(findings), figure)
 

@@ -110,7 +110,7 @@ def gain(
     write_texts((csv, gains.csv), (json, gains.json))
     if figure is not None:
         from parley.report.files import save_figure
-        from parley.report.gain_figure import figure as draw
+        from parley.report.gains_figure import gain_figure as draw
 
         with writing(figure):
             save_figure(draw(gains), figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -34,6 +35,41 @@ class ClientData(Brief):
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+
+class Unread(ClientData):
+    """Samples that are loaded when somebody looks at them."""
+
+    __slots__ = ("_load", "_read", "_versions")
+
+    def __init__(self, load: Callable[[], ClientData]) -> None:
+        object.__setattr__(self, "_load", load)
+        object.__setattr__(self, "_read", None)
+
+    @property
+    def x(self) -> Tensor:  # type: ignore[override]
+        return (self._now() if self._read is None else self._read).x
+
+    @property
+    def y(self) -> Tensor:  # type: ignore[override]
+        return (self._now() if self._read is None else self._read).y
+
+    def _now(self) -> ClientData:
+        data = self._load()
+        object.__setattr__(self, "_read", data)
+        object.__setattr__(self, "_versions", data.x._version + data.y._version)
+        return data
+
+    @property
+    def changed(self) -> bool:
+        """Whether somebody has written to them."""
+        return self._read is not None and self._read.x._version + self._read.y._version != self._versions
+
+    def __repr__(self) -> str:
+        return repr(ClientData(self.x, self.y))
+
+    def __reduce__(self) -> tuple[type[ClientData], tuple[Tensor, Tensor]]:
+        return ClientData, (self.x, self.y)
 
 
 @dataclass(frozen=True, repr=False)

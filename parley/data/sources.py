@@ -111,7 +111,8 @@ class Pooled(Source):
         return np.asarray(offsets[chosen + 1] - offsets[chosen])
 
     def load(self, i: int) -> ClientData:
-        rows = self.index[int(self.offsets[i]) : int(self.offsets[i + 1])]
+        begin, end = self.offsets[i : i + 2].tolist()
+        rows = self.index[begin:end]
         return ClientData(self.x[rows], self.y[rows])
 
     def form(self) -> SampleForm:

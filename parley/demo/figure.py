@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from parley.advise.gain.result import Gains
 from parley.report import Comparison, Line
-from parley.report.gain_figure import draw_gains
+from parley.report.gains_figure import draw_gains
 from parley.report.style import FAINT, INK, PALETTE, accuracy_scale, clean, legend, new_figure, panel, percent_axis
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from parley.advise.plan.advice import Advice
 from parley.core.files import write_atomically
-from parley.report.gain_figure import figure as gain_figure
+from parley.report.gains_figure import gain_figure
 from parley.report.page import document
 from parley.report.page.markup import code, folded, section, table, text
 from parley.report.style import PALETTE, clean, legend, new_figure, panel, y_label

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.algorithms.protocol import Algorithm
 from parley.core.errors import InputError
@@ -22,10 +23,10 @@ from parley.store.records import COUNTS, RoundRecord
 from parley.store.runs import RunInfo, RunStore
 from parley.store.tables import Absence, absences
 from parley.study.seeds import SeedMean, by_study, counted
-from parley.theory.theta import Array
 from parley.training.metrics import smaller_is_better
 from parley.training.pooled import Counts
 
+Array = NDArray[np.float64]
 Role = Literal["federated", "pooled", "alone"]
 """A federated method, a baseline on pooled data, or clients on their own."""
 Series = Mapping[str, tuple[Array, Array]]

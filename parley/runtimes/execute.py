@@ -6,6 +6,7 @@ import math
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from parley.core.message import Memory, Message, Payload
 from parley.core.tree import Tree, aligned, detach, is_finite
 from parley.core.wire import check_payload
 from parley.data import ClientData
+from parley.data.client import Unread
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score
 from parley.training.devices import wide
 from parley.training.losses import IGNORE
@@ -39,12 +41,11 @@ def attempt(job: Job, call: Call) -> Answer:
         message, memory = placed(job, job.channels.bare(call.message)), placed(job, call.memory)
         if call.party:
             return finish(job, call, answering(job.task, message, memory, context))
-        data = client_data(job, call.recipient)
-        before = _versions(message, data)
+        data, before = Unread(partial(client_data, job, call.recipient)), _versions(message)
         try:
             reply = answering(job.task, message, memory, data, context)
         finally:
-            if _versions(message, data) != before:
+            if data.changed or _versions(message) != before:
                 return _changed(job, call)  # noqa: B012 (whatever else happened, this must not go unnoticed)
     except (Exception, SystemExit) as error:  # a client may fail in any way; the round goes on without it
         return failed(call.recipient, error)
@@ -153,12 +154,9 @@ def _changed(job: Job, call: Call) -> Failure:
     )
 
 
-def _versions(message: Message, data: ClientData) -> int:
+def _versions(message: Message) -> int:
     """A number that grows with every change in place."""
-    total = data.x._version + data.y._version
-    for value in message.tensors.values():
-        total += value._version
-    return total
+    return sum([value._version for value in message.tensors.values()])
 
 
 def placed(job: Job, payload: P) -> P:

@@ -108,6 +108,8 @@ class Work:
         if self.order == "independent":
             plans = [self.plan(size, key) for size, key in zip(sizes, keys, strict=True)]
             return StackPlan(*pad(plans, sizes), tuple(plan.steps for plan in plans))
+        if (samples == samples[0]).all():
+            return self._of_one_size(samples, keys)
         a_pass, steps = -(-samples // batch), self._steps(samples, batch)
         number = np.arange(steps.max())
         begin = number % a_pass[:, None] * batch[:, None]
@@ -125,6 +127,19 @@ class Work:
                 real[rows], order.reshape(-1)[which[..., None] * order.shape[-1] + places[rows]], 0
             )
         return StackPlan(torch.from_numpy(indices), torch.from_numpy(weights), tuple(steps.tolist()))
+
+    def _of_one_size(self, samples: Counts, keys: Sequence[Key]) -> StackPlan:
+        """The plans of clients with equally many samples, more than a batch: the shape of all is that of one."""
+        size, count = int(samples[0]), len(samples)
+        lengths, passes = _passes(size, self.batch or size, self.count(size))
+        places, real, weights = _shape(lengths)
+        order = shuffled(samples, keys, passes).reshape(count, -1)
+        indices = order[:, : len(lengths) * real.shape[1]].reshape(count, *real.shape) if real.all() else None
+        if indices is None:
+            indices = np.where(real, order[:, places], 0)
+        return StackPlan(
+            torch.from_numpy(indices), weights.expand(count, *weights.shape), (len(lengths),) * count
+        )
 
     def _steps(self, samples: Counts, batch: Counts) -> Counts:
         if self.steps is not None:
@@ -179,6 +194,16 @@ def _passes(samples: int, batch: int, steps: int) -> tuple[tuple[int, ...], int]
     one_pass = (batch,) * full + ((rest,) if rest else ())
     passes = -(-steps // len(one_pass))
     return (one_pass * passes)[:steps], passes
+
+
+@lru_cache(maxsize=64)
+def _shape(lengths: tuple[int, ...]) -> tuple[Counts, np.ndarray[Any, np.dtype[np.bool_]], Tensor]:
+    """[steps, B] of batches that follow one another: the place of each sample, which are there, and their weights."""
+    sizes = np.array(lengths)[:, None]
+    slots = np.arange(sizes.max())
+    real = slots < sizes
+    places = np.where(real, np.cumsum(sizes, 0) - sizes + slots, 0)
+    return places, real, torch.from_numpy(real / sizes)
 
 
 def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:

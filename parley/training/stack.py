@@ -218,7 +218,10 @@ def stack_batches(data: ClientStack, plan: StackPlan, like: Tensor) -> StackedBa
     places = plan.indices + torch.tensor(data.starts)[:, None, None]
     if data.order is not None:
         places = data.order.take(places)
-    return StackedBatches(data.samples, places.to(data.samples.x.device), plan.weights.to(like), plan.steps)
+    weights = plan.weights
+    same = weights.stride(0) == 0  # of all clients; then one row is converted
+    weights = weights[:1].to(like).expand(weights.shape) if same else weights.to(like)
+    return StackedBatches(data.samples, places.to(data.samples.x.device), weights, plan.steps)
 
 
 def _kind(data: ClientData) -> tuple[object, ...]:

@@ -19,8 +19,8 @@ from parley.attack.run import attack
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.data import ClientData, Federation
-from parley.report.attack_figure import attack_figure
 from parley.report.attack_table import attack_table, sentences
+from parley.report.attacks_figure import attack_figure
 from parley.study.channel_names import named_channel
 from parley.study.study import Study
 

@@ -60,6 +60,15 @@ def test_a_run_loads_what_it_uses(tmp_path: Path):
     assert [name for name in HEAVY if name in loaded["others"]] == []
 
 
+def test_a_report_and_a_comparison_load_what_they_use(tmp_path: Path):
+    output_of(COUNT, "run", str(EXAMPLE), "--rounds", "2", "-q", place=tmp_path)
+    for words in (["report"], ["compare"]):
+        loaded = output_of(COUNT, *words, place=tmp_path)
+        assert isinstance(loaded, dict)
+        assert [name for name in HEAVY if name in loaded["others"] and name != "matplotlib"] == [], words
+        assert len(loaded["parley"]) <= MOST_MODULES + 20
+
+
 def test_a_round_goes_through_few_files(tmp_path: Path):
     files = output_of(TRACE, str(EXAMPLE), place=tmp_path)
     assert isinstance(files, list)

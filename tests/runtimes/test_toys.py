@@ -20,7 +20,7 @@ from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
 from parley.core.wire import wire_size
-from parley.data import Federation
+from parley.data import ClientData, DataInfo, Federation
 from parley.engine.listeners import Listener
 from parley.engine.sampling import Sampler
 from parley.engine.settings import Faults, Sampling
@@ -206,6 +206,38 @@ def test_a_client_that_fails_later_in_a_round_keeps_nothing_of_it():
     times = {client: float(run.memory(client)["kept"]["times"]) for client in VALUES}
     assert times == {"a": 3, "b": 2, "c": 2, "d": 3, "e": 3}  # c sent NaN in round 2
     assert {f.client for f in run.records[1].failures} == {"b", "c"}
+
+
+def test_samples_that_nobody_looks_at_are_not_loaded():
+    loaded: list[int] = []
+
+    def made(number: int) -> ClientData:
+        loaded.append(number)
+        return ClientData(torch.full((3, 2), float(number)), torch.zeros(3))
+
+    class Odd(FedAvg):
+        @exchange(like=FedAvg.client)
+        def client(self, task, message, memory, data, context) -> Reply:
+            if context.id in ("1", "3"):
+                return super().client(task, message, memory, data, context)
+            return Reply(Message.of(update={name: torch.zeros_like(v) for name, v in message["model"].items()}))
+
+    info = DataInfo("made", (2,), 1, "regression")
+    data = Federation.from_function(4, made, 3, info=info)
+    train(Odd(steps=2), data, model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline", cohort=Sampling())
+    assert loaded.count(1) == loaded.count(3) == loaded.count(2) + 1
+
+
+@pytest.mark.parametrize("write", [lambda data: data.x.add_(1.0), lambda data: data.y.zero_()], ids=["x", "y"])
+def test_samples_must_not_be_changed_in_place(write):
+    class Spoiler(FedAvg):
+        @exchange(like=FedAvg.client)
+        def client(self, task, message, memory, data, context) -> Reply:
+            write(data)
+            return super().client(task, message, memory, data, context)
+
+    with pytest.raises(UnsupportedError, match="changed the message or its data in place"):
+        train(Spoiler(), federation(), model=lambda: nn.Linear(2, 1), rounds=1, runtime="inline")
 
 
 @pytest.mark.parametrize("fail", [False, True])

@@ -26,7 +26,7 @@ _TICKS = (
 """For narrow, medium and wide ranges."""
 
 
-def figure(gains: Gains) -> Figure:
+def gain_figure(gains: Gains) -> Figure:
     """Clients from the least gain to the largest, bottom to top; 9 inches wide, as high as the clients need."""
     drawn = _ordered(gains)
     height = min(max(2.2 + 0.24 * len(drawn), 3.6), 2.2 + 0.24 * _NAMED)

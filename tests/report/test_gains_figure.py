@@ -7,7 +7,7 @@ import pytest
 
 from parley.advise.gain import ClientGain, Gains
 from parley.advise.gain.stop import StopAdvice
-from parley.report.gain_figure import figure
+from parley.report.gains_figure import gain_figure
 
 
 def gains(count: int, few: int = 0) -> Gains:
@@ -24,7 +24,7 @@ def gains(count: int, few: int = 0) -> Gains:
 @pytest.mark.parametrize("count", [1, 5, 200])
 def test_every_client_is_drawn_in_order(count: int) -> None:
     found = gains(count, few=2)
-    drawn = figure(found)
+    drawn = gain_figure(found)
     left, right = drawn.axes
     points = {y: x for line in left.lines[:-1] for x, y in zip(*line.get_data(), strict=True)}
     assert len(points) == count
@@ -41,4 +41,4 @@ def test_every_client_is_drawn_in_order(count: int) -> None:
 
 
 def test_nobody_to_draw() -> None:
-    figure(gains(0, few=1)).canvas.draw()
+    gain_figure(gains(0, few=1)).canvas.draw()
