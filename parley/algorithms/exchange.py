@@ -84,6 +84,8 @@ class Exchange:
     """A reply stands for the same thing every time, so what a channel did not send of it may be added to the next."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
+    stack: bool = True
+    """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
     floor: int | None = None
     """Fewest samples of a client that stand behind anything in its reply, where the reply describes samples."""
     rare: Callable[[Task, ClientData], str] | None = None
@@ -118,6 +120,7 @@ class Settings(TypedDict, total=False):
     reorder: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     feedback: bool | Callable[[Any], bool]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+    stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None
     rare: Callable[[Any], Callable[[Task, ClientData], str]]
 

@@ -135,6 +135,7 @@ class FFGB(Algorithm):
         form=lambda self, task, message: self._learners_form(task),
         accepts=lambda self, task, message: self._received(task, message),
         discloses=lambda self: self.learner.discloses,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = data.x, _targets(task, data.y)

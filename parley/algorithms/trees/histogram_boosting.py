@@ -194,6 +194,7 @@ class HistogramBoosting(BinnedTrees):
         feedback=False,
         discloses=lambda self: self.disclosed,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The roots' histograms, at the predictions of all trees so far."""
@@ -238,6 +239,7 @@ class HistogramBoosting(BinnedTrees):
         feedback=False,
         discloses=lambda self: self.disclosed,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""
