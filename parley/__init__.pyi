@@ -63,7 +63,8 @@ from parley.algorithms.averaging.baselines import (
 )
 from parley.algorithms.ntk.cp_ntk_fl import CpNtkFL as CpNtkFL
 from parley.algorithms.averaging.datashare import DataShare as DataShare
-from parley.algorithms.parts.fedals import FedALS as FedALS, FedALSScaffold as FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS as FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold as FedALSScaffold
 from parley.algorithms.boosting.fedavg_distill import FedAvgDistill as FedAvgDistill
 from parley.algorithms.averaging.feddyn import FedDyn as FedDyn
 from parley.algorithms.averaging.fednova import FedNova as FedNova

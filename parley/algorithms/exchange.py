@@ -86,6 +86,8 @@ class Exchange:
     """Trees of the message that are the same whenever a run sends them: a node refuses others than it had first."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
+    stack: bool = True
+    """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
     floor: int | None = None
     """Fewest samples of a client that stand behind anything in its reply, where the reply describes samples."""
     rare: Callable[[Task, ClientData], str] | None = None
@@ -121,6 +123,7 @@ class Settings(TypedDict, total=False):
     feedback: bool | Callable[[Any], bool]
     fixed: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+    stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None
     rare: Callable[[Any], Callable[[Task, ClientData], str]]
 

@@ -138,6 +138,7 @@ class Parties(Algorithm):
         form=lambda self, task, message: Form.of(key=(torch.uint8, (KEY,))),
         accepts=lambda self, task, message: Form(),
         asks="everyone",
+        stack=False,
     )
     def enrol(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client's public key."""
@@ -168,6 +169,7 @@ class Parties(Algorithm):
         accepts=lambda self, task, message: Form.of(box=(torch.uint8, (None,))),
         reads="nothing",
         asks="everyone",
+        stack=False,
     )
     def keep(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """A client opens what the key server dealt to it, and keeps it."""

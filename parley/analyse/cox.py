@@ -179,6 +179,7 @@ class Cox(Regression):
         accepts=lambda self, task, message: Form(),
         discloses=("labels",),
         floor=lambda self: self.floor,
+        stack=False,
     )
     def event_times(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """When events happened, each time once."""
@@ -194,6 +195,7 @@ class Cox(Regression):
         discloses=lambda self: ("inputs", "labels") if self.times == "raw" else self._discloses(),
         floor=lambda self: self.floor,
         rare=lambda self: self.rare,
+        stack=False,
     )
     def risk(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Of every cell: events, and the sums of e^eta and e^eta x over the rows at risk and those with events."""
@@ -209,6 +211,7 @@ class Cox(Regression):
         times=MOST_POINTS,
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def curvature(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The weighted sum of e^eta x x' over its rows."""

@@ -189,6 +189,7 @@ class KaplanMeier(Algorithm):
         accepts=lambda self, task, message: Form(),
         discloses=("labels",),
         floor=lambda self: self.floor,
+        stack=False,
     )
     def event_times(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """When events happened, each time once."""
@@ -202,6 +203,7 @@ class KaplanMeier(Algorithm):
         discloses=_discloses,
         floor=lambda self: self.floor,
         rare=lambda self: self.rare,
+        stack=False,
     )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Of every group and cell: events, and rows last seen in it."""

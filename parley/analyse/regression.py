@@ -371,6 +371,7 @@ class Regression(Algorithm):
         reads="sum",
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def columns(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Rows, missing ones, impossible outcomes, events, and each covariate's sums."""
@@ -393,6 +394,7 @@ class Regression(Algorithm):
         discloses=_discloses,
         floor=lambda self: self.floor,
         rare=lambda self: self.rare,
+        stack=False,
     )
     def derivatives(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Its rows' log-likelihood, score and information at the coefficients."""
@@ -420,6 +422,7 @@ class Regression(Algorithm):
         accepts=lambda self, task, message: accepted(self, task, message),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def site(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The estimates of its own rows, or why there are none."""
@@ -444,6 +447,7 @@ class Regression(Algorithm):
         accepts=lambda self, task, message: accepted(self, task, message),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def held_out(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How well the others' coefficients predict its rows, and of how many rows that is said."""

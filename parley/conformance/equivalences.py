@@ -10,7 +10,8 @@ from parley.algorithms.averaging.feddyn import FedDyn
 from parley.algorithms.averaging.fednova import FedNova
 from parley.algorithms.averaging.local_update import FedAvg, FedProx
 from parley.algorithms.averaging.scaffold import Scaffold
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.algorithms.protocol import Algorithm
 from parley.conformance.case import Case, equals
 from parley.conformance.problem import dyadic_problem, quadratic_problem, weights_of

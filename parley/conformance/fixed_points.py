@@ -16,7 +16,8 @@ from parley.algorithms.averaging.fednova import FedNova
 from parley.algorithms.averaging.local_update import FedAvg
 from parley.algorithms.averaging.scaffold import Scaffold
 from parley.algorithms.averaging.server import Adaptive
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.algorithms.wrappers.richardson_romberg import RichardsonRomberg
 from parley.conformance import reference
 from parley.conformance.case import TOLERANCE, Case, settles

@@ -21,7 +21,8 @@ from parley.algorithms.kernel.exact import KernelFedAvg, KernelFedProx
 from parley.algorithms.kernel.features import FeatureFedAvg, FeatureFedProx
 from parley.algorithms.ntk.cp_ntk_fl import CpNtkFL
 from parley.algorithms.ntk.ntk_fl import NtkFL
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.algorithms.personal.ditto import Ditto
 from parley.algorithms.personal.fedbabu import FedBABU
 from parley.algorithms.personal.fedrep import FedRep

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from parley.core.errors import InputError
 from parley.core.tree import nbytes
 from parley.runtimes.protocol import Job, Runtime, runtimes
-from parley.runtimes.stacked import obstacle
+from parley.runtimes.stacked import Stacked, obstacle
 
 _WORTH = 2e12
 """Multiply-adds of a whole run below which worker processes do not pay for their start."""
@@ -50,10 +51,12 @@ def open_runtime(
     deadline: float | None = None,
     samples: int = 0,
     address: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> tuple[Runtime, str]:
     """The runtime of that name for a job, and a sentence about the choice where it was `auto`'s.
 
-    `address` names the Ray cluster; without it Ray is started on this machine, and ends with the run.
+    `address` names the Ray cluster; without it Ray is started on this machine, and ends with the run. `note` hears
+    of it where the first stack of clients changes `auto`'s choice.
     """
     if name == "ray":
         from parley.runtimes.ray import RayRuntime
@@ -72,4 +75,6 @@ def open_runtime(
     if name != "auto":
         return runtimes[name](job, cores), ""
     chosen, why = choose(job, cores, deadline, samples)
+    if chosen == "stacked":
+        return Stacked(job, cores, lambda reason: note(f"runtime inline: {reason}")), f"runtime stacked: {why}"
     return runtimes[chosen](job, cores), f"runtime {chosen}: {why}"

@@ -1,21 +1,20 @@
 """Stacked: the clients of a round train together, one batched operation for all of them.
 
-Linear models and MLPs gain most. A method's `client` runs once for a whole stack, as `learn.stack` explains, so it
+Linear models and MLPs gain most. A method's `client` runs once for a whole stack, as `training.stack` explains, so it
 takes every method that is the shared training core plus operations on tensors, and models without forward randomness or
-running statistics; it refuses the rest.
+running statistics. The rest is refused: a method whose exchanges declare `stack=False` before anything is trained, one
+that says nothing with its first stack. There `auto` goes on client by client.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 
-from parley.algorithms.exchange import Reply
-from parley.algorithms.protocol import Cohort
-from parley.core.context import Context, Secrets
+from parley.algorithms.exchange import Party, Reply
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
 from parley.core.key import Key
@@ -40,6 +39,8 @@ _FEW, _MOST = 8, 1024
 """Clients in one stack: so many also where they leave the cache, and at most."""
 _HELD = 2**30
 """Bytes of samples that may be held beside the federation's own."""
+_ONLY_ALONE = (Unstackable, RuntimeError, TypeError, AttributeError, AssertionError)
+"""What a function raises on a stack that is written for one client. Anything else is a bug."""
 
 
 def obstacle(job: Job) -> str | None:
@@ -55,9 +56,12 @@ def obstacle(job: Job) -> str | None:
         return "the model has running statistics (BatchNorm)"
     if traits.recurrent:
         return "the model is recurrent"
+    for each in job.exchanges.values():
+        if not (each.stack or isinstance(each.asks, Party)):
+            return f"the algorithm {job.algorithm.title} asks each client by itself ('{each.name}')"
     data = client_data(job, job.federation.ids[0])
     few = ClientData(data.x[:1], data.y[:1])
-    return (None if DenseGradient.applies(job.task, few) else _model_trial(job, few)) or _method_trial(job, few)
+    return None if DenseGradient.applies(job.task, few) else _model_trial(job, few)
 
 
 def _model_trial(job: Job, data: ClientData) -> str | None:
@@ -74,38 +78,22 @@ def _model_trial(job: Job, data: ClientData) -> str | None:
     return None
 
 
-def _method_trial(job: Job, data: ClientData) -> str | None:
-    """Ask the method itself: its first exchange with two clients of one sample each."""
-    ids = job.federation.ids
-    cohort = Cohort((ids[0],), (1.0,), everyone=(ids[0],))
-    try:
-        questions = job.algorithm.round(job.server, job.algorithm.init(job.server, Key()), cohort, 1, Key())
-        question = next(questions)
-        questions.close()
-        context = Context(ids[0], 1, question.asked, 0, Key(), Secrets(b""))
-        call = Call(ids[0], question.messages[ids[0]], Memory(), context)
-        _together(job, [call, call], ClientStack.of([data, data]))
-    except Exception as error:
-        reason = str(error) if isinstance(error, Unstackable) else f"cannot take a stack of clients ({describe(error)})"
-        return f"the algorithm {job.algorithm.title} {reason}"
-    return None
-
-
 class Stacked(Inline):
     name = "stacked"
     together = True
 
-    def __init__(self, job: Job, workers: int = 1) -> None:
-        reason = obstacle(job)
-        if reason is not None:
-            raise UnsupportedError(f'the runtime \'stacked\' cannot take this run: {reason}; use "inline" or "pool".')
+    def __init__(self, job: Job, workers: int = 1, fall_back: Callable[[str], None] | None = None) -> None:
+        """`fall_back` hears why clients are run one by one, which without it stops the run."""
+        if (reason := obstacle(job)) is not None:
+            raise _refused(reason)
         super().__init__(job, workers)
+        self.fall_back = fall_back
         size = max(nbytes(job.task.initial()), 1)
         self.most = max(1, min(_MOST, max(_FEW, _CACHE // size), _ROOM // size))
         self.samples = Samples(job)
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        if calls and (calls[0].party or self.job.channels.answers(calls[0].context.asked) is not None):
+        if not calls or calls[0].party or self.job.channels.answers(calls[0].context.asked) is not None:
             return super().run(calls, stamp, deadline)
         answers: dict[int, Answer] = {}
         sizes: dict[int, int] = {}
@@ -126,6 +114,8 @@ class Stacked(Inline):
         return [answers[place] for place in range(len(calls))]
 
     def _stack(self, calls: list[Call]) -> list[Answer]:
+        if not self.together:
+            return super().run(calls, Stamp("", 0, 0, 0))
         try:
             data = self.samples.stack([call.recipient for call in calls])
             return _split(self.job, _together(self.job, calls, data), calls)
@@ -135,9 +125,20 @@ class Stacked(Inline):
                 alone = [attempt(self.job, call) for call in calls]
             if any(isinstance(answer, Failure) for answer in alone):
                 return alone
-            raise UnsupportedError(
-                f'the runtime \'stacked\' cannot take this run ({describe(error)}); use "inline" or "pool".'
-            ) from error
+            if not isinstance(error, _ONLY_ALONE):
+                raise
+            known = isinstance(error, Unstackable)
+            why = str(error) if known else f"cannot take a stack of clients ({describe(error)})"
+            reason = f"the algorithm {self.job.algorithm.title} {why}"
+            if self.fall_back is None:
+                raise _refused(reason) from error
+            self.together = False
+            self.fall_back(reason)
+            return alone
+
+
+def _refused(reason: str) -> UnsupportedError:
+    return UnsupportedError(f'the runtime \'stacked\' cannot take this run: {reason}; use "inline" or "pool".')
 
 
 class Samples:

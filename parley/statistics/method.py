@@ -171,6 +171,7 @@ class FederatedStatistics(Algorithm):
         discloses=_discloses,
         floor=lambda self: self.floor,
         rounds=(1, 1),  # edges that move between two rounds would tell of single values
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Counts, sums and sums of squares; zeros for what too few samples stand behind."""
@@ -202,6 +203,7 @@ class FederatedStatistics(Algorithm):
         rounds=(1, 1),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def cells(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values lie in each cell, small numbers left out."""
@@ -223,6 +225,7 @@ class FederatedStatistics(Algorithm):
         rounds=(1, 1),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def neighbours(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Means of blocks of neighbouring values, how many values each is of, and whether they are equal."""
@@ -237,6 +240,7 @@ class FederatedStatistics(Algorithm):
         rounds=(1, 1),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def names(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The names of the levels that enough samples have."""
@@ -250,6 +254,7 @@ class FederatedStatistics(Algorithm):
         rounds=(1, 1),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        stack=False,
     )
     def levels(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many samples have each level, small numbers left out."""

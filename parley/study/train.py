@@ -134,11 +134,17 @@ def train(
         config = study.stored() if kept is not None else {}
         resumed = _found(kept, study, resume, config) if kept is not None and resume else None
         plan = _plan(study, heard, secret_root(kept, resumed, secret), _Origin(study, kept, resumed))
+
+        def note(text: str) -> None:
+            plan.run.note = text
+            for listener in plan.listeners:
+                listener.note(text)
+
         if execute is not None:
             opened, why = execute(plan.job), ""
         else:
             opened, why = open_runtime(
-                study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address
+                study.runtime, plan.job, study.workers, plan.faults.deadline, plan.seen, study.address, note
             )
         stack.callback(opened.close)
         run, starting = plan.run, ExitStack()

@@ -20,7 +20,7 @@ from parley.algorithms.wrappers.ema import EMA
 from parley.channels.base import Channels
 from parley.cli.main import main
 from parley.core.context import Context
-from parley.core.errors import InputError
+from parley.core.errors import InputError, UnsupportedError
 from parley.core.failure import Failure
 from parley.core.form import Form
 from parley.core.key import Key
@@ -139,6 +139,19 @@ def test_a_wrapper_passes_on_all_that_is_declared(name: str):
             assert _facts([nested])[0][1:] == _facts([each])[0][1:]
             assert window(nested) == window(each) & {*range(1, method.rounds + 1)}
         assert own["moments"].rounds == own["second.client"].rounds == (method.rounds + 1, None)
+
+
+@pytest.mark.parametrize("name", list(algorithms))
+def test_what_is_declared_for_stacks_is_answered_in_stacks(name: str, federation: pl.Federation):
+    method = algorithms[name]()
+    if not method.needs.network or isinstance(method, KernelMethods):
+        pytest.skip("it trains no such network")
+    alone = next((e for e in method.exchanges() if not e.stack and not isinstance(e.asks, pl.Party)), None)
+    if alone is not None:
+        with pytest.raises(UnsupportedError, match=f"{method.title} asks each client by itself \\('{alone.name}'\\)"):
+            pl.train(method, federation, model=network(), rounds=1, runtime="stacked")
+    else:
+        assert pl.train(method, federation, model=network(), rounds=1, runtime="stacked").status == "finished"
 
 
 def window(each: Exchange) -> set[int]:

@@ -11,7 +11,8 @@ from parley.algorithms.averaging.feddyn import FedDyn
 from parley.algorithms.averaging.fednova import FedNova
 from parley.algorithms.averaging.local_update import FedAdam, FedAvg, FedProx
 from parley.algorithms.averaging.scaffold import Scaffold
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.algorithms.personal.ditto import Ditto
 from parley.algorithms.personal.fedrep import FedRep
 from parley.algorithms.personal.moon import MOON

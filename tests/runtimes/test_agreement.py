@@ -1,6 +1,7 @@
 """Whoever executes the clients, the numbers are the same: bit for bit in processes, to rounding in stacks."""
 
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from parley.algorithms.exchange import Reply, exchange
 from parley.algorithms.personal.fedrep import FedRep
 from parley.algorithms.protocol import OneExchange
 from parley.core.context import Context
-from parley.core.errors import InputError, UnsupportedError
+from parley.core.errors import InputError, QuorumError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.data import Dirichlet, Federation, load
+from parley.data import ClientData, Dirichlet, Federation, load
 from parley.engine.settings import Evaluation, Faults
 from parley.models import lstm, mlp
 from parley.runtimes import Call, Job, Stamp, open_runtime
@@ -239,6 +240,52 @@ def test_what_cannot_be_stacked_is_refused_in_one_sentence(table, images, nets):
             train(algorithm, federation, model=model, rounds=1, runtime="stacked")
         assert "\n" not in str(caught.value)
         assert 'use "inline" or "pool"' in str(caught.value)
+
+
+class Typo(FedAvg):
+    """A bug in a function of one's own."""
+
+    @exchange(like=FedAvg.client)
+    def client(self, task, message, memory, data, context) -> Reply:
+        return message["modle"]
+
+
+class OnlyInStacks(FedAvg):
+    @exchange(like=FedAvg.client)
+    def client(self, task, message, memory, data, context) -> Reply:
+        if not isinstance(data, ClientData):
+            raise KeyError("rows")
+        return super().client(task, message, memory, data, context)
+
+
+@pytest.mark.parametrize("runtime", ["auto", "stacked"])
+def test_a_bug_in_a_client_shows_as_itself(table, runtime):
+    with pytest.raises(QuorumError, match="modle"):
+        train(Typo(), table, model=mlp(5), rounds=1, runtime=runtime)
+    with pytest.raises(KeyError, match="rows"):
+        train(OnlyInStacks(), table, model=mlp(5), rounds=1, runtime=runtime)
+
+
+def test_auto_goes_on_client_by_client_where_the_first_stack_fails(table):
+    runs = [train(Stubborn(), table, model=mlp(5), rounds=2, runtime=name) for name in ("inline", "auto")]
+    assert "runtime inline: the algorithm Stubborn cannot take a stack of clients" in runs[1].note
+    for name, value in runs[0].state.tensors.items():
+        assert torch.equal(runs[1].state.tensors[name], value)
+
+
+class Dear(FedAvg):
+    """Its first state takes long to make."""
+
+    made: ClassVar[int] = 0
+
+    def init(self, task, key):
+        type(self).made += 1
+        return super().init(task, key)
+
+
+def test_choosing_a_runtime_plays_no_round(table):
+    train(Dear(), table, model=mlp(5), rounds=1)
+    assert Dear.made == 1
 
 
 class ByHand(nn.Module):

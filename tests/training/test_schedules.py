@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.core.errors import InputError, UnsupportedError
 from parley.core.key import Key
 from parley.core.message import Memory

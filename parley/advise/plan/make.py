@@ -88,12 +88,12 @@ def advise(
     tell("forecasting", 1, 3)
     ranked: list[Ranked] = []
     if measured.quadratic is not None:
-        found, grid = measured.quadratic, None
+        seen, grid = measured.quadratic, None
         if few is not None:
-            grid = averaging(found.largest, CAUTIOUS)
+            grid = averaging(seen.largest, CAUTIOUS)
         elif plain:
-            grid = averaging(found.clients.L, SHARES)
-        ranked = rank(found, task, goal, own.seed, grid)
+            grid = averaging(seen.clients.L, SHARES)
+        ranked = rank(seen, task, goal, own.seed, grid)
     arms = _arms(ranked, own, like, task, goal)
     if few is not None:
         arms = [few.arm(arm) for arm in arms]

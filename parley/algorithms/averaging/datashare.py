@@ -64,6 +64,7 @@ class DataShare(FedAvg):
         asks="everyone",
         reorder=("rows",),
         discloses=("inputs", "labels"),
+        stack=False,
     )
     def shared_rows(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The client's rows of the global set."""

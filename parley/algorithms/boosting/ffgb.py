@@ -7,8 +7,12 @@
                  g     <- g - eta (h + mu g)
 
 The residual Delta carries over what a weak learner h has missed; the regulariser mu/2 ||f||^2 needs no learner. With
-oracle = "lipschitz" (square loss, Algorithm 3 with the regulariser) grad R_i[g] = g - u_i, u_i the Lipschitz extension
-of the labels (13); g is known, so h is fitted to phi = u_i - Delta alone and g - h stands for the gradient.
+oracle = "lipschitz" (square loss) grad R_i[g] = g - u_i, where u_i is the Lipschitz extension of the labels (13):
+
+    client   Delta = 0, g = f; K times                                                       (Algorithm 3)
+                 h     <- Oracle(u_i - Delta)
+                 Delta <- Delta - u_i + h
+                 g     <- g - eta (g - h + mu g)
 
 Functions are sums of weak learners. A step is g <- a_k g + b_k h with the same a_k, b_k for all clients, so a round
 multiplies the function by one number and adds the K learners of each client, which are all that travels: clients send
@@ -31,7 +35,7 @@ from torch import Tensor
 from parley.algorithms.boosting.weak import Learner, Norm, RegressionTree, Round
 from parley.algorithms.boosting.weak.gradient import functional_gradient
 from parley.algorithms.boosting.weak.lipschitz import Extension
-from parley.algorithms.boosting.weak.oracle import LipschitzOracle, Oracle, size
+from parley.algorithms.boosting.weak.oracle import Answer, LipschitzOracle, Oracle, size
 from parley.algorithms.exchange import Reply, ask, exchange
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
 from parley.algorithms.trees.ensemble import Trees, stacked
@@ -52,7 +56,7 @@ from parley.training.task import Task
 @algorithm("ffgb")
 @dataclass(frozen=True)
 class FFGB(Algorithm):
-    """Functional gradient boosting (paper 002): clients fit weak learners to functional gradients, the server adds."""
+    """Functional gradient boosting (Shen et al.): clients fit learners to functional gradients, the server adds."""
 
     lr: float = 0.3
     """Step size eta; mu times it never exceeds 1."""
@@ -113,8 +117,7 @@ class FFGB(Algorithm):
         """g^{K+1} = decay f + sum_k c_k h^k in this round."""
         decay, coefficients = 1.0, list[float]()
         for k in range(self.steps):
-            eta = self.eta(number, k)
-            a, b = 1 - eta * self._shrinkage, eta if self._known else -eta
+            a, b = self._local.step(self.eta(number, k), self.mu)
             decay, coefficients = a * decay, [*[a * c for c in coefficients], b]
         return decay, coefficients
 
@@ -122,31 +125,31 @@ class FFGB(Algorithm):
         """The size of step k (from 0) of a round (from 1), at most what shrinks g to nothing."""
         taken = (number - 1) * self.steps + k if self.schedule.by == "step" else number - 1
         eta = self.lr * self.schedule.factor(taken)
-        return min(eta, 1 / self._shrinkage) if self._shrinkage else eta
+        most = self._local.shrinkage(self.mu)
+        return min(eta, 1 / most) if most else eta
 
     @property
-    def _shrinkage(self) -> float:
-        """The multiple of g in what a step subtracts."""
-        return self.mu + 1 if self._known else self.mu
+    def _local(self) -> type[Gradients]:
+        return Extensions if self.oracle == "lipschitz" else Gradients
 
-    # --- the client (Algorithms 2 and 3) ---
+    # --- the client (Algorithm 2, or 3: `_local`) ---
 
     @exchange(
         form=lambda self, task, message: self._learners_form(task),
         accepts=lambda self, task, message: self._received(task, message),
         discloses=lambda self: self.learner.discloses,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = data.x, _targets(task, data.y)
         assert isinstance(context, Context)
         f = self.learner.fold(task, _rounds(message), x, memory.tensors.get("f"))
-        oracle = self._oracle(task, x, y, context.key)
+        local = self._local(self, task, x, y, context.key)
         g, delta, learners, seen = f, torch.zeros_like(f), [], _Seen(self.oracle)
         for k in range(self.steps):
             gradient = functional_gradient(task, g, y)
             phi = delta + gradient
-            answer = oracle(g - phi if self._known else phi, context.key.fold("learner", k))
-            h = g - answer.values if self._known else answer.values
+            answer, h = local.learner(g, phi, context.key.fold("learner", k))
             seen.note(
                 {"gamma": answer.gamma, **{f"gamma/{name}": gamma for name, gamma in answer.parts.items()}},
                 gradient=gradient,
@@ -158,22 +161,8 @@ class FFGB(Algorithm):
             g = g - self.eta(context.round, k) * (h + self.mu * g)
             delta = phi - h if self.residual else delta
             learners.append(answer.learner)
-        observed = seen.tensors() | {"loss": task.loss(f, y).mean()}
-        if isinstance(oracle, LipschitzOracle):
-            observed |= {"B": y.abs().max(), "L": torch.tensor(oracle.extension.constant)}
+        observed = seen.tensors() | {"loss": task.loss(f, y).mean()} | local.observed()
         return Reply(Message.of(learners=self.learner.joined(learners)), Memory.of(f=f), observed)
-
-    @property
-    def _known(self) -> bool:
-        """The part g of the gradient is left as it is, and learners stand for the rest, with the other sign."""
-        return self.oracle == "lipschitz"
-
-    def _oracle(self, task: Task, x: Tensor, y: Tensor, key: Key) -> Oracle:
-        if not self._known:
-            return Oracle(self.learner, task, x, self.oracle)
-        return LipschitzOracle(
-            self.learner, task, x, Extension.of(x, y, self.constant), key.fold("slopes"), self.residual
-        )
 
     def _learners_form(self, task: Task) -> Form | None:
         form = self.learner.form(task, self.steps)
@@ -205,6 +194,54 @@ class FFGB(Algorithm):
 
     def learned(self, task: Task) -> Learned:
         return SumOfLearners(task, incremental=True, read=_since, learner=self.learner)
+
+
+class Gradients:
+    """A client's steps in Algorithm 2: h stands for phi = Delta + grad R_i[g]."""
+
+    def __init__(self, method: FFGB, task: Task, x: Tensor, y: Tensor, key: Key) -> None:
+        self.oracle = Oracle(method.learner, task, x, method.oracle)
+
+    @staticmethod
+    def shrinkage(mu: float) -> float:
+        """The multiple of g in what a step subtracts."""
+        return mu
+
+    @classmethod
+    def step(cls, eta: float, mu: float) -> tuple[float, float]:
+        """a and b of a step g <- a g + b h."""
+        return 1 - eta * cls.shrinkage(mu), -eta
+
+    def learner(self, g: Tensor, phi: Tensor, key: Key) -> tuple[Answer, Tensor]:
+        """A learner, and what stands for phi at the samples."""
+        answer = self.oracle(phi, key)
+        return answer, answer.values
+
+    def observed(self) -> Tree:
+        return {}
+
+
+class Extensions(Gradients):
+    """A client's steps in Algorithm 3: h stands for u_i - Delta = g - phi, so g - h for phi."""
+
+    def __init__(self, method: FFGB, task: Task, x: Tensor, y: Tensor, key: Key) -> None:
+        self.y, self.extension = y, Extension.of(x, y, method.constant)
+        self.oracle = LipschitzOracle(method.learner, task, x, self.extension, key.fold("slopes"), method.residual)
+
+    @staticmethod
+    def shrinkage(mu: float) -> float:
+        return mu + 1
+
+    @classmethod
+    def step(cls, eta: float, mu: float) -> tuple[float, float]:
+        return 1 - eta * cls.shrinkage(mu), eta
+
+    def learner(self, g: Tensor, phi: Tensor, key: Key) -> tuple[Answer, Tensor]:
+        answer = self.oracle(g - phi, key)
+        return answer, g - answer.values
+
+    def observed(self) -> Tree:
+        return {"B": self.y.abs().max(), "L": torch.tensor(self.extension.constant)}
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class FFGBDistill(Distilling, OneExchange):
         form=lambda self, task, message: self._learner_form(task),
         accepts=lambda self, task, message: Form.of(model=task.form, buffers=task.buffer_form),
         discloses=lambda self: self.learner.discloses,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         f = outputs(task.predictor(message["model"], message.get("buffers")), data.x)

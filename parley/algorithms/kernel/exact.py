@@ -98,6 +98,7 @@ class OnPoints(LeastSquares):
         form=lambda self, task, message: Form.of(points=(None, (None, prod(task.info.shape)))),
         accepts=lambda self, task, message: Form(),
         discloses=("inputs",),
+        stack=False,
     )
     def points(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The client's inputs, once."""
@@ -109,6 +110,7 @@ class OnPoints(LeastSquares):
         form=lambda self, task, message: Form.of(coefficients=(torch.float64, tuple(message.tensor("values").shape))),
         accepts=lambda self, task, message: Form.of(values=(torch.float64, (None, task.info.outputs))),
         discloses=("labels",),
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)

@@ -61,6 +61,7 @@ class OnFeatures(LeastSquares, OneExchange):
         accepts=lambda self, task, message: Form.of(model=task.form),
         reads="mean",
         compress=("update",),
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)

@@ -113,6 +113,7 @@ class Ridge(Algorithm):
         form=lambda self, task, message: Form.of(sums=Form.like(_empty(task))),
         accepts=lambda self, task, message: Form(),
         reads="sum",
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         phi, y = features(task, data.x), targets(task, data.y)

@@ -115,6 +115,7 @@ class CpNtkFL(Parties, NtkFL):
         form=lambda self, task, message: sealed_form(),
         accepts=lambda self, task, message: self._row_request(task),
         discloses=lambda self: self._discloses(),
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(context, Context)
@@ -131,6 +132,7 @@ class CpNtkFL(Parties, NtkFL):
         form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),
         accepts=lambda self, task, message: self._candidates_form(self.inner(task)).with_scalars(whole=self._whole),
         asks=lambda self: "everyone" if self.select == "validation" else "cohort",
+        stack=False,
     )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """As NTK-FL's, on projected inputs."""

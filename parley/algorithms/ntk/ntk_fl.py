@@ -198,6 +198,7 @@ class NtkFL(Algorithm):
         accepts=lambda self, task, message: Form.of(model=task.form, buffers=task.buffer_form),
         reorder=(*GROUPS, "samples"),
         discloses=lambda self: self._discloses(),
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = self.drawn(data, context)
@@ -209,6 +210,7 @@ class NtkFL(Algorithm):
         form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),
         accepts=lambda self, task, message: self._candidates_form(task).with_scalars(whole=self._whole),
         asks=lambda self: "everyone" if self.select == "validation" else "cohort",
+        stack=False,
     )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The summed loss of every candidate: on the samples of the first exchange, or on all."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.training.last_layer import last_layer
 from parley.training.losses import half_squares
-from parley.training.stack import ClientStack, Data, Unstackable
+from parley.training.stack import Data
 from parley.training.task import Task
 
 _NO_NETWORK = "tct: {first} does not train one network on clients' data; choose another."
@@ -73,7 +73,7 @@ class TCT(Algorithm):
 
     def exchanges(self) -> tuple[Exchange, ...]:
         before, after = (1, self.rounds), (self.rounds + 1, None)
-        first = tuple(nested(self._alone(each), "first", before) for each in self.first.exchanges())
+        first = tuple(nested(each, "first", before) for each in self.first.exchanges())
         second = tuple(nested(self._on_features(each), "second", after) for each in self.second.exchanges())
         return (*first, *super().exchanges(), *second)
 
@@ -131,21 +131,12 @@ class TCT(Algorithm):
 
     # --- the client ---
 
-    def _alone(self, each: Exchange) -> Exchange:
-        """The first method's exchange; stacks are refused at once, not only when the second method begins."""
-
-        def answer(task: Task, message: Message, memory: Memory, *rest: Any) -> Reply:  # a party has no data
-            if isinstance(rest[0], ClientStack):
-                raise Unstackable("computes features of a client's samples after its first rounds")
-            return each.answer(task, message, memory, *rest)
-
-        return replace(each, answer=answer)
-
     @exchange(
         form=lambda self, task, message: self._moments_form(task),
         accepts=lambda self, task, message: Form.of(network=Form.like(self._convex_like(task))).with_scalars(seed=SEED),
         reads="mean",
         rounds=lambda self: (self.rounds + 1, None),
+        stack=False,
     )
     def moments(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The means of phi and phi^2 over the client's samples."""

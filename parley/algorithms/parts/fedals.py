@@ -1,13 +1,10 @@
-"""FedALS: parts of a model averaged at their own pace (paper 004, Algorithm 1), with control variates (Algorithm 4).
+"""FedALS: parts of a model averaged at their own pace (Gholami and Seferoglu, Algorithm 1).
 
     client k, round r (tau local steps):   theta_k <- theta_k - eta g_k, the optimizer's state running through
     after round r:   h <- sum_k w_k h_k;   phi <- sum_k w_k phi_k if alpha divides r
 
 (After step n = r tau the head is averaged if tau | n, the representation if alpha tau | n; the printed conditions would
-average at t = 0 and overwrite.) A part that is not averaged stays in the client's memory and does not travel. With
-variates every part has its own c and c_i, which change when it is averaged and travel with it:
-
-    theta_k <- theta_k - eta (g_k - c_k + c);   c_k <- c_k - c + (start - theta_k) / (eta * steps since its average)
+average at t = 0 and overwrite.) A part that is not averaged stays in the client's memory and does not travel.
 
 Under partial participation a part is averaged over the clients of that round, and a client that has missed an average
 of a part receives the current one. The reported model is the last one in which all parts were averaged; a part with the
@@ -22,19 +19,20 @@ from typing import ClassVar
 
 import torch
 
-from parley.algorithms.averaging.local_sgd import LocalSGD
+from parley.algorithms.averaging.local_sgd import Local, LocalSGD
 from parley.algorithms.exchange import Reply, ask, exchange
 from parley.algorithms.parts.parts import NEVER, Part, Period, buffers_of, chosen_parts, merged, parameters_of
-from parley.algorithms.parts.periods import drift_rates, listed, numbered, plan_periods
-from parley.algorithms.protocol import Cohort, Contexts, Learned, Needs, Questions, algorithm
+from parley.algorithms.parts.periods import Adaptive, Fixed, listed, numbered
+from parley.algorithms.protocol import Cohort, Contexts, Learned, Questions, Replies, algorithm
 from parley.core.errors import InputError, WireError
 from parley.core.form import Accepted, Form, Number
 from parley.core.key import Key
 from parley.core.message import Memory, Message, State
-from parley.core.tree import Tree, add, scale, zeros_like
-from parley.training import transforms
+from parley.core.tree import Tree
 from parley.training.stack import Data
 from parley.training.task import Task
+
+Trees = dict[str, Tree]
 
 
 @algorithm("fedals")
@@ -47,7 +45,9 @@ class FedALS(LocalSGD):
     """
 
     usual_steps: ClassVar[int | None] = 5
-    variates: ClassVar[bool] = False
+
+    travels: ClassVar[tuple[str, ...]] = ("model",)
+    """Trees of the server's state that clients receive, part by part."""
 
     steps: int | None = None
     """Local steps per round (tau); without steps and epochs, 5 steps."""
@@ -82,14 +82,13 @@ class FedALS(LocalSGD):
             raise InputError("say what the parts are in one way: layers, periods or split.")
         if self.longest < 1 or self.longest & (self.longest - 1):
             raise InputError(f"longest must be a power of two, not {self.longest}.")
-        if self.budget is not None and not 1 / self.longest <= self.budget <= 1:
-            raise InputError(f"budget must lie between 1/longest = {1 / self.longest:.3g} and 1, not {self.budget}.")
-        if self.budget is not None and self._personal():
+        if self._pace().reads == "each" and self._personal():
             raise InputError('budget chooses the periods of all parts; leave out "never", or the budget.')
-        if self.variates and (self.optimizer != "sgd" or self.schedule.by == "step"):
-            raise InputError("control variates are read off SGD steps of one size; take sgd and leave out schedule.")
         if not self.lr > 0:
             raise InputError(f"lr must be above 0, not {self.lr}.")
+
+    def _pace(self) -> Fixed:
+        return Fixed() if self.budget is None else Adaptive(self.budget, self.longest)
 
     def _personal(self) -> bool:
         """Some part is never averaged."""
@@ -112,8 +111,7 @@ class FedALS(LocalSGD):
             buffers=buffers,
             shown=x,
             statistics=buffers,
-            c=zeros_like(x) if self.variates else {},
-            periods=torch.tensor([1 if self.budget is not None else part.period for part in parts]),
+            periods=torch.tensor(self._pace().begin(parts)),
             averaged=torch.zeros(len(parts), dtype=torch.int64),
         )
 
@@ -139,51 +137,52 @@ class FedALS(LocalSGD):
         )
         if reported:
             new = new.replace(shown=state["model"] | mean, statistics=state.get("statistics") | sent)
-        if self.variates:
-            share, moved = replies.count / task.population, replies.mean_change("c", optional=True)
-            new = new.replace(c=state["c"] | add(parameters_of(state["c"], now), moved, share))
-        if self.budget is not None and due == shared:
-            planned = plan_periods(*drift_rates(replies, now, periods), self.budget, self.longest)
-            new = new.replace(periods=torch.tensor(planned))
-        return new
+        if due == shared:
+            new = new.replace(periods=torch.tensor(self._pace().after(replies, now, periods)))
+        return self.folded(task, new, replies, now)
+
+    def folded(self, task: Task, state: State, replies: Replies, due: Sequence[Part]) -> State:
+        """What else the server keeps of the parts that were averaged."""
+        return state
 
     def _message(self, task: Task, state: State, parts: Sequence[Part], asks: dict[str, str]) -> Message:
-        model, c = (parameters_of(state.get(group), parts) for group in ("model", "c"))
+        trees = {name: parameters_of(state.get(name), parts) for name in self.travels}
         buffers = buffers_of(state.get("buffers"), parts) if task.sent_buffers else {}
-        return Message.of(model=model, c=c, buffers=buffers, **asks)
+        return Message.of(**trees, buffers=buffers, **asks)
 
     @exchange(
         form=lambda self, task, message: self._form(task, message),
         accepts=lambda self, task, message: self._accepted(task, message),
-        reads=lambda self: "mean" if self.budget is None else "each",
+        reads=lambda self: self._pace().reads,
         compress=("update",),
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
-        parts, received = self.parts(task), message.get("model")
+        visit = self.visit(task, message, memory)
+        local = self.train(task, visit.x, message, memory, data, context)
+        return self.answer(task, visit, local)
+
+    def visit(self, task: Task, message: Message, memory: Memory) -> Visit:
+        """What a client begins with: the parts it has received, and those it keeps."""
+        parts, received, own = self.parts(task), message.get("model"), self.private(task)
         due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
-        rest = [part for part in parts if part not in due]
-        own = self.private(task)
         x = merged(task.form, parameters_of(task.initial(), own) | memory.get("model"), received)
-        transform = transforms.GradientTransform()
-        if self.variates:
-            c = merged(task.form, zeros_like(parameters_of(x, own)) | memory.get("c"), message.get("c"))
-            c_i = memory.get("c_i") or zeros_like(c)
-            transform = transforms.add(c) | transforms.add(c_i, -1.0)
-        local = self.train(task, x, message, memory, data, context, transform=transform)
-        y, start = local.parameters, memory.get("start") | received
-        sent = {"update": {name: start[name] - y[name] for part in send for name in part.parameters}}
-        kept = {"model": parameters_of(y, rest), "start": parameters_of(start, rest)}
-        if self.variates:
-            # How far each part has come since its last average, in units of gradients.
-            before = {part.label: 0 for part in parts if part in own or part.parameters[0] in received}
-            steps = {label: local.step_sum + past for label, past in (memory.get("steps") | before).items()}
-            mean = {n: v for p in due for n, v in scale(parameters_of(sent["update"], [p]), 1 / steps[p.label]).items()}
-            sent["c"] = {name: gradient - c[name] for name, gradient in mean.items()}
-            kept |= {"c_i": c_i | add(parameters_of(c_i, due), sent["c"]), "c": parameters_of(c, rest)}
-            kept["steps"] = {part.label: steps[part.label] for part in rest}
-        sent["buffers"] = buffers_of(local.buffers, send) if task.sent_buffers else {}
-        kept["buffers"] = buffers_of(local.buffers, rest) if task.sent_buffers else local.buffers
-        return Reply(Message.of(**sent), Memory.of(**kept, **local.kept), local.observed)
+        fresh = [part for part in parts if part in own or part.parameters[0] in received]
+        rest = [part for part in parts if part not in due]
+        return Visit(x, memory.get("start") | received, due, send, rest, fresh)
+
+    def answer(
+        self, task: Task, visit: Visit, local: Local, sent: Trees | None = None, kept: Trees | None = None
+    ) -> Reply:
+        """The parts asked for, as updates since their last average; those not averaged stay in memory."""
+        travels, stays = {}, local.buffers
+        if task.sent_buffers:
+            travels, stays = (buffers_of(local.buffers, parts) for parts in (visit.send, visit.rest))
+        model, start = (parameters_of(tree, visit.rest) for tree in (local.parameters, visit.start))
+        return Reply(
+            Message.of(update=visit.moved(local), **(sent or {}), buffers=travels),
+            Memory.of(model=model, start=start, **(kept or {}), buffers=stays, **local.kept),
+            local.observed,
+        )
 
     def _accepted(self, task: Task, message: Message) -> Accepted:
         """Whole parts that are shared, and nothing asked of those that are not."""
@@ -195,14 +194,12 @@ class FedALS(LocalSGD):
             raise WireError("it averages a part that it does not ask for.")
         sent = [part for part in parts if f"model/{part.parameters[0]}" in message.tensors]
         model = parameters_of(task.form, sent)
-        form = Form.of(model=model, c=model if self.variates else {}, buffers=buffers_of(task.sent_buffers, sent))
+        form = Form.of(**dict.fromkeys(self.travels, model), buffers=buffers_of(task.sent_buffers, sent))
         return form.with_scalars(due=Number(str), send=Number(str))
 
-    def _form(self, task: Task, message: Message) -> Form:
-        parts = self.parts(task)
-        due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
-        update, c = parameters_of(task.form, send), parameters_of(task.form, due) if self.variates else {}
-        return Form.of(update=update, c=c, buffers=buffers_of(task.sent_buffers, send))
+    def _form(self, task: Task, message: Message, **more: Form) -> Form:
+        send = numbered(self.parts(task), message, "send")
+        return Form.of(update=parameters_of(task.form, send), **more, buffers=buffers_of(task.sent_buffers, send))
 
     def learned(self, task: Task) -> Learned:
         def shown(state: State, since: int | None) -> Message:
@@ -222,13 +219,22 @@ class WithOwnParts(Learned):
         return {**shared, **parameters_of(kept.get("model"), self.parts), **buffers_of(kept.get("buffers"), self.parts)}
 
 
-@algorithm("fedals-scaffold")
-@dataclass(frozen=True)
-class FedALSScaffold(FedALS):
-    """FedALS with SCAFFOLD (Gholami and Seferoglu, Algorithm 4): control variates per part, at the part's own pace."""
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a client begins a round with."""
 
-    variates: ClassVar[bool] = True
+    x: Tree
+    """Its model: parts it has received, and those it keeps."""
+    start: Tree
+    """Each part as it was after its last average."""
+    due: list[Part]
+    """To be averaged."""
+    send: list[Part]
+    rest: list[Part]
+    """Not to be averaged."""
+    fresh: list[Part]
+    """Averaged since the client last took part, or its own."""
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(cohorts="unbiased")
+    def moved(self, local: Local) -> Tree:
+        """The update of every part asked for."""
+        return {name: self.start[name] - local.parameters[name] for part in self.send for name in part.parameters}

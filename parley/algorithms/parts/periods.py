@@ -12,12 +12,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
+from parley.algorithms.exchange import Reads
 from parley.algorithms.parts.parts import Part
 from parley.algorithms.protocol import Replies
-from parley.core.errors import WireError
+from parley.core.errors import InputError, WireError
 from parley.core.message import Message
+
+
+class Fixed:
+    """Every part keeps the period it was given."""
+
+    reads: ClassVar[Reads] = "mean"
+
+    def begin(self, parts: Sequence[Part]) -> list[int]:
+        """The periods of the first rounds."""
+        return [part.period for part in parts]
+
+    def after(self, replies: Replies, parts: Sequence[Part], periods: list[int]) -> list[int]:
+        """The periods that follow a round which averaged all parts."""
+        return periods
+
+
+@dataclass(frozen=True)
+class Adaptive(Fixed):
+    """Periods from how fast clients' copies have moved apart, for a share `budget` of FedAvg's traffic."""
+
+    reads: ClassVar[Reads] = "each"
+    budget: float
+    longest: int
+
+    def __post_init__(self) -> None:
+        if not 1 / self.longest <= self.budget <= 1:
+            raise InputError(f"budget must lie between 1/longest = {1 / self.longest:.3g} and 1, not {self.budget}.")
+
+    def begin(self, parts: Sequence[Part]) -> list[int]:
+        return [1] * len(parts)
+
+    def after(self, replies: Replies, parts: Sequence[Part], periods: list[int]) -> list[int]:
+        return plan_periods(*drift_rates(replies, parts, periods), self.budget, self.longest)
 
 
 def plan_periods(rates: Sequence[float], sizes: Sequence[int], budget: float, longest: int) -> list[int]:

@@ -94,6 +94,7 @@ class LocalTrees(BoostedTrees):
         form=lambda self, task, message: self._grown_form(task),
         accepts=lambda self, task, message: trees_form(message, self.depth, prod(task.info.shape)),
         feedback=False,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         assert isinstance(data, ClientData)

@@ -109,6 +109,7 @@ class BinnedTrees(BoostedTrees):
         feedback=False,
         discloses=lambda self: ("inputs", "labels") if self.floor < 2 else (),
         floor=lambda self: self.floor,
+        stack=False,
     )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values of the open columns lie in each cell; with a unit, the sum of the targets too."""

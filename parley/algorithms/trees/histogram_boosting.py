@@ -196,6 +196,7 @@ class HistogramBoosting(BinnedTrees):
         fixed=("bins",),
         discloses=("inputs", "labels"),
         floor=lambda self: self.floor,
+        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The roots' histograms, at the predictions of all trees so far."""
@@ -240,6 +241,7 @@ class HistogramBoosting(BinnedTrees):
         feedback=False,
         discloses=("inputs", "labels"),
         floor=lambda self: self.floor,
+        stack=False,
     )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""

@@ -213,7 +213,7 @@ def test_stacked_or_refused():
     )
     for name, value in inline.state.tensors.items():
         torch.testing.assert_close(stacked.state.tensors[name], value, rtol=1e-4, atol=1e-4)
-    with pytest.raises(pl.UnsupportedError, match="looks at a client's samples"):
+    with pytest.raises(pl.UnsupportedError, match="asks each client by itself"):
         pl.train(METHODS["ffgb-distill"], pictures(), runtime="stacked", **settings)
 
 

@@ -139,7 +139,8 @@ def dropped_residual(monkeypatch) -> None:
 
 def wrong_mu(monkeypatch) -> None:
     """The server forgets the regulariser that the clients apply."""
-    monkeypatch.setattr(FFGB, "_shrinkage", property(lambda self: 1.0 if self._known else 0.0))
+    monkeypatch.setattr(ffgb.Gradients, "shrinkage", staticmethod(lambda mu: 0.0))
+    monkeypatch.setattr(ffgb.Extensions, "shrinkage", staticmethod(lambda mu: 1.0))
 
 
 def flipped_gradient(monkeypatch) -> None:

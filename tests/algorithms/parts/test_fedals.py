@@ -12,7 +12,8 @@ from parley.algorithms.averaging import local_sgd as module
 from parley.algorithms.averaging.feddyn import FedDyn
 from parley.algorithms.averaging.fednova import FedNova
 from parley.algorithms.averaging.scaffold import Scaffold
-from parley.algorithms.parts.fedals import FedALS, FedALSScaffold
+from parley.algorithms.parts.fedals import FedALS
+from parley.algorithms.parts.fedals_scaffold import FedALSScaffold
 from parley.algorithms.protocol import Cohort, Replies
 from parley.core.context import Context
 from parley.core.errors import InputError
