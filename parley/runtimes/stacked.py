@@ -1,6 +1,6 @@
 """Stacked: the clients of a round train together, one batched operation for all of them.
 
-Linear models and MLPs gain most. A method's `client` runs once for a whole stack, as `parley.training.stack` explains, so it
+Linear models and MLPs gain most. A method's `client` runs once for a whole stack (see `parley.training.stack`), so it
 takes every method that is the shared training core plus operations on tensors, and models without forward randomness or
 running statistics; it refuses the rest.
 """
