@@ -22,7 +22,7 @@ class SingleReplyError(UnsupportedError):
 class SummedReplies(Replies):
     """Whose replies are in the sum is known, and their weights; what one of them holds is not.
 
-    What was asked for as a sum (`Algorithm.summed`) has no mean, and the other way round.
+    What was asked for as a sum (`reads="sum"`) has no mean, and the other way round.
     """
 
     __slots__ = ("_factor", "_form", "_total")

@@ -234,9 +234,7 @@ class Cox(Regression):
         for own in (rows.event > 0, ~(rows.event > 0)):
             if 0 < own.sum() < self.floor:
                 what = "with" if rows.event[own].any() else "without"
-                raise InputError(
-                    f"has fewer than {self.floor} rows {what} events, the fewest that may be told of in a grid (floor)."
-                )
+                raise InputError(f"has fewer than {self.floor} rows {what} events, the floor for a grid cell.")
             moved = merged((cell[own] + 1)[:, None], len(grid), self.floor)[:, 0] - 1
             y[own] = np.where(moved == cell[own], y[own], np.where(moved < 0, -np.inf, grid[moved]))
         return Rows(rows.x, y, rows.event)

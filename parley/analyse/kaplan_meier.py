@@ -120,7 +120,7 @@ class KaplanMeier(Algorithm):
         sums = replies.sum("counts")
         rows = int(sums["rows"].sum())
         if not rows and not int(sums["other"]):
-            raise InputError(f"no client has {self.floor} complete rows, the fewest that may be told of (floor).")
+            raise InputError(f"no client has {self.floor} complete rows, the fewest that may be reported (floor).")
         if int(sums["wrong"]):
             raise InputError(no_times(int(sums["wrong"]), self.event, self._since))
         if int(sums["other"]):
@@ -150,7 +150,7 @@ class KaplanMeier(Algorithm):
         return self.grid[0] if self.grid else 0.0
 
     def _rows(self, task: Task, data: Data) -> tuple[Floats, Floats, Counts, dict[str, int]]:
-        """Of rows that may be told of: times, events, groups; and how many others there are."""
+        """Of rows that may be reported: times, events, groups; and how many others there are."""
         assert isinstance(data, ClientData)
         time, event, _ = survival(task, data, self.event, self._since)
         value = places_among(task, data, self.by, self.names) if self.by else np.zeros(len(data))

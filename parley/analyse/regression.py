@@ -222,7 +222,7 @@ class Regression(Algorithm):
         sums = replies.sum("sums")
         rows, names = int(sums["rows"]), self.names(task)
         if not rows:
-            raise NoFit(1, f"no client has {self.floor} complete rows, the fewest that may be told of (floor).")
+            raise NoFit(1, f"no client has {self.floor} complete rows, the fewest that may be reported (floor).")
         if int(sums["wrong"]):
             raise InputError(self.refusal(int(sums["wrong"])))
         self.check_events(int(sums["events"]), rows)

@@ -79,8 +79,8 @@ def gain(
     """Estimate which clients of STUDY profit by joining, from their data alone.
 
     Each client's own best model is compared with the federated one on samples that neither was trained on. A gain of 2
-    means that the federated model makes half the error on new data of that client: more of what its samples were drawn
-    from. Linear regression and kernels are solved in closed form, everything else is trained.
+    means that the federated model makes half the error on new data of that client: new samples from the same
+    distribution. Linear regression and kernels are solved in closed form, everything else is trained.
     """
     from parley.advise.gain import from_study
     from parley.core.errors import InputError

@@ -203,7 +203,7 @@ def log(
 
 
 def _print_disclosed(folder: Any) -> None:
-    """Every run with what it was told, and what two of them tell together."""
+    """Per run, what was disclosed, and what pairs of runs reveal jointly."""
     import math
 
     from parley.deploy.disclosed import disclosed

@@ -36,7 +36,7 @@ def check_channel(channel: Channel, name: str | None = None) -> list[Check]:
     """All that a channel says of itself, statement by statement."""
     label = name or title(channel)
     if channel.last:
-        raise InputError(f"{label} hides single replies, so there is none to hold against a promise; see its page.")
+        raise InputError(f"{label} hides single replies, so single replies cannot be checked; see its page.")
     return [at_most(f"{label}: {what}", off, allowed) for what, off, allowed in _statements(channel)]
 
 

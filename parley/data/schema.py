@@ -46,7 +46,7 @@ class SchemaDifference:
     client: str
     what: str
     harmless: bool
-    """Training goes on all the same: columns are found by name, classes numbered over all clients."""
+    """Training can proceed: columns are found by name, classes numbered over all clients."""
 
 
 def schema_differences(schemas: Mapping[str, Schema | str]) -> list[SchemaDifference]:

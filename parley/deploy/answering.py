@@ -339,7 +339,7 @@ def _check_federation(folder: NodeFolder, run: str, population: int, common: byt
             if not path.exists() and path.parent.exists():
                 write_atomically(path, told)
     if path.exists() and path.read_bytes() != told:
-        raise _Refused("was told of another federation at the beginning of this run.")
+        raise _Refused("received a different federation than at the start of this run.")
 
 
 def _key(folder: NodeFolder) -> Path:

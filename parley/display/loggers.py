@@ -35,7 +35,7 @@ class Wanted(Protocol):
 
 
 def loggers(wanted: Wanted) -> list[Listener]:
-    """A listener for each program that is to be told."""
+    """A listener for each program that is configured."""
     made: list[Listener] = []
     if wanted.tensorboard is not None:
         made.append(TensorBoard(wanted.tensorboard, own_folder=True))

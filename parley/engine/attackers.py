@@ -58,7 +58,7 @@ class Attackers:
         else:
             count = round(given * len(ids))
             if not count:
-                raise InputError(f"faults.attackers = {given:g} of {len(ids)} clients is nobody; raise it.")
+                raise InputError(f"faults.attackers = {given:g} of {len(ids)} clients selects no client; raise it.")
             drawn = key.fold("who").numpy().choice(len(ids), count, replace=False)
             who = tuple(ids[i] for i in sorted(drawn.tolist()))
         strength = faults.attack_strength

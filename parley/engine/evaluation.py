@@ -91,7 +91,7 @@ class Evaluator:
         info = self.job.task.info
         if self.settings.pooled and (info.kind != "classification" or not 2 <= info.outputs <= MOST_CLASSES):
             raise InputError(
-                f"evaluate.pooled is for telling 2 to {MOST_CLASSES} classes apart, which these data are not for; "
+                f"evaluate.pooled supports classification with 2 to {MOST_CLASSES} classes; this data set is not; "
                 "leave it out."
             )
 

@@ -336,7 +336,7 @@ class Run:
                 first = next(self.clients_with_memory(), self.federation.ids[0])
                 how = ' with buffers = "local"' if local else ""
                 raise InputError(
-                    f"{self.algorithm.title}{how} leaves each client a model of its own, the server no whole one; "
+                    f"{self.algorithm.title}{how} keeps a model per client; the server has no complete model; "
                     f'name a client: client="{shown(first)}" in Python, --client "{shown(first)}" on the command line.'
                 )
             return None
@@ -344,7 +344,7 @@ class Run:
             raise InputError("clients keep their models of the last round only; leave out best, or the client.")
         memory = self.memory(client)
         if split and not memory.tensors and not memory.scalars and not self._trained_without(memory):
-            raise InputError(f"client '{shown(client)}' has no model of its own: it keeps nothing of any round yet.")
+            raise InputError(f"client '{shown(client)}' has no model of its own: it has not completed a round yet.")
         return memory
 
     def _trained_without(self, memory: Memory) -> bool:

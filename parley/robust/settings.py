@@ -47,7 +47,9 @@ class Robust:
         if self.m is not None and self.rule != "multi-krum":
             raise InputError(f'robust.m means nothing with robust.rule = "{self.rule}"; leave it out.')
         if self.rule == "mean" and self.bound is None:
-            raise InputError('robust.rule = "mean" withstands nobody without robust.bound; set one, or take "median".')
+            raise InputError(
+                'robust.rule = "mean" gives no protection without robust.bound; set one, or take "median".'
+            )
         if self.rule == "krum" and self.cap is not None:
             raise InputError('robust.rule = "krum" takes one reply, so robust.cap means nothing; leave it out.')
 

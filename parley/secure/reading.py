@@ -31,7 +31,7 @@ def obstacle(algorithm: Algorithm) -> str | None:
     sending = [each for each in algorithm.exchanges() if each.reads != "nothing"]
     for each in sending:
         if isinstance(each.asks, Party):
-            return f"it hides whose replies are whose by parties of its own ({each.asks.name})."
+            return f"it anonymises replies through its own parties ({each.asks.name}), so secure sums do not apply."
     for each in sending:
         if each.reads == "each":
             return f"it reads single replies ('{each.name}'), but of a secure sum only the sum can be read."

@@ -88,11 +88,13 @@ def secure_sum(
         for i in masked
         if clients[i] in given
     }
-    _check(place, threshold, len(shares), count, "told their shares")
+    _check(place, threshold, len(shares), count, "sent their shares")
     try:
         total = unmasked(terms, there, masked, shares)
     except WireError as error:
-        raise QuorumError(f"round {place[0]}: a client told a wrong share ({str(error).rstrip('.')}); {_END}") from None
+        raise QuorumError(
+            f"round {place[0]}: a client sent an invalid share ({str(error).rstrip('.')}); {_END}"
+        ) from None
     return Total(layout.decode(total), tuple(clients[i] for i in masked))
 
 

@@ -37,7 +37,7 @@ class Feature(Brief):
     edges: tuple[float, ...]
     """Upper edges of the histogram's cells; the last cell has none."""
     counts: tuple[int, ...]
-    """Values in each cell, without those of cells that were too small at a client to be told."""
+    """Values in each cell, without those of cells that were too small at a client to be reported."""
     withheld: int
     """Clients that told nothing of it because they have too few values."""
     target: bool = False
@@ -46,7 +46,7 @@ class Feature(Brief):
 
     @property
     def left_out(self) -> int:
-        """Values that the histogram lacks, because too few were in their cell to be told."""
+        """Values that the histogram lacks, because too few were in their cell to be reported."""
         return self.count - sum(self.counts)
 
 
@@ -54,7 +54,7 @@ def frozen(one: Feature, method: Method, fill: str | None) -> tuple[float, float
     """Center, scale and what stands for missing values."""
     if one.mean is None or one.std is None or not one.quantiles:
         raise InputError(
-            f"column '{one.name}' has no values that clients may tell of, so nothing can be frozen; leave it out of "
+            f"column '{one.name}' has no values that clients may report, so nothing can be frozen; leave it out of "
             "the data, or lower the floor."
         )
     share = one.quantiles
@@ -66,8 +66,8 @@ def frozen(one: Feature, method: Method, fill: str | None) -> tuple[float, float
     }[method]
     if fill == "median" and one.fill is None:
         raise InputError(
-            f"column '{one.name}' has few different values, and none that enough samples of one client share to be "
-            "told; fill with the mean, or lower the floor."
+            f"column '{one.name}' has few different values, and none with enough samples at one client to be "
+            "reported; fill with the mean, or lower the floor."
         )
     if scale == float("inf"):
         raise InputError(f"column '{one.name}' holds numbers that are too large to be normalised.")
@@ -110,7 +110,7 @@ def _categorical(name: str, column: Column, counts: Mapping[str, int], fill: str
     """Levels that enough samples have, and the most frequent one where missing cells are filled."""
     kept = tuple(level for level, count in counts.items() if count >= max(column.least, 1) or column.levels)
     if not kept:
-        raise InputError(f"column '{name}' has no level that enough samples share to be told; lower the floor.")
+        raise InputError(f"column '{name}' has no level with at least `floor` samples; lower the floor.")
     filled = column.impute == "most-frequent" or (column.impute is None and fill is not None)
     return replace(column, levels=kept, fill=max(kept, key=lambda level: counts[level]) if filled else None)
 
@@ -120,7 +120,7 @@ def _ordinal(name: str, column: Column, counts: Mapping[str, int]) -> Feature:
     many = [counts.get(level, 0) for level in column.levels]
     total = sum(many)
     if not total:
-        raise InputError(f"column '{name}' has no level that enough samples share to be told; lower the floor.")
+        raise InputError(f"column '{name}' has no level with at least `floor` samples; lower the floor.")
     mean = fsum(code * count for code, count in enumerate(many)) / total
     variance = fsum((code - mean) ** 2 * count for code, count in enumerate(many)) / total
     codes = [float(code) for code, count in enumerate(many) for _ in range(count)]

@@ -107,7 +107,7 @@ class Statistics(Brief):
 
     @property
     def rare(self) -> int:
-        """Samples that the labels lack, because too few were of their class at a client to be told."""
+        """Samples that the labels lack, because too few were of their class at a client to be reported."""
         return self.samples - sum(self.labels.values()) if self.labels else 0
 
     def __getitem__(self, name: str) -> Feature:

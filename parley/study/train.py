@@ -349,9 +349,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     if algorithm.needs.pooled:
         federation = pool(federation)
         if faults.attackers:
-            raise InputError(
-                f"{algorithm.title} trains on data in one place, where nobody attacks; leave out faults.attackers."
-            )
+            raise InputError(f"{algorithm.title} pools the data, so faults.attackers does not apply; remove it.")
         sampling, faults = Sampling(), Faults(deadline=faults.deadline)  # data in one place is never absent
     check_inputs(algorithm, federation)
     task = make_task(federation, study.model, study.seed, study.loss, study.buffers, precision=study.precision)

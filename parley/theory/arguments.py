@@ -25,13 +25,15 @@ def check_sizes(**sizes: float) -> None:
 
 
 def check_positive(**sizes: float) -> None:
-    """Refuse what `check_sizes` refuses, and zero and what cannot be told from it."""
+    """Refuse what `check_sizes` refuses, and zero and what cannot be distinguished from it."""
     for name, value in sizes.items():
         if not 0 < value < np.inf:
             raise InputError(f"{name} must be positive and finite, not {value:g}.")
         check_sizes(**{name: value})
         if value < SMALLEST:
-            raise InputError(f"{name} must be at least {SMALLEST:g} to be told from 0, not {value:g}; change its unit.")
+            raise InputError(
+                f"{name} must be at least {SMALLEST:g} to be distinguishable from 0, not {value:g}; change its unit."
+            )
 
 
 def check_lengths(**values: npt.ArrayLike) -> None:

@@ -63,7 +63,7 @@ def test_a_network(parley, place: Path):
     assert code == 0
     assert "client samples own error federated gain 90% interval decision" in out
     assert "Of 4 clients," in out
-    assert "new data of that client: more of what its samples were drawn from" in out
+    assert "new data of that client: new samples from the same distribution" in out
     assert "It includes the noise no model can predict" in out
     assert "(cross-entropy)" in out
     assert "Recommended stopping round: " in out

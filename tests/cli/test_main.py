@@ -198,7 +198,7 @@ def test_predict_with_a_clients_own_model(parley, place: Path):
     assert len({file.read_text() for file in place.glob("?.csv")}) == 4
     for one in done:
         if one[0] != 0:
-            assert "has no model of its own: it keeps nothing of any round yet" in refused(one)
+            assert "has no model of its own: it has not completed a round yet" in refused(one)
     sentence = refused(parley("predict", "last", "new.npz", "--out", "answers.csv"))
     assert "name a client: client=" in sentence
     assert refused(parley("export", "last", "model")) == sentence

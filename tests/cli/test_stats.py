@@ -213,7 +213,7 @@ def test_clients_that_do_not_fit_are_all_named(parley, place: Path, header: str,
         (["study.toml", "--fill", "zero"], "--fill takes mean or median, not 'zero'."),
         (["study.toml", "--fill", "median"], "give --freeze FILE too."),
         (["study.toml", "-f", "nowhere"], "nowhere"),
-        (["study.toml", "--floor", "100", "--freeze", "f.toml"], "has no values that clients may tell of"),
+        (["study.toml", "--floor", "100", "--freeze", "f.toml"], "has no values that clients may report"),
     ],
 )
 def test_mistakes(parley, place: Path, arguments: list[str], sentence: str):

@@ -183,7 +183,7 @@ def test_the_federation_is_what_it_was_at_the_beginning(liar: Liar):
     frame = call_frame(letter, encode(liar.moved(0.0)))
     for population, told in ((3, other), (4, liar.common), (10**6, other)):
         head, _ = unpack(answer(liar.node, work("a", "r", liar.proposal.hash, population, told, frame)))
-        assert head["reason"] == "was told of another federation at the beginning of this run."
+        assert head["reason"] == "received a different federation than at the start of this run."
     assert liar.asks(2)[0]["kind"] == "reply"
 
 

@@ -306,7 +306,7 @@ def test_attackers_that_make_no_sense_are_refused(digits):
     for faults, sentence in (
         ({"attackers": 1.0}, r"faults.attackers must lie in \[0, 1\)"),
         ({"attackers": ("nobody",)}, "names 'nobody', which is no client"),
-        ({"attackers": 0.01}, "of 9 clients is nobody"),
+        ({"attackers": 0.01}, "of 9 clients selects no client"),
         ({"attackers": 0.5, "attack": "kindness"}, "faults.attack must be"),
         ({"attackers": 0.5, "attack": "label-flip", "attack_strength": 2.0}, "label-flip has none"),
     ):
@@ -319,7 +319,7 @@ def test_attackers_that_make_no_sense_are_refused(digits):
         runtime="inline",
     )  # fmt: skip
     assert hidden.records[-1].number == 2
-    with pytest.raises(InputError, match="data in one place, where nobody attacks"):
+    with pytest.raises(InputError, match="pools the data, so faults"):
         train(digits, pl.Centralised(), robust=None, faults=pl.Faults(attackers=0.3))
 
 

@@ -239,7 +239,7 @@ def test_one_in_every_stage(table: pl.Federation):
         ({KEYS: ["c0", "c1", "c2", "c3"]}, "only 1 of 5 clients told their keys, but a secure sum needs 2"),
         ({SHARES: ["c0", "c1"]}, "only 3 of 5 clients shared their keys, but a secure sum needs 4"),
         ({"client": ["c0", "c1"]}, "only 3 of 5 clients sent their masked replies, but a secure sum needs 4"),
-        ({UNMASK: ["c0", "c1"]}, "only 3 of 5 clients told their shares, but a secure sum needs 4"),
+        ({UNMASK: ["c0", "c1"]}, "only 3 of 5 clients sent their shares, but a secure sum needs 4"),
     ],
 )
 def test_below_the_threshold_nothing_is_read(table: pl.Federation, gone: dict[str, list[str]], sentence: str):

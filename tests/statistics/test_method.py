@@ -277,7 +277,7 @@ def test_empty_clients_constant_and_missing_columns():
     assert sum(constant.counts) == 40
     assert (absent.count, absent.missing, absent.mean, absent.quantiles) == (0, 0, None, {})
     assert (few.count, few.missing, few.withheld) == (0, 0, 1)
-    with pytest.raises(InputError, match="column 'x1' has no values that clients may tell of"):
+    with pytest.raises(InputError, match="column 'x1' has no values that clients may report"):
         found.preprocessing()
     assert found.preprocessing("none").classes == ("0", "1", "2")
 
@@ -334,7 +334,7 @@ def test_a_value_that_nobody_may_tell_fills_nothing():
     x = np.tile([1.0, 2.0, 5.0], 20)[:, None]
     found = ask(federation(x, np.zeros(60, np.int64), np.arange(60) // 15))
     assert found["x0"].fill is None
-    with pytest.raises(InputError, match="column 'x0' has few different values, and none that enough samples"):
+    with pytest.raises(InputError, match="column 'x0' has few different values, and none with enough samples"):
         found.preprocessing("standard", "median")
     assert found.preprocessing("standard", "mean").fill == (found["x0"].mean,)
     assert ask(federation(x, np.zeros(60, np.int64), np.arange(60) // 15), floor=5)["x0"].fill == 2.0

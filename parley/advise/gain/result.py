@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from parley.advise.gain.stop import StopAdvice
 from parley.core.show import as_html
 
-NEW_DATA = "more of what its samples were drawn from, where something it has hardly seen may come up again"
+NEW_DATA = "new samples from the same distribution, rare classes included"
 """Of which data the gains speak; see docs/gain.md."""
 Decision = Literal["join", "stay alone", "undecided", "too few samples"]
 
@@ -80,8 +80,8 @@ class Gains:
         low, high = (sum(ends) for ends in zip(*((o.low > 1, o.high < 1) for o in self.clients), strict=True))
         text = (
             f"Of {whom}, {above} {_have(above)} an estimated gain above 1 and {below} below; the interval lies above 1 "
-            f"for {low} of them and below 1 for {high}. For all together it can be said that {join} "
-            f"profit{'s' * (join == 1)} by joining and {alone} lose{'s' * (alone == 1)}; {open_} cannot be decided"
+            f"for {low} of them and below 1 for {high}. Controlling errors over all clients: {join} "
+            f"gain{'s' * (join == 1)}, {alone} lose{'s' * (alone == 1)}, {open_} undecided"
         )
         return (
             text
@@ -89,8 +89,8 @@ class Gains:
             + (
                 f"Gain = error of the client's own best model / error of the federated model ({self.measure}), both on "
                 f"new data of that client: {NEW_DATA}. It includes the noise no model can predict, so it is nearer "
-                f"to 1 than the gain in estimating the truth. Intervals hold with {self.level:.0%} for each client by "
-                f"itself, {self._luck}; who joins is decided for all together, so that at most about "
+                f"to 1 than the gain in estimating the truth. Intervals have {self.level:.0%} coverage per client and "
+                f"{self._luck}; who joins is decided for all together, so that at most about "
                 f"{(1 - self.level) / 2:.0%} of the decisions are expected to be wrong."
             )
         )
@@ -98,8 +98,8 @@ class Gains:
     @property
     def _luck(self) -> str:
         if self.trainings > 1:
-            return f"and for one training by this recipe, its luck (seen in {self.trainings} seeds) included"
-        return "for the recipe; the luck of one training is not in them"
+            return f"include variance between training runs ({self.trainings} seeds)"
+        return "exclude variance between training runs"
 
     def csv(self) -> str:
         """The table, one line per client; empty cells where there are too few samples."""

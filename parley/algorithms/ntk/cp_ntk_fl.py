@@ -7,9 +7,9 @@
     server        NTK-FL's evolution (9), (11) on what it received: a joint permutation of rows leaves it as it is
 
 Figure 2's entries of P have variance 1; divided by d_1, projected inputs have the size of standardised ones. The server
-(the aggregator) knows neither the seed nor whose rows are whose (`base.parties` says how, and what is refused). ANY
-CLIENT THAT COLLUDES WITH IT REVEALS THE PROJECTION, which all clients share; and whoever evaluates the model needs it:
-clients do, unless `reveal` tells the server.
+(the aggregator) knows neither the seed nor whose rows are whose (see `parley.algorithms.parties`). ANY CLIENT THAT
+COLLUDES WITH IT REVEALS THE PROJECTION, which all clients share; and whoever evaluates the model needs it: clients do,
+unless `reveal` tells the server.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def complete(
         turn[node] = missing is not None and missing[own]
         source[2 * node + 1], source[2 * node + 2] = left[own], right[own]
     if (left[source[count:]] >= 0).any():
-        raise InputError(f"a tree is deeper than the {depth} levels it was said to have.")
+        raise InputError(f"a tree is deeper than its declared depth, {depth}.")
     return Trees(
         torch.from_numpy(feature).to(feature_type(columns))[None],
         rounded_down(torch.from_numpy(limit), dtype)[None],

@@ -364,8 +364,8 @@ def test_several_seeds_widen_the_intervals_by_the_luck_of_training() -> None:
         gain(pl.FedAvg(lr=0.3, epochs=1, batch=4), own, model=Mlp((3,)), rounds=3, seeds=n, **QUICK) for n in (1, 3)
     )
     assert (once.trainings, often.trainings) == (1, 3)
-    assert "the luck of one training is not in them" in once.summary()
-    assert "its luck (seen in 3 seeds) included" in often.summary()
+    assert "exclude variance between training runs" in once.summary()
+    assert "include variance between training runs (3 seeds)" in often.summary()
     assert any(b.high - b.low > a.high - a.low for a, b in zip(once.clients, often.clients, strict=True))
     closed = gain(FEDAVG, own, model=Linear(), rounds=3, seeds=3)
     assert closed.trainings == 1
@@ -379,7 +379,7 @@ def test_the_output_speaks_plainly() -> None:
         gain(pl.FedAvg(), own, model=Mlp((2,)), rounds=1, **QUICK),
     ):
         text = " ".join([found.summary(), found.stop.reason, found.how, *found.notes])
-        assert "new data of that client: more of what its samples were drawn from" in text
+        assert "new data of that client: new samples from the same distribution" in text
         for jargon in ("paper 0", "||", "_H", "(23)"):
             assert jargon not in text
 
@@ -394,13 +394,13 @@ def test_what_is_likely_and_what_is_sure_are_told_apart() -> None:
 
     assert words(*rows) == (
         "Of 3 clients, 3 have an estimated gain above 1 and 0 below; the interval lies above 1 for 1 of them and below "
-        "1 for 0. For all together it can be said that 0 profit by joining and 0 lose; 3 cannot be decided."
+        "1 for 0. Controlling errors over all clients: 0 gain, 0 lose, 3 undecided."
     )
     sure = ClientGain("d", 9, 1.0, 0.5, 2.0, 1.5, 2.5, "join")
     worse = ClientGain("e", 9, 1.0, 2.0, 0.5, 0.4, 0.6, "stay alone")
     assert words(sure, worse, ClientGain("f", 1)) == (
         "Of 3 clients, 1 has an estimated gain above 1 and 1 below; the interval lies above 1 for 1 of them and below "
-        "1 for 1. For all together it can be said that 1 profits by joining and 1 loses; 0 cannot be decided, 1 has "
+        "1 for 1. Controlling errors over all clients: 1 gains, 1 loses, 0 undecided, 1 has "
         "too few samples."
     )
 
