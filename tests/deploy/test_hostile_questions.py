@@ -19,6 +19,7 @@ from parley.core.message import Message
 from parley.core.wire import decode, encode
 from parley.deploy.answering import answer, invitation, work
 from parley.deploy.consent import verdict
+from parley.deploy.disclosed import disclosed
 from parley.deploy.node_data import info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
@@ -52,9 +53,9 @@ class Place:
             self.node.decide(proposal.hash, "approved", disclose=True)
         return proposal
 
-    def asker(self, proposal: Proposal) -> Asker:
+    def asker(self, proposal: Proposal, run: str = "r") -> Asker:
         """Asks a question; a reply, or why there is none, from the owner's log."""
-        head, _ = unpack(answer(self.node, invitation("a", "r", proposal)))
+        head, _ = unpack(answer(self.node, invitation("a", run, proposal)))
         assert head["kind"] == "enrolled", head
         own = load_data(self.node.settings, self.node.path)
         common = json.dumps(info_to_json(own.info)).encode()
@@ -62,8 +63,9 @@ class Place:
         def ask(
             asked: str, message: Message, number: int = 1, exchange: int = 0, version: str | None = None
         ) -> Message | str:
-            letter = Envelope("x", 1, number, exchange, asked, version, number - 1, key_of(0, number), "a", False)
-            frame = work("a", "r", proposal.hash, 3, common, call_frame(letter, encode(message)))
+            key = key_of(proposal.rebuilt(self.node.modules).seed, number)
+            letter = Envelope("x", 1, number, exchange, asked, version, number - 1, key, "a", False)
+            frame = work("a", run, proposal.hash, 3, common, call_frame(letter, encode(message)))
             head, parts = unpack(answer(self.node, frame))
             if head["kind"] == "reply":
                 return decode(parts[0])
@@ -88,6 +90,30 @@ def test_statistics_are_asked_in_one_round(place: Place):
         told.append(ask("cells", Message.of(edges=edges), number))
     assert isinstance(told[0], Message)
     assert "in rounds from 1 to 1, not in 2" in told[1]
+
+
+@pytest.mark.parametrize("where", ["seed", "ranges"])
+def test_two_grids_over_the_same_rows_tell_one_value_unless_the_owner_agrees(place: Place, where: str):
+    """Two approved studies, each of whose counts is above the floor; their edges lie on both sides of one value."""
+    value = np.sort(place.x[:, 0])[30]
+    low, high = (torch.tensor([[-1e3, cut, 1e3], [-1e3, 4, 1e3]]).double() for cut in (value - 1e-4, value + 1e-4))
+    tables = [statistics_table({}, pl.FederatedStatistics(bins=2)) | {"seed": seed} for seed in range(4)]
+    first, again, other, agreed = map(place.study, tables)
+    counts = place.asker(first, "one")("cells", Message.of(edges=low))["cells"]["counts"]
+    assert torch.equal(place.asker(again, "two")("cells", Message.of(edges=low))["cells"]["counts"], counts)
+    why = "has counted some of the same samples in other cells, so its owner has to decide."
+    if where == "seed":  # the same settings: the edges are the server's word
+        assert why in place.asker(other, "three")("cells", Message.of(edges=high))
+        assert why in place.asker(agreed, "four")("cells", Message.of(edges=high.flip(0).sort(dim=1).values))
+    else:
+        agreed = place.study(statistics_table({}, pl.FederatedStatistics(bins=2, ranges=((0.0, 120.0), (0.0, 8.0)))))
+        head, _ = unpack(answer(place.node, invitation("a", "four", agreed)))
+        assert (head["kind"], head["reason"]) == ("pending", why)
+    place.node.decide(agreed.hash, "approved")
+    told = place.asker(agreed, "five" if where == "seed" else "four")("cells", Message.of(edges=high))
+    assert (told["cells"]["counts"] - counts)[0, 1:3].tolist() == [1, -1]  # the value, to 1e-4
+    near = [one.near for one in disclosed(place.node)]
+    assert sum("counted in other cells in another run" in text for text in near) == 1
 
 
 def test_exact_histograms_need_an_owner_who_knows_what_they_show(place: Place):
