@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import submitted_study
 from parley.runtimes.frame import unpack
-from parley.runtimes.node import Envelope, call_frame
+from parley.runtimes.node import Envelope, EvaluationEnvelope, call_frame, evaluation_frame
 from parley.statistics.run import statistics_table
 from tests.deploy.conftest import ALL, key_of
 
@@ -293,3 +294,28 @@ def test_narrow_cells_of_a_curve_show_when_single_rows_had_their_events(place: P
         np.testing.assert_allclose(read, np.unique(time[event == 1]), atol=width)
     else:
         assert read.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("digits", [None, 2])
+def test_what_the_loss_of_a_crafted_model_still_tells(tmp_path: Path, digits: int | None):
+    """One linear model whose third logit, of a class that nobody has, is s (x_c - t): with t just below the largest
+    value the mean loss is that value. Rounded, too: s has no bound. An owner who minds answers no evaluation."""
+    place = Place(tmp_path)
+    place.node.set(test_fraction=0.5)
+    own = load_data(place.node.settings, place.node.path)
+    assert own.test is not None
+    largest, before = own.test.x[:, 0].double().sort().values[[-1, -2]].tolist()
+    cut, scale = (largest + before) / 2, 1e6
+    table = {"rounds": 1, "model": {"name": "linear"}, "algorithm": {"name": "fedavg", "lr": 0.1, "steps": 1}}
+    proposal = place.study(table | ({} if digits is None else {"evaluate": {"digits": digits}}))
+    assert unpack(answer(place.node, invitation("a", "r", proposal)))[0]["kind"] == "enrolled"
+    common = json.dumps(info_to_json(replace(own.info, outputs=3, classes=()))).encode()
+    weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [scale, 0.0]]).double()
+    model = Message.of(model={"1.weight": weight, "1.bias": torch.tensor([0.0, 0.0, -scale * cut]).double()})
+    frame = evaluation_frame(EvaluationEnvelope(1, 1, None, 0, "a"), encode(model))
+    head, _ = unpack(answer(place.node, work("a", "r", proposal.hash, 3, common, frame)))
+    assert head["kind"] == "score", [line.get("why", line) for line in place.node.logged()][-1]
+    read = cut + (head["loss"] - (len(own.test) - 1) * np.log(2)) / scale
+    assert read == pytest.approx(largest, abs=1e-4)
+    (place.node.path / "policy.toml").write_text(ALL + "evaluation = false\n")
+    assert "evaluation on held-out samples" in verdict(place.node, place.study(table | {"seed": 1})).why
