@@ -55,6 +55,7 @@ $(BASE): pyproject.toml constraints.txt
 # What developing it needs besides.
 $(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps byzfl  # its aggregators need no torchvision
 	@touch $(STAMP)
 
 # The wheel, installed and tried in an environment of its own.

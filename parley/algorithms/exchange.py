@@ -84,6 +84,9 @@ class Exchange:
     """A reply stands for the same thing every time, so what a channel did not send of it may be added to the next."""
     fixed: tuple[str, ...] = ()
     """Trees of the message that are the same whenever a run sends them: a node refuses others than it had first."""
+    grid: tuple[str, ...] = ()
+    """Tensors or trees of the message that say in which cells samples are counted: a node compares them with those of
+    its other runs, since two grids over the same samples, subtracted, tell of few."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
     stack: bool = True
@@ -122,6 +125,7 @@ class Settings(TypedDict, total=False):
     reorder: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     feedback: bool | Callable[[Any], bool]
     fixed: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+    grid: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None

@@ -200,6 +200,7 @@ class KaplanMeier(Algorithm):
         form=lambda self, task, message: self._counts_form(message),
         accepts=_accepted,
         reads="sum",
+        grid=("grid",),
         discloses=_discloses,
         floor=lambda self: self.floor,
         rare=lambda self: self.rare,

@@ -223,5 +223,7 @@ def _print_disclosed(folder: Any) -> None:
     if private := [one.epsilon for one in told if one.epsilon is not None]:
         print(f"[privacy] of {len(private)} runs costs an epsilon of at most {math.fsum(private):.4g} together.")
     for one in told:
+        for grid in one.grids:
+            print(f"Run {shown(one.run)} counted samples ('{shown(grid.asked)}') in cells {shown(grid.cells)}.")
         if one.near:
             print(f"Run {shown(one.run)} of study {one.study[:12]}: {one.near}")

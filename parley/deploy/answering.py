@@ -36,7 +36,7 @@ from parley.core.errors import InputError, ParleyError, WireError
 from parley.core.failure import Failure
 from parley.core.files import write_atomically
 from parley.core.key import Key
-from parley.core.message import Payload
+from parley.core.message import Message, Payload
 from parley.core.wire import decode
 from parley.data import ClientData, DataInfo, Federation
 from parley.data.checks import SampleForm
@@ -54,7 +54,7 @@ from parley.deploy.consent import (
     verdict,
     version_problem,
 )
-from parley.deploy.disclosed import few_apart, keep_rows
+from parley.deploy.disclosed import Grid, few_apart, keep_grid, keep_rows, other_study
 from parley.deploy.node_data import OwnData, described, fitted, info_from_json, info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
@@ -73,6 +73,13 @@ _LONGEST = 500
 """Characters of a text of the server's that is logged."""
 _LONGEST_WHY = 4000
 """Characters of what went wrong, and of where in the code."""
+
+
+_OTHER_CELLS = "has counted some of the same samples in other cells, so its owner has to decide."
+_TWO_GRIDS = (
+    "some of its samples were counted in other cells in another run: both counts, subtracted, tell of the few between "
+    "their edges."
+)
 
 
 class _Refused(ParleyError):
@@ -256,8 +263,12 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
         )
         if decided.why == BY_POLICY:
             raise _Refused("its samples have changed by few since another run, so its owner has to decide.", True)
+    if other_study(folder, run, proposal, own):
+        facts["warning"] = f"{facts.get('warning', '')} {_TWO_GRIDS}".lstrip()
+        if decided.why == BY_POLICY:
+            raise _Refused(_OTHER_CELLS, True)
     if (few := shows(proposal, folder.modules, own)) != "":
-        facts["warning"] = f"{few}: this study tells of these few."
+        facts["warning"] = f"{facts.get('warning', '')} {few}: this study tells of these few.".lstrip()
         said = folder.decision(proposal.hash)
         if said is None or not said.get("disclose"):
             raise _Refused(
@@ -324,7 +335,10 @@ def _worked(
         if wrong is not None:
             raise _Refused(wrong)
     _check_federation(folder, run, population, parts[0])
-    reply = handle(_node(folder, name, run, proposal, federation, population), parts[1])
+    node = _node(folder, name, run, proposal, federation, population)
+    if party is None:
+        _check_grid(folder, run, proposal, node, parts[1], decided.why == BY_POLICY, facts)
+    reply = handle(node, parts[1])
     if _sums(proposal):
         key = keys.private_key(_key(folder))
         reply = signed_reply(reply, inner, about, folder.settings.name, key)
@@ -340,6 +354,23 @@ def _check_federation(folder: NodeFolder, run: str, population: int, common: byt
                 write_atomically(path, told)
     if path.exists() and path.read_bytes() != told:
         raise _Refused("received a different federation than at the start of this run.")
+
+
+def _check_grid(
+    folder: NodeFolder, run: str, proposal: Proposal, node: Node, frame: bytes, by_policy: bool, facts: dict[str, Any]
+) -> None:
+    """Keep in which cells samples are counted; ask the owner where other runs counted the same ones in other cells."""
+    inner, messages = unpack(frame)
+    declared = node.job.exchanges.get(str(inner.get("asked")))
+    if inner.get("kind") != "call" or declared is None or not declared.grid or len(messages) != 1:
+        return
+    edges = decode(messages[0], Message).tensors
+    edges = {name: own for name, own in edges.items() if name.partition("/")[0] in declared.grid}
+    if keep_grid(folder, run, Grid.of(declared.name, edges), by_policy):
+        if by_policy:
+            raise _Refused(_OTHER_CELLS)
+        facts["warning"] = _TWO_GRIDS
+        enrolled(folder, proposal.hash, run, _TWO_GRIDS)
 
 
 def _key(folder: NodeFolder) -> Path:

@@ -269,8 +269,12 @@ def engage(folder: NodeFolder, proposal: Proposal, run: str, decided: Verdict) -
 def enrolled(folder: NodeFolder, hash: str, run: str, near: str = "") -> None:
     """Note that the node keeps samples and a ledger of the run from now on; `near`: what its owner is warned of."""
     with folder.alone():
-        facts = {"enrolled": True, "near": near}
-        folder.keep_runs(hash, [one | facts if one["run"] == run else one for one in folder.runs_of(hash)])
+        runs = folder.runs_of(hash)
+        for one in runs:
+            if one["run"] == run:
+                before = str(one.get("near", ""))
+                one |= {"enrolled": True, "near": before if near in before else f"{before} {near}".lstrip()}
+        folder.keep_runs(hash, runs)
 
 
 def takes_part(folder: NodeFolder, hash: str, run: str) -> bool:

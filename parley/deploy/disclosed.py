@@ -1,26 +1,54 @@
 """What a node has told in all its runs, and where two of them tell of few samples together.
 
 Two sums over samples that differ by one row give that row away when they are subtracted, however many rows stand behind
-each of them. A node keeps a digest of every row that it took part with, and compares before it takes part again.
+each of them; so do two counts of the same rows in cells with other edges. A node keeps a digest of every row that it
+took part with, and the cells in which they were counted, and compares before it takes part, or is counted, again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from parley.core.files import make_folder, write_atomically
 from parley.data import ClientData
 from parley.deploy.node_data import OwnData
 from parley.deploy.node_folder import NodeFolder
+from parley.deploy.proposal import Proposal
 from parley.runtimes.ledger import FILE, Answers, Ledger
 
 _SIZE = 16
 """Bytes of a row's digest."""
+_GRIDS = "grids"
+_PARTS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells that one question of a run counted samples in."""
+
+    asked: str
+    cells: str
+    """How many edges there are, and between which numbers they lie."""
+    digest: str
+
+    @classmethod
+    def of(cls, asked: str, edges: Mapping[str, Tensor]) -> Grid:
+        digest, cells = blake2b(digest_size=_SIZE), []
+        for name, own in sorted(edges.items()):
+            # What begins a digest is how the rest of it is to be read, so that no two grids share their bytes.
+            digest.update(json.dumps([name, str(own.dtype), list(own.shape)]).encode())
+            digest.update(own.contiguous().numpy().tobytes())
+            ends = f" from {float(own.min()):.6g} to {float(own.max()):.6g}" if own.numel() else ""
+            cells.append(f"{name} {' x '.join(map(str, own.shape))}{ends}")
+        return cls(asked, ", ".join(cells), digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -37,6 +65,8 @@ class Disclosed:
     """Nothing where the owner has deleted what the node kept of the run."""
     near: str
     """A warning where the samples differ by few rows from those of another run."""
+    grids: list[Grid]
+    """The cells in which samples were counted."""
 
 
 def disclosed(folder: NodeFolder) -> list[Disclosed]:
@@ -47,7 +77,8 @@ def disclosed(folder: NodeFolder) -> list[Disclosed]:
             place = folder.run(one["run"])
             answers = Ledger(place).summary() if (place / FILE).exists() else []
             title = folder.proposal(hash).title
-            found.append(Disclosed(hash, title, one["run"], one["by"], one["epsilon"], answers, one.get("near", "")))
+            near, grids = one.get("near", ""), _grids(_path(folder, one["run"], _GRIDS))
+            found.append(Disclosed(hash, title, one["run"], one["by"], one["epsilon"], answers, near, grids))
     return found
 
 
@@ -67,6 +98,50 @@ def few_apart(folder: NodeFolder, run: str, own: OwnData, least: int) -> int | N
             if path != _path(folder, run, part):
                 found.append(_apart(rows, np.frombuffer(path.read_bytes(), dtype=f"S{_SIZE}")))
     return min((count for count in found if 0 < count < least), default=None)
+
+
+def other_study(folder: NodeFolder, run: str, proposal: Proposal, own: OwnData) -> bool:
+    """Whether another method, or other settings, counted some of the same samples in cells, as this study would."""
+    if not any(each.grid for each in proposal.rebuilt(folder.modules).algorithm.exchanges()):
+        return False
+    rows = np.concatenate([_digests(data) for _, data in _parts(own)])
+    beside = {path.stem for path in _beside(folder, run, rows)}
+    return any(
+        folder.run(one["run"]).name in beside
+        for hash in folder.studies()
+        if folder.proposal(hash).study.get("algorithm") != proposal.study.get("algorithm")
+        for one in folder.runs_of(hash)
+    )
+
+
+def keep_grid(folder: NodeFolder, run: str, grid: Grid, by_policy: bool) -> bool:
+    """Whether another run counted some of the same samples in other cells. The grid is kept before it is used; not
+    where that is so and nobody but the policy approved."""
+    with folder.alone():  # of two runs at once one is the first
+        path = _path(folder, run, _GRIDS)
+        beside, before = _beside(folder, run, _kept_rows(path)), _grids(path)
+        others = any(other.digest != grid.digest for each in beside for other in _grids(each))
+        if grid not in before and not (others and by_policy):
+            text = json.dumps([asdict(each) for each in (*before, grid)])
+            write_atomically(path, text.encode())
+        return others
+
+
+def _beside(folder: NodeFolder, run: str, rows: Any) -> Iterator[Path]:
+    """The grids of other runs that some of these rows took part in."""
+    for path in (folder.path / "rows").glob(f"*.{_GRIDS}"):
+        if path.stem != folder.run(run).name and np.isin(rows, _kept_rows(path)).any():
+            yield path
+
+
+def _kept_rows(grids: Path) -> Any:
+    """Digests of all rows of the run whose grids these are."""
+    paths = [path for path in map(grids.with_suffix, (f".{part}" for part in _PARTS)) if path.exists()]
+    return np.frombuffer(b"".join(path.read_bytes() for path in paths), dtype=f"S{_SIZE}")
+
+
+def _grids(path: Path) -> list[Grid]:
+    return [Grid(**one) for one in json.loads(path.read_bytes())] if path.exists() else []
 
 
 def _parts(own: OwnData) -> list[tuple[str, ClientData]]:

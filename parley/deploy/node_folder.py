@@ -8,7 +8,7 @@ modules/           code of studies that the owner has looked at and put here
 studies/HASH.json  studies that the server proposed; HASH.decision what the owner said; HASH.runs the runs it answers
 skipped.txt        rows of the data that could not be read
 runs/              data and memory of each run (see `runtimes.node`)
-rows/              digests of the rows with which it took part in each run
+rows/              digests of the rows with which it took part in each run, and the cells in which they were counted
 audit.jsonl        every message before anything is done with it, and then what was answered; each line seals the one
                    before it; audit-NUMBER.jsonl.gz what it was before it became large
 """

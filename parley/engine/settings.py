@@ -129,8 +129,8 @@ class Evaluation:
     batch: int = 1000
     """Samples per evaluation call."""
     digits: int | None = None
-    """Decimals to which clients round the metrics they report, which limits what crafted models reveal; by default
-    unrounded."""
+    """Decimals to which clients round the metrics they report; by default unrounded. Crafted models reveal samples all
+    the same."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.batch < 1:

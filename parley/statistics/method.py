@@ -200,6 +200,7 @@ class FederatedStatistics(Algorithm):
         form=lambda self, task, message: Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))}),
         accepts=lambda self, task, message: self._rising_edges(task, message),
         reads="sum",
+        grid=("edges",),
         rounds=(1, 1),
         discloses=_discloses,
         floor=lambda self: self.floor,

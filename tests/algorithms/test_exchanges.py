@@ -162,7 +162,7 @@ def window(each: Exchange) -> set[int]:
 
 def _facts(exchanges) -> list[tuple[object, ...]]:
     return [
-        (e.name, e.reads, e.asks, e.times, e.compress, e.reorder, e.feedback, e.fixed, e.discloses, e.floor)
+        (e.name, e.reads, e.asks, e.times, e.compress, e.reorder, e.feedback, e.fixed, e.grid, e.discloses, e.floor)
         for e in exchanges
     ]
 

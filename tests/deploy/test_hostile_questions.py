@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from parley.core.message import Message
 from parley.core.wire import decode, encode
 from parley.deploy.answering import answer, invitation, work
 from parley.deploy.consent import verdict
+from parley.deploy.disclosed import disclosed
 from parley.deploy.node_data import info_to_json, load_data
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import submitted_study
 from parley.runtimes.frame import unpack
-from parley.runtimes.node import Envelope, call_frame
+from parley.runtimes.node import Envelope, EvaluationEnvelope, call_frame, evaluation_frame
 from parley.statistics.run import statistics_table
 from tests.deploy.conftest import ALL, key_of
 
@@ -52,9 +54,9 @@ class Place:
             self.node.decide(proposal.hash, "approved", disclose=True)
         return proposal
 
-    def asker(self, proposal: Proposal) -> Asker:
+    def asker(self, proposal: Proposal, run: str = "r") -> Asker:
         """Asks a question; a reply, or why there is none, from the owner's log."""
-        head, _ = unpack(answer(self.node, invitation("a", "r", proposal)))
+        head, _ = unpack(answer(self.node, invitation("a", run, proposal)))
         assert head["kind"] == "enrolled", head
         own = load_data(self.node.settings, self.node.path)
         common = json.dumps(info_to_json(own.info)).encode()
@@ -62,8 +64,9 @@ class Place:
         def ask(
             asked: str, message: Message, number: int = 1, exchange: int = 0, version: str | None = None
         ) -> Message | str:
-            letter = Envelope("x", 1, number, exchange, asked, version, number - 1, key_of(0, number), "a", False)
-            frame = work("a", "r", proposal.hash, 3, common, call_frame(letter, encode(message)))
+            key = key_of(proposal.rebuilt(self.node.modules).seed, number)
+            letter = Envelope("x", 1, number, exchange, asked, version, number - 1, key, "a", False)
+            frame = work("a", run, proposal.hash, 3, common, call_frame(letter, encode(message)))
             head, parts = unpack(answer(self.node, frame))
             if head["kind"] == "reply":
                 return decode(parts[0])
@@ -88,6 +91,30 @@ def test_statistics_are_asked_in_one_round(place: Place):
         told.append(ask("cells", Message.of(edges=edges), number))
     assert isinstance(told[0], Message)
     assert "in rounds from 1 to 1, not in 2" in told[1]
+
+
+@pytest.mark.parametrize("where", ["seed", "ranges"])
+def test_two_grids_over_the_same_rows_tell_one_value_unless_the_owner_agrees(place: Place, where: str):
+    """Two approved studies, each of whose counts is above the floor; their edges lie on both sides of one value."""
+    value = np.sort(place.x[:, 0])[30]
+    low, high = (torch.tensor([[-1e3, cut, 1e3], [-1e3, 4, 1e3]]).double() for cut in (value - 1e-4, value + 1e-4))
+    tables = [statistics_table({}, pl.FederatedStatistics(bins=2)) | {"seed": seed} for seed in range(4)]
+    first, again, other, agreed = map(place.study, tables)
+    counts = place.asker(first, "one")("cells", Message.of(edges=low))["cells"]["counts"]
+    assert torch.equal(place.asker(again, "two")("cells", Message.of(edges=low))["cells"]["counts"], counts)
+    why = "has counted some of the same samples in other cells, so its owner has to decide."
+    if where == "seed":  # the same settings: the edges are the server's word
+        assert why in place.asker(other, "three")("cells", Message.of(edges=high))
+        assert why in place.asker(agreed, "four")("cells", Message.of(edges=high.flip(0).sort(dim=1).values))
+    else:
+        agreed = place.study(statistics_table({}, pl.FederatedStatistics(bins=2, ranges=((0.0, 120.0), (0.0, 8.0)))))
+        head, _ = unpack(answer(place.node, invitation("a", "four", agreed)))
+        assert (head["kind"], head["reason"]) == ("pending", why)
+    place.node.decide(agreed.hash, "approved")
+    told = place.asker(agreed, "five" if where == "seed" else "four")("cells", Message.of(edges=high))
+    assert (told["cells"]["counts"] - counts)[0, 1:3].tolist() == [1, -1]  # the value, to 1e-4
+    near = [one.near for one in disclosed(place.node)]
+    assert sum("counted in other cells in another run" in text for text in near) == 1
 
 
 def test_exact_histograms_need_an_owner_who_knows_what_they_show(place: Place):
@@ -267,3 +294,28 @@ def test_narrow_cells_of_a_curve_show_when_single_rows_had_their_events(place: P
         np.testing.assert_allclose(read, np.unique(time[event == 1]), atol=width)
     else:
         assert read.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("digits", [None, 2])
+def test_what_the_loss_of_a_crafted_model_still_tells(tmp_path: Path, digits: int | None):
+    """One linear model whose third logit, of a class that nobody has, is s (x_c - t): with t just below the largest
+    value the mean loss is that value. Rounded, too: s has no bound. An owner who minds answers no evaluation."""
+    place = Place(tmp_path)
+    place.node.set(test_fraction=0.5)
+    own = load_data(place.node.settings, place.node.path)
+    assert own.test is not None
+    largest, before = own.test.x[:, 0].double().sort().values[[-1, -2]].tolist()
+    cut, scale = (largest + before) / 2, 1e6
+    table = {"rounds": 1, "model": {"name": "linear"}, "algorithm": {"name": "fedavg", "lr": 0.1, "steps": 1}}
+    proposal = place.study(table | ({} if digits is None else {"evaluate": {"digits": digits}}))
+    assert unpack(answer(place.node, invitation("a", "r", proposal)))[0]["kind"] == "enrolled"
+    common = json.dumps(info_to_json(replace(own.info, outputs=3, classes=()))).encode()
+    weight = torch.tensor([[0.0, 0.0], [0.0, 0.0], [scale, 0.0]]).double()
+    model = Message.of(model={"1.weight": weight, "1.bias": torch.tensor([0.0, 0.0, -scale * cut]).double()})
+    frame = evaluation_frame(EvaluationEnvelope(1, 1, None, 0, "a"), encode(model))
+    head, _ = unpack(answer(place.node, work("a", "r", proposal.hash, 3, common, frame)))
+    assert head["kind"] == "score", [line.get("why", line) for line in place.node.logged()][-1]
+    read = cut + (head["loss"] - (len(own.test) - 1) * np.log(2)) / scale
+    assert read == pytest.approx(largest, abs=1e-4)
+    (place.node.path / "policy.toml").write_text(ALL + "evaluation = false\n")
+    assert "evaluation on held-out samples" in verdict(place.node, place.study(table | {"seed": 1})).why

@@ -151,8 +151,11 @@ def test_the_owner_decides(make_node):
 
 
 def sums_of_a(place: Place, study: dict[str, object]) -> dict[str, np.ndarray] | None:  # noqa: F811
-    """What node a tells the server of its sums in a run; None if it does not take part."""
+    """What node a tells the server of its sums in a run; None if it does not take part. The others' owners agree."""
     seen: list[bytes] = []
+    for name in "bc":
+        place.nodes[name].keep(place.proposal(study))
+        place.nodes[name].decide(place.proposal(study).hash, "approved")
     place.grid.tamper = lambda number, data: seen.append(data) or data if number == 1 else data
     one = place.run(study)
     assert one.status == "finished", place.said(one)
@@ -190,12 +193,24 @@ def test_two_statistics_subtracted_tell_a_sample_unless_the_owner_says_so(place:
     assert "6 answers of" in out
 
 
-def test_many_rows_more_or_the_same_rows_are_no_matter(place: Place, tmp_path: Path):  # noqa: F811
+def test_the_same_cells_again_are_no_matter_and_others_ask_the_owner(place: Place, tmp_path: Path, capfd):  # noqa: F811
     tables(place, tmp_path)
-    for bins in (5, 6):
-        assert sums_of_a(place, asked(bins=bins)) is not None
-    with (tmp_path / "a.csv").open("a") as file:
-        file.writelines(f"{50 + k}.5,4.5,ill\n" for k in range(10))
+    for seed in (1, 2):
+        assert sums_of_a(place, asked() | {"seed": seed}) is not None
+    assert sums_of_a(place, asked(bins=6)) is None
+    said = place.said(place.submissions["last"])
+    assert "a has counted some of the same samples in other cells, so its owner has to decide." in said
+    with pytest.raises(SystemExit):
+        main(["node", "log", "--disclosed", "--node", str(place.nodes["a"].path)])
+    out = " ".join(capfd.readouterr().out.split())
+    assert out.count("counted samples ('cells') in cells edges 2 x 9 from") == 2
+
+
+def test_other_rows_are_counted_in_other_cells(place: Place, tmp_path: Path):  # noqa: F811
+    tables(place, tmp_path)
+    assert sums_of_a(place, asked(bins=5)) is not None
+    lines = [f"{50 + k}.5,{k % 7}.25,{'ill' if k % 2 else 'well'}\n" for k in range(40)]
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text().splitlines()[0] + "\n" + "".join(lines))
     assert sums_of_a(place, asked(bins=7)) is not None
 
 

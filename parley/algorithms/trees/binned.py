@@ -107,6 +107,7 @@ class BinnedTrees(BoostedTrees):
         reads="sum",
         times=lambda self: 64 if self.floor < 2 else 2,  # every refinement tells at least one bit more of a double
         feedback=False,
+        grid=("cells",),
         discloses=lambda self: ("inputs", "labels") if self.floor < 2 else (),
         floor=lambda self: self.floor,
         stack=False,
