@@ -153,7 +153,11 @@ class Statistics(Brief):
         return json.dumps(whole, indent=1) + "\n"
 
     def preprocessing(
-        self, method: Method = "standard", fill: str | None = None, table: Mapping[str, Column] | None = None
+        self,
+        method: Method = "standard",
+        fill: str | None = None,
+        table: Mapping[str, Column] | None = None,
+        target: Method = "none",
     ) -> Preprocessing:
         """What is frozen: a normalisation, what stands for missing values (mean or median), and the label map.
 
@@ -162,21 +166,28 @@ class Statistics(Brief):
         different values is one of them.
 
         Columns of texts become inputs of zeros and ones, one for each level; missing texts become the most frequent
-        one if `fill` is given. `table` says what else is wanted of single columns (`Column`).
+        one if `fill` is given. `table` says what else is wanted of single columns (`Column`), `target` how regression
+        targets are scaled.
         """
-        if method not in METHODS or fill not in (None, *FILLS):
+        if {method, target} - set(METHODS) or fill not in (None, *FILLS):
             raise InputError(
                 f"a normalisation is one of {', '.join(METHODS)}, and missing values become the mean or the median; "
                 f"not {method!r} and {fill!r}."
             )
+        more: dict[str, Any] = {"classes": self.classes, "samples": self.samples}
+        if target != "none":
+            if self.classes:
+                raise InputError("the target is a class, which is not scaled.")
+            scaled = [frozen(one, target, None)[:2] for one in self.features if one.target]
+            more["target_center"], more["target_scale"] = (tuple(values) for values in zip(*scaled, strict=True))
         if self.levels or table or any(one.date for one in self.features):
             found = encoded_columns(self.features, self.levels, self.columns, table or {}, method, fill)
-            return Preprocessing(classes=self.classes, samples=self.samples, table=found)
+            return Preprocessing(table=found, **more)
         if method == "none" and fill is None:
-            return Preprocessing(classes=self.classes, samples=self.samples)
+            return Preprocessing(**more)
         numbers = [frozen(one, method, fill) for one in self.features if not one.target]
         center, scale, filled = (tuple(values) for values in zip(*numbers, strict=True))
-        return Preprocessing(center, scale, filled if fill else (), self.columns, self.classes, self.samples)
+        return Preprocessing(center, scale, filled if fill else (), self.columns, **more)
 
 
 def statistics(

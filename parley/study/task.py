@@ -129,7 +129,7 @@ def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, priv
         warnings.warn(
             f"the targets of '{shown(federation.info.name)}' have mean {shift} and deviation {scale:g}, far from the "
             f"scale at which networks learn by gradient steps; train on (target - {shift}) / {scale or 1.0:g} and undo "
-            "it in predictions.",
+            "it in predictions: 'parley stats STUDY --freeze FILE --target-method standard' arranges both.",
             ParleyWarning,
             stacklevel=2,
         )

@@ -305,7 +305,7 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
 
         up = (*up, *privacy_plan(study.privacy, study.sampling, population, study.rounds).stages)
     evaluation = study.evaluation or Evaluation()
-    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    measured = scorers(evaluation.metrics, federation.info)
     there = replace(task, population=population).on(_device(algorithm, study.device))
     return Job(
         algorithm, there, federation, Channels.of(algorithm, up), secret, measured, evaluation.pooled,
@@ -360,7 +360,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
-    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    measured = scorers(evaluation.metrics, federation.info)
     up = (*_stages(study), *(private.stages if private is not None else ()))
     attackers, attacked = _attackers(faults, federation, up, Key(study.seed).fold("attackers"))
     job = Job(
