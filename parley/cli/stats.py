@@ -69,6 +69,12 @@ def stats(
             metavar="NAME",
         ),
     ] = "none",
+    class_weight: Annotated[
+        OptionalText,
+        typer.Option(
+            "--class-weight", help="Freeze also weights of the classes in the loss: balanced.", metavar="NAME"
+        ),
+    ] = None,
     csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
     json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
     server: Annotated[
@@ -104,7 +110,7 @@ def stats(
     ):
         if given not in known:
             raise InputError(f"{option} takes {words}, not '{given}'.")
-    for option, chosen in (("--fill", fill), ("--target-method", target_method)):
+    for option, chosen in (("--fill", fill), ("--target-method", target_method), ("--class-weight", class_weight)):
         if chosen not in (None, "none") and freeze is None:
             raise InputError(f"{option} is of a frozen study: give --freeze FILE too.")
     table = study_table(study, settings or [])
@@ -126,7 +132,7 @@ def stats(
         from parley.core.files import write_atomically
         from parley.study.toml import to_toml
 
-        frozen = result.preprocessing(method, fill, declared_columns(table), target_method)  # type: ignore[arg-type]
+        frozen = result.preprocessing(method, fill, declared_columns(table), target_method, class_weight)  # type: ignore[arg-type]
         text = to_toml(frozen_table(table, frozen))
         assert text is not None  # it came from a file
         with writing(freeze):

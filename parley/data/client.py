@@ -73,6 +73,8 @@ class DataInfo(Brief):
     """Subtracted from the regression target before training; predictions and metrics are in its own unit."""
     target_scale: tuple[float, ...] = ()
     """Its divisor, after that."""
+    class_weights: tuple[float, ...] = ()
+    """By which the loss of a sample of each class is multiplied."""
 
     def in_units(self, values: Tensor) -> Tensor:
         """Outputs or targets [n] or [n, k] in the target's own unit."""

@@ -42,6 +42,8 @@ class Preprocessing(Brief):
     """Subtracted from the regression target for training; predictions, exports and metrics undo it, losses do not."""
     target_scale: tuple[float, ...] = ()
     """Divisor of the target, after that."""
+    class_weights: tuple[float, ...] = ()
+    """By which the loss of a sample of each class is multiplied, in training and evaluation."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -52,7 +54,9 @@ class Preprocessing(Brief):
             raise InputError("table and center cannot both be given; the columns of table have their own.")
         if len(self.target_center) != len(self.target_scale) or any(not value > 0 for value in self.target_scale):
             raise InputError("target_center and target_scale need as many numbers as each other, scales above 0.")
-        for name in ("center", "scale", "fill", "target_center", "target_scale"):
+        if any(not value > 0 for value in self.class_weights):
+            raise InputError("class_weights must hold positive numbers.")
+        for name in ("center", "scale", "fill", "target_center", "target_scale", "class_weights"):
             values = getattr(self, name)
             if any(not isfinite(value) for value in values):
                 raise InputError(f"{name} must hold finite numbers.")
@@ -79,6 +83,8 @@ class Preprocessing(Brief):
             federation = relabelled(federation, self.classes)
         if self.target_scale:
             federation = with_scaled_targets(federation, TargetScaling(self.target_center, self.target_scale))
+        if self.class_weights:
+            federation = with_class_weights(federation, self.class_weights)
         if self.table:
             return federation.scaled(self._encoding(federation))
         return federation.scaled(self._scaling(federation)) if self.center else federation
@@ -137,6 +143,21 @@ def with_scaled_targets(federation: Federation, scaling: TargetScaling) -> Feder
         federation.source.with_targets(scaling),
         held_out=None if held_out is None else held_out.with_targets(scaling),
         test=None if test is None else ClientData(test.x, scaling.apply(test.y)),
+        public=federation.public,
+    )
+
+
+def with_class_weights(federation: Federation, weights: tuple[float, ...]) -> Federation:
+    """The federation with weights of its classes, which the training loss takes from there."""
+    info, many = federation.info, len(weights)
+    if info.kind != "classification" or info.outputs != many:
+        raise InputError(f"preprocessing.class_weights has {many} numbers, but '{info.name}' has {info.targets}.")
+    return Federation(
+        replace(info, class_weights=weights),
+        federation.ids,
+        federation.source,
+        held_out=federation.held_out,
+        test=federation.test,
         public=federation.public,
     )
 

@@ -354,7 +354,7 @@ class Study:
         info, ids = self.data.info, self.data.ids
         named = {} if type(ids) is not tuple or len(ids) > _NAMED else {"ids": list(ids)}
         precise = {"dtype": "float64"} if self.data.dtype == torch.float64 else {}
-        facts = {name: value for name, value in plain(info).items() if value or name not in _TARGET}
+        facts = {name: value for name, value in plain(info).items() if value or name not in _OPTIONAL}
         about = {"info": facts | {"scaling": plain(info.scaling)}, "clients": len(ids)}
         return {MARK: "Federation", **about, **named, **precise}
 
@@ -379,8 +379,8 @@ class Study:
 
 
 def described_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """As plain JSON; scaling of targets only where there is any."""
-    return {name: value for name, value in plain(preprocessing).items() if value or name not in _TARGET}
+    """As plain JSON; scaled targets and class weights only where there are any."""
+    return {name: value for name, value in plain(preprocessing).items() if value or name not in _OPTIONAL}
 
 
 def check_model(algorithm: Any, model: Any) -> None:
@@ -420,5 +420,5 @@ def as_study(what: Study | Algorithm, federation: Federation | None, settings: M
 
 
 _NAMED = 10_000
-_TARGET = ("target_center", "target_scale")
+_OPTIONAL = ("target_center", "target_scale", "class_weights")
 """Federations of at most so many clients keep their names in the stored run."""

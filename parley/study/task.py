@@ -25,7 +25,7 @@ from parley.data.sources import InMemory
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
 from parley.study.study import Model
-from parley.training.losses import Loss, check_order, half_squares, losses, mse
+from parley.training.losses import Loss, Weighted, check_order, half_squares, losses, mse
 from parley.training.task import Precision, Predictor, Task
 
 _LARGE = 4096
@@ -52,6 +52,8 @@ def make_task(
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
     check_order(chosen, f"the loss {getattr(chosen, '__name__', type(chosen).__name__)}")
+    if info.class_weights:
+        chosen = Weighted(chosen, info.class_weights)
     if precision not in get_args(Precision):
         raise InputError(f"unknown precision '{precision}': {nearest(str(precision), get_args(Precision))}")
     if model is None:

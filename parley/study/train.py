@@ -314,11 +314,15 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
 
 
 def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
-    """Refuse texts and missing values that a method cannot take."""
+    """Refuse texts, missing values and class weights that a method cannot take."""
     if (texts := federation.info.categories) and not algorithm.needs.texts:
         raise InputError(
             f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
             "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
+        )
+    if federation.info.class_weights and not algorithm.needs.network:
+        raise InputError(
+            f"{algorithm.title} does not train by a loss with class weights; leave out preprocessing.class_weights."
         )
     if federation.info.missing and not algorithm.needs.missing:
         raise InputError(

@@ -261,3 +261,12 @@ def test_a_scaling_of_the_target_is_frozen(parley, tmp_path: Path, monkeypatch):
     code, _, err = parley("run", "f.toml", "--quiet")
     assert (code, "far from the scale" in err) == (0, False), err
     assert "of a frozen study" in parley("stats", "s.toml", "--target-method", "standard")[2]
+    assert "so there are no classes" in parley("stats", "s.toml", "--freeze", "g.toml", "--class-weight", "balanced")[2]
+
+
+def test_class_weights_are_frozen(parley, place: Path):
+    code, _, err = parley("stats", "study.toml", "--freeze", "f.toml", "--class-weight", "balanced")
+    assert code == 0, err
+    weights = tomllib.loads((place / "f.toml").read_text())["preprocessing"]["class_weights"]
+    assert len(weights) == 2
+    assert parley("run", "f.toml", "--quiet")[0] == 0
