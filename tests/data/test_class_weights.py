@@ -71,7 +71,11 @@ def test_a_study_keeps_them():
 def test_what_cannot_weigh_refuses():
     data = rare()
     asked = study(data)
-    for method, model in ((pl.HistogramBoosting(), None), (pl.CpNtkFL(), pl.models.mlp(4)), (pl.TCT(), pl.models.mlp(4))):
+    for method, model in (
+        (pl.HistogramBoosting(), None),
+        (pl.CpNtkFL(), pl.models.mlp(4)),
+        (pl.TCT(), pl.models.mlp(4)),
+    ):
         with pytest.raises(InputError, match="class weights"):
             pl.train(replace(asked, algorithm=method, model=model, rounds=2), runtime="inline")
     with pytest.raises(InputError, match="must hold positive numbers"):
