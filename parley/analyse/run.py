@@ -311,8 +311,7 @@ def _explaining(data: DataSection, outcome: str | None, method: Regression | Kap
     if outcome is None or outcome == data.target:
         return data
     texts = tuple(name for name in data.categories if name != outcome)
-    regression = isinstance(method, Regression)
-    numbers = (method.covariates or (data.target,)) if regression else ()
+    numbers = (method.covariates or (data.target,)) if isinstance(method, Regression) else ()
     if data.target is not None and data.target not in (*numbers, getattr(method, "event", "")):
         texts = (*texts, data.target)
     return replace(data, target=outcome, categories=texts, dates=tuple(name for name in data.dates if name != outcome))

@@ -61,6 +61,20 @@ def stats(
     fill: Annotated[
         OptionalText, typer.Option("--fill", help="Freeze also what missing values become: the mean or the median.")
     ] = None,
+    target_method: Annotated[
+        str,
+        typer.Option(
+            "--target-method",
+            help="Freeze also a scaling of the regression target, undone in predictions: as --method; default: none.",
+            metavar="NAME",
+        ),
+    ] = "none",
+    class_weight: Annotated[
+        OptionalText,
+        typer.Option(
+            "--class-weight", help="Freeze also weights of the classes in the loss: balanced.", metavar="NAME"
+        ),
+    ] = None,
     csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
     json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
     server: Annotated[
@@ -88,12 +102,17 @@ def stats(
     )
     from parley.study.toml import study_table
 
-    if method not in METHODS or fill not in (None, *FILLS):
-        wrong = (f"--method takes {', '.join(METHODS)}", method), (f"--fill takes {' or '.join(FILLS)}", fill)
-        sentence, given = wrong[method in METHODS]
-        raise InputError(f"{sentence}, not '{given}'.")
-    if fill is not None and freeze is None:
-        raise InputError("--fill says what a frozen study fills in: give --freeze FILE too.")
+    named = ", ".join(METHODS)
+    for option, given, known, words in (
+        ("--method", method, METHODS, named),
+        ("--target-method", target_method, METHODS, named),
+        ("--fill", fill, (None, *FILLS), " or ".join(FILLS)),
+    ):
+        if given not in known:
+            raise InputError(f"{option} takes {words}, not '{given}'.")
+    for option, chosen in (("--fill", fill), ("--target-method", target_method), ("--class-weight", class_weight)):
+        if chosen not in (None, "none") and freeze is None:
+            raise InputError(f"{option} is of a frozen study: give --freeze FILE too.")
     table = study_table(study, settings or [])
     secure = secure_names(table)
     if secure and quantiles == "blocks":
@@ -113,7 +132,7 @@ def stats(
         from parley.core.files import write_atomically
         from parley.study.toml import to_toml
 
-        frozen = result.preprocessing(method, fill, declared_columns(table))  # type: ignore[arg-type]
+        frozen = result.preprocessing(method, fill, declared_columns(table), target_method, class_weight)  # type: ignore[arg-type]
         text = to_toml(frozen_table(table, frozen))
         assert text is not None  # it came from a file
         with writing(freeze):

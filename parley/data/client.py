@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from parley.core.errors import InputError
@@ -104,6 +105,19 @@ class DataInfo(Brief):
     """The levels of each of these columns; known where the samples are."""
     dates: tuple[str, ...] = ()
     """Names of the columns that hold dates, as days since 1970-01-01."""
+    target_center: tuple[float, ...] = ()
+    """Subtracted from the regression target before training; predictions and metrics are in its own unit."""
+    target_scale: tuple[float, ...] = ()
+    """Its divisor, after that."""
+    class_weights: tuple[float, ...] = ()
+    """By which the loss of a sample of each class is multiplied."""
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """Outputs or targets [n] or [n, k] in the target's own unit."""
+        if not self.target_scale:
+            return values
+        center, scale = (torch.tensor(v, dtype=torch.float64) for v in (self.target_center, self.target_scale))
+        return (values.double() * scale.to(values.device) + center.to(values.device)).to(values.dtype)
 
     @property
     def raw(self) -> DataInfo:

@@ -16,6 +16,7 @@ from parley.data.columns import Column, check_table
 from parley.data.encoding import Encoding
 from parley.data.federation import Federation
 from parley.data.scaling import Scaling
+from parley.data.sources import TargetScaling
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +38,12 @@ class Preprocessing(Brief):
     """Number of samples behind these numbers."""
     table: dict[str, Column] = field(default_factory=dict)
     """In place of center, scale, fill and columns: kind and encoding of each column of a table, by name."""
+    target_center: tuple[float, ...] = ()
+    """Subtracted from the regression target for training; predictions, exports and metrics undo it, losses do not."""
+    target_scale: tuple[float, ...] = ()
+    """Divisor of the target, after that."""
+    class_weights: tuple[float, ...] = ()
+    """By which the loss of a sample of each class is multiplied, in training and evaluation."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -45,11 +52,15 @@ class Preprocessing(Brief):
         check_table(self.table)
         if self.table and self.center:
             raise InputError("table and center cannot both be given; the columns of table have their own.")
-        for name in ("center", "scale", "fill"):
+        if len(self.target_center) != len(self.target_scale) or any(not value > 0 for value in self.target_scale):
+            raise InputError("target_center and target_scale need as many numbers as each other, scales above 0.")
+        if any(not value > 0 for value in self.class_weights):
+            raise InputError("class_weights must hold positive numbers.")
+        for name in ("center", "scale", "fill", "target_center", "target_scale", "class_weights"):
             values = getattr(self, name)
             if any(not isfinite(value) for value in values):
                 raise InputError(f"{name} must hold finite numbers.")
-            if name != "fill" and len(values) != len(self.center):
+            if name in ("center", "scale") and len(values) != len(self.center):
                 raise InputError(f"center has {len(self.center)} numbers and {name} {len(values)}.")
         if self.fill and len(self.fill) != len(self.center):
             raise InputError(f"center has {len(self.center)} numbers and fill {len(self.fill)}.")
@@ -70,6 +81,10 @@ class Preprocessing(Brief):
         """The federation as clients preprocess it; refuses samples of another form than the numbers are for."""
         if self.classes:
             federation = relabelled(federation, self.classes)
+        if self.target_scale:
+            federation = with_scaled_targets(federation, TargetScaling(self.target_center, self.target_scale))
+        if self.class_weights:
+            federation = with_class_weights(federation, self.class_weights)
         if self.table:
             return federation.scaled(self._encoding(federation))
         return federation.scaled(self._scaling(federation)) if self.center else federation
@@ -112,6 +127,39 @@ class Preprocessing(Brief):
             tuple(values[place] for place in order) if values else () for values in (self.center, self.scale, self.fill)
         )
         return Scaling(center, scale, self.samples, 0, fill)
+
+
+def with_scaled_targets(federation: Federation, scaling: TargetScaling) -> Federation:
+    """The federation with (y - center) / scale in place of its regression targets y."""
+    info, many = federation.info, len(scaling.scale)
+    if info.kind != "regression" or info.outputs != many:
+        raise InputError(
+            f"preprocessing.target_scale has {many} number{'s' * (many != 1)}, but '{info.name}' has {info.targets}."
+        )
+    held_out, test = federation.held_out, federation.test
+    return Federation(
+        replace(info, target_center=scaling.center, target_scale=scaling.scale),
+        federation.ids,
+        federation.source.with_targets(scaling),
+        held_out=None if held_out is None else held_out.with_targets(scaling),
+        test=None if test is None else ClientData(test.x, scaling.apply(test.y)),
+        public=federation.public,
+    )
+
+
+def with_class_weights(federation: Federation, weights: tuple[float, ...]) -> Federation:
+    """The federation with weights of its classes, which the training loss takes from there."""
+    info, many = federation.info, len(weights)
+    if info.kind != "classification" or info.outputs != many:
+        raise InputError(f"preprocessing.class_weights has {many} numbers, but '{info.name}' has {info.targets}.")
+    return Federation(
+        replace(info, class_weights=weights),
+        federation.ids,
+        federation.source,
+        held_out=federation.held_out,
+        test=federation.test,
+        public=federation.public,
+    )
 
 
 def relabelled(federation: Federation, classes: Sequence[str]) -> Federation:

@@ -50,6 +50,19 @@ class Step:
         return form
 
 
+@dataclass(frozen=True)
+class TargetScaling:
+    """(y - center) / scale, in float64, rounded to the dtype of y."""
+
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def apply(self, y: Tensor) -> Tensor:
+        """Targets [n] or [n, k]."""
+        center, scale = (torch.tensor(values, dtype=torch.float64) for values in (self.center, self.scale))
+        return ((y.double() - center) / scale).to(y.dtype)
+
+
 class Source(ABC):
     """Samples of numbered clients."""
 
@@ -91,6 +104,10 @@ class Source(ABC):
         """The same clients with class numbers[k] in place of class k."""
         return Relabelled(self, numbers)
 
+    def with_targets(self, scaling: TargetScaling) -> Source:
+        """The same clients with scaled targets."""
+        return ScaledTargets(self, scaling)
+
 
 @dataclass(frozen=True)
 class Pooled(Source):
@@ -127,6 +144,9 @@ class Pooled(Source):
 
     def transformed(self, step: Step, known: Known) -> Source:
         return replace(self, x=_once(self.x, step, known))
+
+    def with_targets(self, scaling: TargetScaling) -> Source:
+        return replace(self, y=scaling.apply(self.y))
 
 
 @dataclass(frozen=True)
@@ -199,6 +219,9 @@ class Elsewhere(Source):
         return replace(self, known=None if self.known is None else step.form(self.known))
 
     def relabelled(self, numbers: Tensor) -> Source:
+        return self
+
+    def with_targets(self, scaling: TargetScaling) -> Source:
         return self
 
 
@@ -348,6 +371,29 @@ class Relabelled(Source):
     def recipe(self) -> str | None:
         inner = self.source.recipe
         return None if inner is None else f"{inner} relabelled {self.numbers.tolist()}"
+
+
+@dataclass(frozen=True)
+class ScaledTargets(Source):
+    """Clients of `source` whose targets are scaled when they are loaded."""
+
+    source: Source
+    scaling: TargetScaling
+
+    def size(self, i: int) -> int:
+        return self.source.size(i)
+
+    def load(self, i: int) -> ClientData:
+        data = self.source.load(i)
+        return ClientData(data.x, self.scaling.apply(data.y))
+
+    def form(self) -> SampleForm:
+        return self.source.form()
+
+    @property
+    def recipe(self) -> str | None:
+        inner = self.source.recipe
+        return None if inner is None else f"{inner} targets by {self.scaling.center}, {self.scaling.scale}"
 
 
 def _once(x: Tensor, step: Step, known: Known) -> Tensor:

@@ -27,7 +27,7 @@ from parley.data.sources import Elsewhere
 from parley.deploy.roster import check_roster
 from parley.study.opaque import is_opaque
 from parley.study.sections import plain
-from parley.study.study import Study
+from parley.study.study import Study, described_preprocessing
 from parley.study.toml import study_from_dict
 
 LARGEST = 1024 * 1024
@@ -79,7 +79,7 @@ class Proposal:
         if study.privacy is not None:
             table["privacy"] = plain(study.privacy)
         if study.preprocessing is not None:
-            table["preprocessing"] = plain(study.preprocessing)
+            table["preprocessing"] = described_preprocessing(study.preprocessing)
         kept = {name: value for name, value in table.items() if name not in _SERVERS}
         _refuse_python(kept, "the study")
         if study.start is not None and "algorithm" in study.start.described():

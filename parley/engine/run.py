@@ -27,7 +27,7 @@ from parley.data.sources import Elsewhere
 from parley.engine.roll_call import coverages, is_result, left_out, named, over_clients, silent, unevaluated
 from parley.engine.stopping import Headline
 from parley.models.export import FORMATS, Format, export_module
-from parley.models.prepared import Prepared, Recalibrated
+from parley.models.prepared import Prepared, Recalibrated, Rescaled
 from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
 from parley.store.records import RoundRecord
@@ -193,7 +193,7 @@ class Run:
     def predictor(
         self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None
     ) -> Predictor:  # fmt: skip
-        """Scaled inputs -> outputs of the last model, of the best one, or of a client's own."""
+        """Scaled inputs -> outputs of the last model, of the best one, or of a client's own; of scaled targets, too."""
         memory, model, learned = self._memory_for(best, client), self.model(best=best), self.learned
         step = self._recalibrated(nn.Identity(), recalibrate, best, client)
         return lambda x: step(learned.outputs(model, memory, x))
@@ -236,7 +236,7 @@ class Run:
             if test is not None and inputs.untyped_storage().data_ptr() == test.x.untyped_storage().data_ptr():
                 raise InputError("the federation's own test inputs are scaled already; say scaled=True.")
             inputs = info.scaling.apply(inputs)
-        return predictor(inputs)
+        return info.in_units(predictor(inputs))
 
     def representation(
         self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False
@@ -259,11 +259,13 @@ class Run:
     ) -> nn.Module:  # fmt: skip
         """The trained network, or a client's own, as an ordinary module in evaluation mode that takes raw inputs.
 
-        Where samples were filled or scaled for training, it does that first; its `network` is what follows.
+        Where samples were filled or scaled for training, it does that first; its `network` is what follows. Of scaled
+        targets, outputs are in the target's own unit.
         """
         network, info = self.network(best=best, client=client), self.task.info
         network = self._recalibrated(network, recalibrate, best, client)
-        return network if info.scaling is None else Prepared(network, info.scaling, info.raw.shape).eval()
+        network = Rescaled(network, info.target_center, info.target_scale) if info.target_scale else network
+        return network.eval() if info.scaling is None else Prepared(network, info.scaling, info.raw.shape).eval()
 
     def network(self, *, best: bool = False, client: str | None = None) -> nn.Module:
         """The trained network itself: it takes inputs as the run trained on them, filled and scaled."""

@@ -15,7 +15,7 @@ from parley.data.client import DataInfo
 from parley.data.columns import Column
 from parley.data.encoding import Encoding
 from parley.models.buffers import float_buffers, int_buffers
-from parley.models.prepared import Prepared, network_of, recalibration_of
+from parley.models.prepared import Prepared, network_of, recalibration_of, rescaling_of
 
 _RAW, _AFTER = "raw inputs", "preprocessed inputs"
 """What a file takes."""
@@ -144,6 +144,9 @@ def _outputs(info: DataInfo) -> dict[str, Any]:
 
 
 def _recalibration(module: nn.Module) -> dict[str, Any]:
+    if (scaled := rescaling_of(module)) is not None:
+        numbers = {"center": scaled.target_center.tolist(), "scale": scaled.target_scale.tolist()}  # type: ignore[operator]
+        return {"target_scaling": numbers}
     step = recalibration_of(module)
     return {} if step is None else {
         "recalibration": {"method": step.method, "slope": step.slope, "shift": step.shift}
@@ -179,7 +182,16 @@ def _about_inputs(described: Mapping[str, Any]) -> str:
 
 def _about_outputs(described: Mapping[str, Any]) -> str:
     if described.get("meaning") == "values":
-        return ", values of the target"
+        scaling = described.get("target_scaling")
+        back = (
+            ""
+            if scaling is None
+            else (
+                f" in its own unit: the network's output times {_listed(scaling['scale'])} plus "
+                f"{_listed(scaling['center'])}; not done in safetensors"
+            )
+        )
+        return f", values of the target{back}"
     if described.get("meaning") == "logits":
         classes = described.get("classes")
         names = f", in this order: {_listed(classes)}" if classes else ", numbered from 0"

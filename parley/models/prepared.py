@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -108,21 +109,48 @@ class Recalibrated(nn.Module):
 
     def onnx_model(self, dtype: torch.dtype) -> Any:
         """The network's own ONNX graph with the same step behind it; None if it has none."""
-        inner = getattr(self.network, "onnx_model", None)
-        model = None if inner is None else inner(dtype)
-        if model is None:
-            return None
-        from onnx import helper, numpy_helper
+        return _with_steps_behind(self, dtype, (("MatMul", "turn"), ("Add", "offset")))
 
-        graph = model.graph
-        for node in graph.node:
-            node.output[:] = ["logits" if name == "output" else name for name in node.output]
-            node.input[:] = ["logits" if name == "output" else name for name in node.input]
-        graph.node.append(helper.make_node("MatMul", ["logits", "turn"], ["turned"]))
-        graph.node.append(helper.make_node("Add", ["turned", "offset"], ["output"]))
-        for name, value in self.named_buffers(recurse=False):
-            graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
-        return model
+
+class Rescaled(nn.Module):
+    """`network` of scaled targets, its outputs in the target's own unit: scale * output + center."""
+
+    def __init__(self, network: nn.Module, center: tuple[float, ...], scale: tuple[float, ...]) -> None:
+        super().__init__()
+        self.network = network
+        for name, values in (("target_center", center), ("target_scale", scale)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = cast(Tensor, self.network(x))
+        values = outputs.double() * cast(Tensor, self.target_scale) + cast(Tensor, self.target_center)
+        return values.to(outputs.dtype)
+
+    def onnx_model(self, dtype: torch.dtype) -> Any:
+        """The network's own ONNX graph with the same step behind it; None if it has none."""
+        return _with_steps_behind(self, dtype, (("Mul", "target_scale"), ("Add", "target_center")))
+
+
+def _with_steps_behind(module: Recalibrated | Rescaled, dtype: torch.dtype, steps: Sequence[tuple[str, str]]) -> Any:
+    """The ONNX graph of a module's network with operations on its outputs, each with one of the module's buffers and
+    in its precision; None if the network has none."""
+    inner = getattr(module.network, "onnx_model", None)
+    model = None if inner is None else inner(dtype)
+    if model is None:
+        return None
+    from onnx import helper, numpy_helper
+
+    graph, made, buffers = model.graph, helper.make_node, dict(module.named_buffers(recurse=False))
+    for node in graph.node:
+        node.output[:] = ["network_output" if name == "output" else name for name in node.output]
+        node.input[:] = ["network_output" if name == "output" else name for name in node.input]
+    kind = helper.np_dtype_to_tensor_dtype(next(iter(buffers.values())).numpy().dtype)
+    graph.node.append(made("Cast", ["network_output"], ["behind_0"], to=kind))
+    for number, (operation, name) in enumerate(steps):
+        graph.node.append(made(operation, [f"behind_{number}", name], [f"behind_{number + 1}"]))
+        graph.initializer.append(numpy_helper.from_array(buffers[name].numpy(), name))
+    graph.node.append(made("Cast", [f"behind_{len(steps)}"], ["output"], to=graph.output[0].type.tensor_type.elem_type))
+    return model
 
 
 def recalibration_of(module: nn.Module) -> Recalibrated | None:
@@ -134,4 +162,10 @@ def recalibration_of(module: nn.Module) -> Recalibrated | None:
 def network_of(module: nn.Module) -> nn.Module:
     """The trained network itself, without what is done to raw inputs and to its outputs."""
     network = module.network if isinstance(module, Prepared) else module
-    return network.network if isinstance(network, Recalibrated) else network
+    return network.network if isinstance(network, Recalibrated | Rescaled) else network
+
+
+def rescaling_of(module: nn.Module) -> Rescaled | None:
+    """The step from scaled targets back, if there is one."""
+    behind = module.network if isinstance(module, Prepared) else module
+    return behind if isinstance(behind, Rescaled) else None

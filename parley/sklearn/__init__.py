@@ -1,4 +1,4 @@
-"""Federated training with scikit-learn's interface: `pl.sklearn.FederatedClassifier().fit(X, y, clients=hospitals)`.
+"""Federated training with scikit-learn's interface: `pl.sklearn.FederatedClassifier().fit(X, y, groups=hospitals)`.
 
 Whose sample a row is comes as metadata, so pipelines, grids and cross-validation route it like `sample_weight`.
 """

@@ -6,7 +6,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -34,6 +34,12 @@ _REGISTRIES: dict[str, Registry[Any]] = {"algorithm": algorithms, "model": model
 
 class Federated(BaseEstimator):
     """fit, outputs, settings of settings, and copies without training rows."""
+
+    # With metadata routing, folds' groups name the clients of fits; scores are of the common model.
+    __metadata_request__fit: ClassVar = {"groups": True}
+    __metadata_request__predict: ClassVar = {"groups": False}
+    __metadata_request__predict_proba: ClassVar = {"groups": False}
+    __metadata_request__score: ClassVar = {"groups": False}
 
     rounds: int
     random_state: Any
@@ -65,8 +71,8 @@ class Federated(BaseEstimator):
         """Whether inputs and numbers to predict get mean 0 and deviation 1 over all clients."""
         return False
 
-    def fit(self, X: ArrayLike, y: ArrayLike, clients: ArrayLike | None = None) -> Self:
-        """Train on rows [n, features] with targets [n]; row i is a sample of `clients[i]`."""
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Train on rows [n, features] with targets [n]; row i is a sample of `groups[i]`."""
         method = as_algorithm(self.method())
         missing = method.needs.missing
         checks = {"ensure_all_finite": "allow-nan" if missing else True, "dtype": _FLOATS, "order": "C"}
@@ -83,7 +89,7 @@ class Federated(BaseEstimator):
             columns=columns if x.ndim == 2 else (),
             missing=missing,
         )
-        ids, index, offsets = _dealt(clients, len(x))
+        ids, index, offsets = _dealt(groups, len(x))
         federation = Federation(info, ids, Pooled(x, targets, index, offsets))
         if self.standardises and not missing:
             federation = federation.standardised()
@@ -99,14 +105,14 @@ class Federated(BaseEstimator):
             raise InputError(f"shape {tuple(shape)} has {prod(shape)} numbers, but X has {rows.shape[1]} columns.")
         return rows.reshape(len(rows), *shape)
 
-    def outputs(self, X: ArrayLike, clients: ArrayLike | None) -> Array:
-        """Logits or values [n, ...] in float64; with `clients`, each row by the model of its client."""
+    def outputs(self, X: ArrayLike, groups: ArrayLike | None) -> Array:
+        """Logits or values [n, ...] in float64; with `groups`, each row by the model of its client."""
         check_is_fitted(self, "run_")
         finite = "allow-nan" if self.run_.task.info.missing else True
         x = self._shaped(validate_data(self, X, reset=False, dtype=_FLOATS, order="C", ensure_all_finite=finite))
-        if clients is None:
+        if groups is None:
             return np.asarray(self.run_.predict(x).double().numpy())
-        ids, index, offsets = _dealt(clients, len(x))
+        ids, index, offsets = _dealt(groups, len(x))
         parts = [
             self.run_.predict(x[index[begin:end].numpy()], client=client).double()
             for client, begin, end in zip(ids, offsets[:-1], offsets[1:], strict=True)
@@ -153,7 +159,7 @@ def _dealt(clients: ArrayLike | None, count: int) -> tuple[tuple[str, ...], torc
     """Ids in order of first appearance, the rows of each one after the other, and where each begins and ends."""
     if clients is None:
         warnings.warn(
-            "no clients were named, so all rows are taken for those of one; give fit(X, y, clients=...).",
+            "no clients were named, so all rows are taken for those of one; give fit(X, y, groups=...).",
             ParleyWarning,
             stacklevel=3,
         )

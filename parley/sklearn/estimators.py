@@ -41,20 +41,20 @@ class _Classes(ClassifierMixin, Federated):
     def width(self, targets: torch.Tensor) -> int:
         return len(self.classes_)
 
-    def predict(self, X: ArrayLike, clients: ArrayLike | None = None) -> Array:
-        """The likeliest class of every row; with `clients`, by the model of each row's client."""
-        likeliest = self.outputs(X, clients).argmax(axis=1)
+    def predict(self, X: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """The likeliest class of every row; with `groups`, by the model of each row's client."""
+        likeliest = self.outputs(X, groups).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
 
-    def predict_proba(self, X: ArrayLike, clients: ArrayLike | None = None) -> Array:
+    def predict_proba(self, X: ArrayLike, groups: ArrayLike | None = None) -> Array:
         """Probabilities [n, classes] in the order of `classes_`."""
-        return np.asarray(torch.from_numpy(self.outputs(X, clients)).softmax(dim=1).numpy())
+        return np.asarray(torch.from_numpy(self.outputs(X, groups)).softmax(dim=1).numpy())
 
     def score(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, clients: ArrayLike | None = None
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> float:
         """Accuracy over all rows."""
-        return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
 
 class _Numbers(RegressorMixin, Federated):
@@ -73,16 +73,16 @@ class _Numbers(RegressorMixin, Federated):
     def width(self, targets: torch.Tensor) -> int:
         return 1 if targets.ndim == 1 else targets.shape[1]
 
-    def predict(self, X: ArrayLike, clients: ArrayLike | None = None) -> Array:
-        """The value of every row, of the targets' scale; with `clients`, by the model of each row's client."""
-        outputs = self.outputs(X, clients)
+    def predict(self, X: ArrayLike, groups: ArrayLike | None = None) -> Array:
+        """The value of every row, of the targets' scale; with `groups`, by the model of each row's client."""
+        outputs = self.outputs(X, groups)
         return outputs.reshape(len(outputs), *self.target_mean_.shape) * self.target_scale_ + self.target_mean_
 
     def score(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, clients: ArrayLike | None = None
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> float:
         """R2 over all rows."""
-        return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))
+        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -153,7 +153,12 @@ class Statistics(Brief):
         return json.dumps(whole, indent=1) + "\n"
 
     def preprocessing(
-        self, method: Method = "standard", fill: str | None = None, table: Mapping[str, Column] | None = None
+        self,
+        method: Method = "standard",
+        fill: str | None = None,
+        table: Mapping[str, Column] | None = None,
+        target: Method = "none",
+        class_weight: Literal["balanced"] | None = None,
     ) -> Preprocessing:
         """What is frozen: a normalisation, what stands for missing values (mean or median), and the label map.
 
@@ -162,21 +167,43 @@ class Statistics(Brief):
         different values is one of them.
 
         Columns of texts become inputs of zeros and ones, one for each level; missing texts become the most frequent
-        one if `fill` is given. `table` says what else is wanted of single columns (`Column`).
+        one if `fill` is given. `table` says what else is wanted of single columns (`Column`), `target` how regression
+        targets are scaled. With `class_weight` a class of n_k samples weighs sum_j n_j / (classes n_k) in the loss.
         """
-        if method not in METHODS or fill not in (None, *FILLS):
+        if {method, target} - set(METHODS) or fill not in (None, *FILLS):
             raise InputError(
                 f"a normalisation is one of {', '.join(METHODS)}, and missing values become the mean or the median; "
                 f"not {method!r} and {fill!r}."
             )
+        more: dict[str, Any] = {"classes": self.classes, "samples": self.samples}
+        if target != "none":
+            if self.classes:
+                raise InputError("the target is a class, which is not scaled.")
+            scaled = [frozen(one, target, None)[:2] for one in self.features if one.target]
+            more["target_center"], more["target_scale"] = (tuple(values) for values in zip(*scaled, strict=True))
+        if class_weight is not None:
+            more["class_weights"] = self._balanced(class_weight)
         if self.levels or table or any(one.date for one in self.features):
             found = encoded_columns(self.features, self.levels, self.columns, table or {}, method, fill)
-            return Preprocessing(classes=self.classes, samples=self.samples, table=found)
+            return Preprocessing(table=found, **more)
         if method == "none" and fill is None:
-            return Preprocessing(classes=self.classes, samples=self.samples)
+            return Preprocessing(**more)
         numbers = [frozen(one, method, fill) for one in self.features if not one.target]
         center, scale, filled = (tuple(values) for values in zip(*numbers, strict=True))
-        return Preprocessing(center, scale, filled if fill else (), self.columns, self.classes, self.samples)
+        return Preprocessing(center, scale, filled if fill else (), self.columns, **more)
+
+    def _balanced(self, class_weight: str) -> tuple[float, ...]:
+        """Every class weighs as much as any other."""
+        if class_weight != "balanced":
+            raise InputError(f"class weights are balanced or left out, not '{class_weight}'.")
+        if not self.labels:
+            raise InputError("the target is no class, so there are no classes to weigh.")
+        if (none := next((name for name, count in self.labels.items() if not count), None)) is not None:
+            raise InputError(
+                f"no client may tell of samples of class '{none}', so it cannot be weighed; lower the floor."
+            )
+        total = sum(self.labels.values())
+        return tuple(total / (len(self.labels) * count) for count in self.labels.values())
 
 
 def statistics(

@@ -49,11 +49,12 @@ def _permuted(run: Run, data: ClientData | None, metric: str | None, repeats: in
         raise InputError("permutation needs samples: the federation has no central test set, so give some as data.")
     regression = run.task.info.kind == "regression"
     name = metric or ("loss" if regression else "accuracy")
-    known = scorers([name], regression)
+    known = scorers([name], run.task.info)
     sign = -1.0 if smaller_is_better(name, known) else 1.0
 
     def score(x: torch.Tensor) -> float:
-        outputs = run.predict(x, scaled=True)
+        with torch.no_grad():
+            outputs = run.predictor()(x)
         if name == "loss":
             return float(run.task.loss(outputs, data.y).double().mean())
         if name in ALWAYS:

@@ -86,7 +86,7 @@ def _loaded(store: RunStore, info: RunInfo, study: Study | None) -> Run:
     ):
         task.network.double()  # as it was built for the data
     evaluation = described.evaluation or Evaluation()
-    measured = scorers(evaluation.metrics, task.info.kind == "regression")
+    measured = scorers(evaluation.metrics, task.info)
     return Run(
         method,
         task,

@@ -324,7 +324,7 @@ class Study:
         return "mse" if self.federation().info.kind == "regression" else "cross-entropy"
 
     def _described_preprocessing(self) -> dict[str, Any]:
-        return {} if self.preprocessing is None else {"preprocessing": plain(self.preprocessing)}
+        return {} if self.preprocessing is None else {"preprocessing": described_preprocessing(self.preprocessing)}
 
     def _described_privacy(self) -> dict[str, Any]:
         """With the noise that was solved for: other rounds would need another."""
@@ -354,7 +354,8 @@ class Study:
         info, ids = self.data.info, self.data.ids
         named = {} if type(ids) is not tuple or len(ids) > _NAMED else {"ids": list(ids)}
         precise = {"dtype": "float64"} if self.data.dtype == torch.float64 else {}
-        about = {"info": plain(info) | {"scaling": plain(info.scaling)}, "clients": len(ids)}
+        facts = {name: value for name, value in plain(info).items() if value or name not in _OPTIONAL}
+        about = {"info": facts | {"scaling": plain(info.scaling)}, "clients": len(ids)}
         return {MARK: "Federation", **about, **named, **precise}
 
     def _described_algorithm(self) -> dict[str, Any]:
@@ -375,6 +376,11 @@ class Study:
         info, public = self.federation().info, self.federation().public
         module = build_module(model, info.shape, info.outputs, Key(self.seed).fold("model"), public)
         return opaque(module) | {MARK: called(model)}
+
+
+def described_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
+    """As plain JSON; scaled targets and class weights only where there are any."""
+    return {name: value for name, value in plain(preprocessing).items() if value or name not in _OPTIONAL}
 
 
 def check_model(algorithm: Any, model: Any) -> None:
@@ -414,4 +420,5 @@ def as_study(what: Study | Algorithm, federation: Federation | None, settings: M
 
 
 _NAMED = 10_000
+_OPTIONAL = ("target_center", "target_scale", "class_weights")
 """Federations of at most so many clients keep their names in the stored run."""

@@ -25,7 +25,7 @@ from parley.data.sources import InMemory
 from parley.models.buffers import BufferPolicy, check_policy
 from parley.models.spec import ModelSpec, build_module
 from parley.study.study import Model
-from parley.training.losses import Loss, check_order, half_squares, losses, mse
+from parley.training.losses import Loss, Weighted, check_order, half_squares, losses, mse
 from parley.training.task import Precision, Predictor, Task
 
 _LARGE = 4096
@@ -52,6 +52,8 @@ def make_task(
     default = "mse" if info.kind == "regression" else "cross-entropy"
     chosen = losses[loss or default] if loss is None or isinstance(loss, str) else loss
     check_order(chosen, f"the loss {getattr(chosen, '__name__', type(chosen).__name__)}")
+    if info.class_weights:
+        chosen = Weighted(chosen, info.class_weights)
     if precision not in get_args(Precision):
         raise InputError(f"unknown precision '{precision}': {nearest(str(precision), get_args(Precision))}")
     if model is None:
@@ -129,7 +131,7 @@ def warn_of_scale(algorithm: Algorithm, task: Task, federation: Federation, priv
         warnings.warn(
             f"the targets of '{shown(federation.info.name)}' have mean {shift} and deviation {scale:g}, far from the "
             f"scale at which networks learn by gradient steps; train on (target - {shift}) / {scale or 1.0:g} and undo "
-            "it in predictions.",
+            "it in predictions: 'parley stats STUDY --freeze FILE --target-method standard' arranges both.",
             ParleyWarning,
             stacklevel=2,
         )

@@ -311,7 +311,7 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
 
         up = (*up, *privacy_plan(study.privacy, study.sampling, population, study.rounds).stages)
     evaluation = study.evaluation or Evaluation()
-    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    measured = scorers(evaluation.metrics, federation.info)
     there = replace(task, population=population).on(_device(algorithm, study.device))
     return Job(
         algorithm, there, federation, Channels.of(algorithm, up), secret, measured, evaluation.pooled,
@@ -320,11 +320,15 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
 
 
 def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
-    """Refuse texts and missing values that a method cannot take."""
+    """Refuse texts, missing values and class weights that a method cannot take."""
     if (texts := federation.info.categories) and not algorithm.needs.texts:
         raise InputError(
             f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
             "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
+        )
+    if federation.info.class_weights and not algorithm.needs.network:
+        raise InputError(
+            f"{algorithm.title} does not train by a loss with class weights; leave out preprocessing.class_weights."
         )
     if federation.info.missing and not algorithm.needs.missing:
         raise InputError(
@@ -364,7 +368,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
     evaluation = study.evaluation or Evaluation()
-    measured = scorers(evaluation.metrics, federation.info.kind == "regression")
+    measured = scorers(evaluation.metrics, federation.info)
     up = (*_stages(study), *(private.stages if private is not None else ()))
     attackers, attacked = _attackers(faults, federation, up, Key(study.seed).fold("attackers"))
     job = Job(

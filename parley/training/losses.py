@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -30,6 +31,17 @@ def check_order(function: Callable[..., Any], what: str) -> None:
             f"{what} takes ({', '.join(names)}), targets first; metrics and losses take (outputs, targets): swap the "
             "two, or name them so."
         )
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Another loss times the weight of each sample's class."""
+
+    loss: Loss
+    weights: tuple[float, ...]
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(outputs, targets) * outputs.new_tensor(self.weights)[targets]
 
 
 @losses("cross-entropy")

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 from parley.core.errors import InputError, nearest
 from parley.core.plugins import is_file_name
 from parley.core.registry import Registry
+from parley.data import DataInfo
 from parley.training.losses import IGNORE, check_order
 
 Function = Callable[[Tensor, Tensor], Any]
@@ -69,8 +71,10 @@ def metric(name: str, *, smaller: bool = False, judges: Kind | None = None) -> C
     return register
 
 
-def scorers(wanted: Iterable[str | Function], regression: bool) -> dict[str, Scorer]:
-    """The metrics by the names under which they are recorded; `wanted` are names or functions."""
+def scorers(wanted: Iterable[str | Function], info: DataInfo) -> dict[str, Scorer]:
+    """The metrics by the names under which they are recorded, of values in the target's own unit; `wanted` are names
+    or functions."""
+    regression = info.kind == "regression"
     found: dict[str, Scorer] = {}
     for each in wanted:
         if isinstance(each, str) and each in ALWAYS:
@@ -88,7 +92,14 @@ def scorers(wanted: Iterable[str | Function], regression: bool) -> dict[str, Sco
                 f"{', '.join(fitting)}."
             )
         found[scorer.name] = scorer
-    return found
+    if not info.target_scale:
+        return found
+    return {name: replace(one, function=partial(_in_units, one.function, info)) for name, one in found.items()}
+
+
+def _in_units(function: Function, info: DataInfo, outputs: Tensor, targets: Tensor) -> float | Tensor:
+    value: float | Tensor = function(info.in_units(outputs), info.in_units(targets))
+    return value
 
 
 def smaller_is_better(name: str, known: Mapping[str, Scorer] | None = None) -> bool | None:

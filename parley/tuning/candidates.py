@@ -219,7 +219,7 @@ def _named_metric(wanted: str, study: Study) -> str:
     if where not in ("central", "clients"):
         return wanted
     evaluation = study.evaluation or Evaluation()
-    check_measured(last, scorers(evaluation.metrics, regression), "tune.metric")
+    check_measured(last, scorers(evaluation.metrics, federation.info), "tune.metric")
     if regression and last == "accuracy":
         raise InputError("tune.metric is 'accuracy', but the task is regression: use 'loss'.")
     if where == "clients" and not held:

@@ -130,11 +130,15 @@ def test_levels_that_make_no_sense_are_refused():
 def followed(rows: int = 240) -> pd.DataFrame:
     """Times that end with `outcome`; site a has nobody alive, so that its codes of texts are not those of others."""
     rng = np.random.default_rng(3)
-    table = pd.DataFrame({
-        "arm": rng.choice(["placebo", "drug"], rows), "age": rng.normal(60, 10, rows).round(1),
-        "outcome": rng.choice(["alive", "dead", "lost"], rows), "days": rng.integers(1, 300, rows),
-        "site": rng.choice(["a", "b", "c"], rows),
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "arm": rng.choice(["placebo", "drug"], rows),
+            "age": rng.normal(60, 10, rows).round(1),
+            "outcome": rng.choice(["alive", "dead", "lost"], rows),
+            "days": rng.integers(1, 300, rows),
+            "site": rng.choice(["a", "b", "c"], rows),
+        }
+    )
     table.loc[(table.site == "a") & (table.outcome == "alive"), "outcome"] = "dead"
     return table.assign(died=(table.outcome == "dead").astype(int), treated=(table.arm == "drug").astype(int))
 
@@ -151,16 +155,21 @@ def test_an_event_is_the_text_that_is_named_for_it(runtime: str):
     texts = survival(table.drop(columns=["died", "treated"]), "outcome", "arm")
     numbers = survival(table.drop(columns=["outcome", "arm"]))
     more = {"floor": 1, "runtime": runtime, "workers": 1}
-    fits = [pl.analyse(data, "cox", event=event, covariates=["age"], **more)
-            for data, event in ((texts, "outcome=dead"), (numbers, "died"))]  # fmt: skip
+    fits = [
+        pl.analyse(data, "cox", event=event, covariates=["age"], **more)
+        for data, event in ((texts, "outcome=dead"), (numbers, "died"))
+    ]
     np.testing.assert_array_equal(*map(arrays, fits))
     assert fits[0].events == table.died.sum()
     named = pl.analyse(texts, "kaplan-meier", event="outcome=dead", by="arm", times="raw", **more)
     coded = pl.analyse(numbers, "kaplan-meier", event="died", by="treated", times="raw", **more)
     assert {name: named[name].steps for name in ("drug", "placebo")} == {
-        "drug": coded["1"].steps, "placebo": coded["0"].steps}  # fmt: skip
-    reverse = pl.analyse(texts, "kaplan-meier", event="outcome=dead", by="arm", groups=["placebo", "drug"],
-                         times="raw", **more)  # fmt: skip
+        "drug": coded["1"].steps,
+        "placebo": coded["0"].steps,
+    }
+    reverse = pl.analyse(
+        texts, "kaplan-meier", event="outcome=dead", by="arm", groups=["placebo", "drug"], times="raw", **more
+    )
     assert [curve.group for curve in reverse.curves] == ["placebo", "drug"]
     assert (reverse["drug"].steps, reverse.p) == (named["drug"].steps, pytest.approx(named.p, rel=1e-9))
 
@@ -171,8 +180,16 @@ def test_codes_of_texts_are_the_nodes_own():
     method = pl.KaplanMeier(event="outcome=dead", by="arm", groups=("drug", "placebo"), times="raw", floor=1)
     seen = []
     for codes in (("alive", "dead", "lost"), ("dead", "lost", "moved", "alive")):
-        info = pl.DataInfo("t", (3,), 1, "regression", columns=("arm", "age", "outcome"), missing=True,
-                           categories=("arm", "outcome"), levels=(("drug", "placebo"), codes))  # fmt: skip
+        info = pl.DataInfo(
+            "t",
+            (3,),
+            1,
+            "regression",
+            columns=("arm", "age", "outcome"),
+            missing=True,
+            categories=("arm", "outcome"),
+            levels=(("drug", "placebo"), codes),
+        )
         numbers = np.stack([(table.arm == "placebo").astype(float), table.age, table.outcome.map(codes.index)], axis=1)
         data = pl.ClientData(torch.from_numpy(numbers), torch.from_numpy(table.days.to_numpy(float)[:, None]))
         run = pl.train(method, pl.Federation(info, ("a",), InMemory((data,))), rounds=1, runtime="inline")
@@ -185,8 +202,10 @@ def test_a_number_can_mean_an_event():
     table = followed()
     twos = survival(table.drop(columns=["outcome", "arm"]).assign(died=table.died + 1))
     ones = survival(table.drop(columns=["outcome", "arm"]))
-    found = [pl.analyse(data, "cox", event=event, covariates=["age"], runtime="inline")
-             for data, event in ((twos, "died=2"), (ones, "died"))]  # fmt: skip
+    found = [
+        pl.analyse(data, "cox", event=event, covariates=["age"], runtime="inline")
+        for data, event in ((twos, "died=2"), (ones, "died"))
+    ]
     np.testing.assert_array_equal(*map(arrays, found))
 
 
@@ -225,8 +244,9 @@ def test_curves_of_another_outcome_leave_a_target_of_texts_alone(tmp_path: Path)
     for target, categories in (("outcome", '"arm"'), ("arm", '"outcome"'), ("age", '"outcome", "arm"')):
         (tmp_path / "study.toml").write_text(text.format(target, categories) + '[model]\nname = "linear"\n')
         study = pl.load_study(tmp_path / "study.toml")
-        found[target] = pl.analyse(study, "kaplan-meier", event="outcome=dead", by="arm", groups=["drug", "placebo"],
-                                   **asked)  # fmt: skip
+        found[target] = pl.analyse(
+            study, "kaplan-meier", event="outcome=dead", by="arm", groups=["drug", "placebo"], **asked
+        )
         plain = pl.analyse(study, "kaplan-meier", event="died", by="treated", **asked)
         assert plain["1"].steps == found[target]["drug"].steps
     assert found["outcome"].curves == found["arm"].curves == found["age"].curves

@@ -242,3 +242,31 @@ def test_secure_sums_of_the_study(parley, place: Path):
     code, _, err = parley("stats", "study.toml", *secure, "--quantiles", "blocks")
     assert code == 2
     assert "take --quantiles cells" in err
+
+
+def test_a_scaling_of_the_target_is_frozen(parley, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sites").mkdir()
+    for name in "ab":
+        rows = "".join(f"{n % 7},{n % 5},{4000 + 200 * (n % 7)}\n" for n in range(40))
+        (tmp_path / "sites" / f"{name}.csv").write_text(f"rooms,age,price\n{rows}")
+    (tmp_path / "s.toml").write_text(
+        'rounds = 3\n[data]\nfolder = "sites"\ntarget = "price"\nkind = "regression"\n[model]\nname = "linear"\n'
+        '[algorithm]\nname = "fedavg"\n'
+    )
+    code, _, err = parley("stats", "s.toml", "--freeze", "f.toml", "--target-method", "standard")
+    assert code == 0, err
+    section = tomllib.loads((tmp_path / "f.toml").read_text())["preprocessing"]
+    assert abs(section["target_center"][0] - 4600) < 50
+    code, _, err = parley("run", "f.toml", "--quiet")
+    assert (code, "far from the scale" in err) == (0, False), err
+    assert "of a frozen study" in parley("stats", "s.toml", "--target-method", "standard")[2]
+    assert "so there are no classes" in parley("stats", "s.toml", "--freeze", "g.toml", "--class-weight", "balanced")[2]
+
+
+def test_class_weights_are_frozen(parley, place: Path):
+    code, _, err = parley("stats", "study.toml", "--freeze", "f.toml", "--class-weight", "balanced")
+    assert code == 0, err
+    weights = tomllib.loads((place / "f.toml").read_text())["preprocessing"]["class_weights"]
+    assert len(weights) == 2
+    assert parley("run", "f.toml", "--quiet")[0] == 0

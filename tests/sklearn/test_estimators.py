@@ -60,7 +60,7 @@ def test_scikit_learns_own_checks_pass(name: str):
 def test_a_classifier_gives_the_numbers_of_train():
     x, y, clients = cancer()
     fitted = pl.sklearn.FederatedClassifier(pl.Scaffold(lr=0.05, steps=3), "mlp", rounds=5, cohort=3, random_state=7)
-    fitted.fit(x, y, clients=clients)
+    fitted.fit(x, y, groups=clients)
     run = pl.train(
         pl.Scaffold(lr=0.05, steps=3), frame_of(x, y, clients).standardised(),
         model=pl.models.mlp(100), rounds=5, cohort=3, seed=7,
@@ -78,7 +78,7 @@ def test_a_classifier_gives_the_numbers_of_train():
 def test_a_regressor_gives_the_numbers_of_train_on_scaled_targets():
     x, y = load_diabetes(return_X_y=True, as_frame=True)
     clients = RNG.integers(0, 4, len(y))
-    fitted = pl.sklearn.FederatedRegressor(pl.FedAvg(lr=0.02), rounds=4).fit(x, y, clients=clients)
+    fitted = pl.sklearn.FederatedRegressor(pl.FedAvg(lr=0.02), rounds=4).fit(x, y, groups=clients)
     mean, deviation = y.to_numpy().mean(), y.to_numpy().std()
     scaled = (y.to_numpy() - mean) / deviation
     run = pl.train(pl.FedAvg(lr=0.02), frame_of(x, scaled, clients).standardised(), model=pl.models.linear(), rounds=4)
@@ -89,28 +89,28 @@ def test_a_regressor_gives_the_numbers_of_train_on_scaled_targets():
 
 def test_boosting_gives_the_trees_of_train_and_of_pooled_rows():
     x, y, clients = cancer()
-    fitted = pl.sklearn.FederatedBoostingClassifier(rounds=5, depth=3, bins=16).fit(x, y, clients=clients)
+    fitted = pl.sklearn.FederatedBoostingClassifier(rounds=5, depth=3, bins=16).fit(x, y, groups=clients)
     run = pl.train(pl.HistogramBoosting(depth=3, bins=16), frame_of(x, y, clients), rounds=5)
     np.testing.assert_array_equal(fitted.outputs(x, None), run.predict(x.to_numpy()).numpy())
-    pooled = clone(fitted).fit(x, y, clients=np.zeros(len(x)))
+    pooled = clone(fitted).fit(x, y, groups=np.zeros(len(x)))
     np.testing.assert_array_equal(fitted.predict_proba(x), pooled.predict_proba(x))
     general = pl.sklearn.FederatedClassifier(pl.HistogramBoosting(depth=3, bins=16), rounds=5)
-    np.testing.assert_array_equal(general.fit(x, y, clients=clients).outputs(x, None), fitted.outputs(x, None))
+    np.testing.assert_array_equal(general.fit(x, y, groups=clients).outputs(x, None), fitted.outputs(x, None))
 
 
 def test_boosting_takes_missing_values_and_networks_do_not():
     x, y, clients = cancer()
     gaps = x.mask(RNG.random(x.shape) < 0.2)
-    fitted = pl.sklearn.FederatedBoostingClassifier(rounds=10).fit(gaps, y, clients=clients)
+    fitted = pl.sklearn.FederatedBoostingClassifier(rounds=10).fit(gaps, y, groups=clients)
     assert fitted.score(gaps, y) > 0.9
     with pytest.raises(ValueError, match="contains NaN"):
-        pl.sklearn.FederatedClassifier(rounds=1).fit(gaps, y, clients=clients)
+        pl.sklearn.FederatedClassifier(rounds=1).fit(gaps, y, groups=clients)
 
 
 def test_several_targets_come_in_their_own_shape():
     x = RNG.normal(size=(60, 3))
     y = x @ RNG.normal(size=(3, 2)) * [1.0, 100.0] + [5.0, -1000.0]
-    fitted = pl.sklearn.FederatedRegressor(rounds=60).fit(x, y, clients=np.arange(60) % 3)
+    fitted = pl.sklearn.FederatedRegressor(rounds=60).fit(x, y, groups=np.arange(60) % 3)
     assert fitted.predict(x).shape == (60, 2)
     assert fitted.score(x, y) > 0.99
 
@@ -119,14 +119,14 @@ def test_pictures_are_rows_of_a_shape():
     x, y = load_digits(return_X_y=True)
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 5), torch.nn.Flatten(), torch.nn.Linear(32, 10)).double()
     fitted = pl.sklearn.FederatedClassifier(model=network, shape=(1, 8, 8), rounds=1, random_state=1)
-    assert fitted.fit(x[:300], y[:300], clients=y[:300] % 3).predict(x[:4]).shape == (4,)
+    assert fitted.fit(x[:300], y[:300], groups=y[:300] % 3).predict(x[:4]).shape == (4,)
     with pytest.raises(pl.InputError, match="49 numbers, but X has 64 columns"):
-        clone(fitted).set_params(shape=(7, 7)).fit(x[:300], y[:300], clients=y[:300])
+        clone(fitted).set_params(shape=(7, 7)).fit(x[:300], y[:300], groups=y[:300])
 
 
 def test_a_personal_method_predicts_by_client():
     x, y, clients = cancer()
-    fitted = pl.sklearn.FederatedClassifier("local-only", rounds=3).fit(x, y, clients=clients)
+    fitted = pl.sklearn.FederatedClassifier("local-only", rounds=3).fit(x, y, groups=clients)
     with pytest.raises(pl.InputError, match="name a client"):
         fitted.predict(x)
     both = [fitted, pickle.loads(pickle.dumps(fitted))]
@@ -138,7 +138,7 @@ def test_a_personal_method_predicts_by_client():
         own = fitted.run_.predict(x.loc[others].to_numpy(), client="a").numpy()
         np.testing.assert_array_equal(outputs[3:6], own)
         np.testing.assert_array_equal(outputs[:3], outputs[6:])
-        assert each.score(x.loc[alone], y[alone], clients=clients[alone]) == 1.0
+        assert each.score(x.loc[alone], y[alone], groups=clients[alone]) == 1.0
 
 
 def test_settings_of_settings():
@@ -166,14 +166,14 @@ def routing():
 def test_a_grid_over_clients(routing: None):
     """GroupKFold leaves whole clients out; one word, `groups`, serves the folds and the fits."""
     x, y, clients = cancer()
-    estimator = pl.sklearn.FederatedClassifier(rounds=3).set_fit_request(clients="groups")
+    estimator = pl.sklearn.FederatedClassifier(rounds=3)
     grid = {"algorithm__lr": [1e-6, 0.1], "algorithm__batch": [16]}
     search = GridSearchCV(estimator, grid, cv=GroupKFold(3), error_score="raise").fit(x, y, groups=clients)
     assert search.best_params_["algorithm__lr"] == 0.1
     assert set(search.best_estimator_.clients_) == set(clients)
     scores = []
     for train, test in GroupKFold(3).split(x, y, clients):
-        fold = clone(search.best_estimator_).fit(x.iloc[train], y.iloc[train], clients=clients.iloc[train])
+        fold = clone(search.best_estimator_).fit(x.iloc[train], y.iloc[train], groups=clients.iloc[train])
         assert not set(clients.iloc[test]) & set(fold.clients_)
         scores.append(fold.score(x.iloc[test], y.iloc[test]))
     assert search.cv_results_["mean_test_score"][1] == pytest.approx(np.mean(scores))
@@ -181,7 +181,7 @@ def test_a_grid_over_clients(routing: None):
 
 def test_a_pipeline_routes_the_clients(routing: None):
     x, y, clients = cancer()
-    estimator = pl.sklearn.FederatedBoostingClassifier(rounds=2).set_fit_request(clients="groups")
+    estimator = pl.sklearn.FederatedBoostingClassifier(rounds=2)
     pipeline = make_pipeline(MinMaxScaler(), estimator)
     result = cross_validate(
         pipeline, x, y, cv=LeaveOneGroupOut(), params={"groups": clients}, return_estimator=True, error_score="raise"
@@ -189,18 +189,18 @@ def test_a_pipeline_routes_the_clients(routing: None):
     assert [len(fitted[-1].clients_) for fitted in result["estimator"]] == [4] * 5
 
 
-def test_a_grid_without_routing_takes_clients_beside_groups():
+def test_a_grid_without_routing_warns_that_fits_see_no_groups():
     x, y, clients = cancer()
     search = GridSearchCV(pl.sklearn.FederatedClassifier(rounds=2), {"rounds": [1, 2]}, cv=GroupKFold(2))
-    search.fit(x, y, groups=clients, clients=clients)
-    assert len(search.best_estimator_.clients_) == 5
+    with pytest.warns(pl.ParleyWarning, match="no clients were named"):
+        search.fit(x, y, groups=clients)
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_copies_go_without_training_rows(name: str):
     x, y, clients = RNG.normal(size=(200, 3)), RNG.integers(0, 3, 200), np.arange(200) % 4
     estimator = clone(SMALL[name])
-    fitted = estimator.fit(x, y, clients=clients)
+    fitted = estimator.fit(x, y, groups=clients)
     packed = pickle.dumps(fitted)
     for row in x[:50]:
         assert row.tobytes() not in packed
@@ -219,11 +219,11 @@ def test_what_is_refused(name: str):
     with pytest.raises(NotFittedError):
         estimator.predict(x)
     with pytest.raises(TypeError, match="dense data is required"):
-        estimator.fit(csr_matrix(x), y, clients=y)
+        estimator.fit(csr_matrix(x), y, groups=y)
     with pytest.raises(pl.InputError, match="20 rows, but there are 19 clients"):
-        estimator.fit(x, y, clients=y[1:])
+        estimator.fit(x, y, groups=y[1:])
     with pytest.raises(pl.InputError, match="is no client"):
-        estimator.fit(x, y, clients=[None, *y[1:]])
+        estimator.fit(x, y, groups=[None, *y[1:]])
     with pytest.warns(pl.ParleyWarning, match="no clients were named"):
         estimator.fit(x, y)
 
@@ -232,8 +232,8 @@ def test_standardising_is_refused_where_privacy_would_not_cover_it():
     x, y = RNG.normal(size=(40, 3)), np.arange(40) % 2
     private = pl.sklearn.FederatedClassifier(rounds=2, privacy=PRIVACY, cohort=2)
     with pytest.raises(pl.InputError, match="privacy does not cover"):
-        private.fit(x, y, clients=np.arange(40) % 4)
-    private.set_params(standardise=False).fit(x, y, clients=np.arange(40) % 4)
+        private.fit(x, y, groups=np.arange(40) % 4)
+    private.set_params(standardise=False).fit(x, y, groups=np.arange(40) % 4)
     assert private.run_.last("privacy/epsilon") > 0
 
 

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from parley.core.errors import InputError
+from parley.data import DataInfo
 from parley.training.losses import IGNORE
 from parley.training.metrics import metric, metrics, scorers, smaller_is_better
+
+NUMBERS, CLASSES = (DataInfo("made up", (1,), 2, kind) for kind in ("regression", "classification"))
 
 
 def value(name: str, y, outputs) -> float:
     regression = name in ("r2", "mae", "rmse")
-    return scorers([name], regression)[name](torch.as_tensor(outputs), torch.as_tensor(y))
+    return scorers([name], NUMBERS if regression else CLASSES)[name](torch.as_tensor(outputs), torch.as_tensor(y))
 
 
 @given(st.integers(0, 10**6), st.integers(2, 5))
@@ -112,16 +115,16 @@ def brier(outputs, targets):
 
 
 def test_any_function_is_a_metric():
-    own = scorers([brier, "auc", "loss", "accuracy"], regression=False)
+    own = scorers([brier, "auc", "loss", "accuracy"], CLASSES)
     assert list(own) == ["brier", "auc"]
     assert own["brier"](torch.zeros(1, 2), torch.tensor([0])) == pytest.approx(0.5)
     assert not own["brier"].smaller
     brier.smaller = True
-    assert scorers([brier], regression=False)["brier"].smaller
+    assert scorers([brier], CLASSES)["brier"].smaller
     with pytest.raises(InputError, match="two metrics are called 'brier'"):
-        scorers([brier, type("Other", (), {"__name__": "brier", "__call__": lambda self, o, y: 0})()], regression=False)
+        scorers([brier, type("Other", (), {"__name__": "brier", "__call__": lambda self, o, y: 0})()], CLASSES)
     with pytest.raises(InputError, match="the metric 'broken' raised ZeroDivisionError"):
-        scorers([metric_that_raises()], regression=False)["broken"](torch.zeros(1, 2), torch.zeros(1))
+        scorers([metric_that_raises()], CLASSES)["broken"](torch.zeros(1, 2), torch.zeros(1))
 
 
 def metric_that_raises():
@@ -149,7 +152,7 @@ def test_a_metric_written_for_targets_first_is_refused(function):
     with pytest.raises(
         InputError, match=r"the metric '.*' takes \(.*\), targets first; metrics and losses take \(outputs, t"
     ):
-        scorers([function], regression=True)
+        scorers([function], NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -157,16 +160,16 @@ def test_a_metric_written_for_targets_first_is_refused(function):
     [lambda outputs, targets: 0.0, lambda a, b: 0.0, lambda *both: 0.0, lambda logits, y, k=2: 0.0, torch.dist, max],
 )
 def test_other_names_are_taken_at_their_word(function):
-    assert scorers([function], regression=True)
+    assert scorers([function], NUMBERS)
 
 
 def test_names_are_checked():
     with pytest.raises(InputError, match=r"unknown metric 'acu': did you mean 'auc'\?"):
-        scorers(["acu"], regression=False)
+        scorers(["acu"], CLASSES)
     with pytest.raises(InputError, match="'auc' judges classes, but the task is a regression; choose one of mae"):
-        scorers(["auc"], regression=True)
+        scorers(["auc"], NUMBERS)
     with pytest.raises(InputError, match="no metric: it must be a name"):
-        scorers([3], regression=False)
+        scorers([3], CLASSES)
 
 
 def test_which_way_is_better():
@@ -182,6 +185,6 @@ def test_a_registered_metric_can_be_registered_again():
     try:
         for _ in range(2):
             metric("brier-score", smaller=True)(brier)
-        assert scorers(["brier-score"], regression=False)["brier-score"].smaller
+        assert scorers(["brier-score"], CLASSES)["brier-score"].smaller
     finally:
         metrics._items.pop("brier-score")

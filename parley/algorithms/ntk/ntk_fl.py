@@ -107,6 +107,10 @@ class NtkFL(Algorithm):
     def check(self, task: Task) -> None:
         """Refuse what the method cannot train."""
         task.network  # noqa: B018 (it must have one)
+        if task.info.class_weights:
+            raise InputError(
+                "NTK-FL has losses of its own, without class weights; leave out preprocessing.class_weights."
+            )
         classes = task.info.kind != "regression"
         if self.loss == "cross-entropy" and not classes:
             raise InputError("NTK-FL's cross-entropy is of classes, and these data have targets: set loss = 'mse'.")

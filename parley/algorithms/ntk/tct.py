@@ -79,6 +79,10 @@ class TCT(Algorithm):
 
     def init(self, task: Task, key: Key) -> State:
         last_layer(task.network)
+        if task.info.class_weights and self.loss == "squares":
+            raise InputError(
+                "TCT's squares have no class weights; set another loss or leave out preprocessing.class_weights."
+            )
         learned = self.first.learned(task)
         if learned.personal or learned.incremental:
             raise InputError(_NO_NETWORK.format(first=self.first.title))
