@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -107,18 +107,49 @@ class Message(Payload):
 class Stack:
     """Messages of several clients as one: every tensor has a row for each of them."""
 
-    __slots__ = ("_cut", "scalars", "schema", "tensors")
+    __slots__ = ("_cut", "_numbers", "scalars", "schema", "tensors")
 
     def __init__(self, tensors: Tree, scalars: dict[str, Scalar]) -> None:
         self.tensors, self.scalars = tensors, scalars
         self.schema: Schema = tuple([(name, value.dtype, value.shape[1:]) for name, value in tensors.items()])
         self._cut: list[tuple[Tensor, ...]] | None = None
+        self._numbers: dict[str, list[float]] = {}
 
     def cut(self, row: int) -> Tree:
         """The tensors of one of them."""
         if self._cut is None:
             self._cut = [value.unbind(0) for value in self.tensors.values()]
         return {name: column[row] for name, column in zip(self.tensors, self._cut, strict=True)}
+
+    def numbers(self, name: str) -> list[float]:
+        """What all of them have under a name that holds one number."""
+        if name not in self._numbers:
+            self._numbers[name] = self.tensors[name].flatten().tolist()
+        return self._numbers[name]
+
+
+class RowTree(Mapping[str, Tensor]):
+    """Tensors of one client that lie in a stack, cut out when somebody asks for them."""
+
+    __slots__ = ("row", "stack")
+
+    def __init__(self, stack: Stack, row: int) -> None:
+        self.stack, self.row = stack, row
+
+    def number(self, name: str) -> float:
+        return self.stack.numbers(name)[self.row]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.stack.tensors[name][self.row]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stack.tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stack.tensors)
+
+    def __len__(self) -> int:
+        return len(self.stack.tensors)
 
 
 class Row(Message):

@@ -43,16 +43,20 @@ class Unread(ClientData):
 
     __slots__ = ("_load", "_read", "_versions")
 
+    _load: Callable[[], ClientData]
+    _read: ClientData | None
+    _versions: int
+
     def __init__(self, load: Callable[[], ClientData]) -> None:
         object.__setattr__(self, "_load", load)
         object.__setattr__(self, "_read", None)
 
     @property
-    def x(self) -> Tensor:  # type: ignore[override]
+    def x(self) -> Tensor:
         return (self._now() if self._read is None else self._read).x
 
     @property
-    def y(self) -> Tensor:  # type: ignore[override]
+    def y(self) -> Tensor:
         return (self._now() if self._read is None else self._read).y
 
     def _now(self) -> ClientData:

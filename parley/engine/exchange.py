@@ -51,7 +51,7 @@ class Round:
     """What would have come up without channels, where there are any."""
     down: dict[str, int] = field(default_factory=dict)
     remembered: dict[str, Memory] = field(default_factory=dict)
-    observed: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    observed: dict[str, Mapping[str, Tensor]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     """The server's own."""

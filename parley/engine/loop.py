@@ -13,7 +13,7 @@ from typing import Any
 
 from parley.core.errors import QuorumError, StopRun, computable
 from parley.core.key import Key
-from parley.core.message import Memory, State
+from parley.core.message import Memory, RowTree, State
 from parley.engine.checkpointer import Checkpointer
 from parley.engine.evaluation import Evaluator
 from parley.engine.exchange import Round
@@ -261,7 +261,11 @@ def _traffic(current: Round, shows_clients: bool) -> dict[str, Metric]:
     }
     if current.raw:
         metrics["up/raw/bytes"] = Metric(sum(current.raw.values()), dict(current.raw) if shows_clients else {})
-    losses = {client: float(seen["loss"]) for client, seen in current.observed.items() if "loss" in seen}
+    losses = {
+        client: seen.number("loss") if isinstance(seen, RowTree) else float(seen["loss"])
+        for client, seen in current.observed.items()
+        if "loss" in seen
+    }
     if losses and shows_clients:
         metrics["train/loss"] = Metric(sum(losses.values()) / len(losses), losses)
     return metrics

@@ -18,7 +18,7 @@ from parley.algorithms.exchange import Party, Reply
 from parley.core.errors import UnsupportedError
 from parley.core.failure import Failure
 from parley.core.key import Key
-from parley.core.message import Memory, Message, Payload, Row, Stack
+from parley.core.message import Memory, Message, Payload, Row, RowTree, Stack
 from parley.core.tree import Tree, nbytes, schema
 from parley.data import ClientData
 from parley.runtimes.execute import attempt, check_reply, client_data, describe, failed, finish, placed
@@ -154,6 +154,7 @@ class Samples:
         self.pool = source.pool if job.on_cpu else None
         self.lasting = job.on_cpu and source.recipe is None and (self.pool is not None or self._room() <= _HELD)
         self.fresh: dict[str, ClientData] = {}
+        self.offsets = None if self.pool is None else self.pool.offsets.numpy()
         self.places: dict[str, tuple[int, int]] = {}
         """Where those of a client begin, and how many they are."""
         self.held = None if self.pool is None else ClientData(self.pool.x, self.pool.y)
@@ -167,8 +168,9 @@ class Samples:
     def size(self, client: str) -> int:
         """How many a client has that was not asked before; what is wrong with them is raised here."""
         on_cpu, federation = self.job.on_cpu, self.job.federation
-        if self.pool is not None:
-            start, end = map(int, self.pool.offsets[(i := federation.number(client)) : i + 2])
+        if self.offsets is not None:
+            i = federation.number(client)
+            start, end = int(self.offsets[i]), int(self.offsets[i + 1])
             self.places[client] = start, end - start
             return end - start
         if client not in self.fresh:
@@ -276,9 +278,9 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
     good = _finite_rows([reply.message, *([reply.memory] if reply.memory is not None else [])], count)
     stack = Stack(reply.message.tensors, reply.message.scalars)
     memories = _own_rows(reply.memory.tensors, count) if reply.memory is not None else None
-    observed = _rows(reply.observed, count)
-    if memories is None and all(good) and job.on_cpu and not job.channels.up:
-        return [Reply(Row(stack, row), None, seen) for row, seen in enumerate(observed)]
+    shown, whole = Stack(reply.observed, {}), job.on_cpu and not job.channels.up
+    if memories is None and all(good) and whole:
+        return [_in_stack(stack, shown, row) for row in range(count)]
     answers: list[Answer] = []
     for row, call in enumerate(calls):
         if not good[row]:
@@ -287,12 +289,17 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
         memory = None
         if memories is not None and reply.memory is not None:
             memory = Memory(memories[row], reply.memory.scalars)
-        if job.channels.up or not job.on_cpu:
-            own = Reply(Message(stack.cut(row), stack.scalars), memory, observed[row])
-            answers.append(finish(job, call, own))
+        if whole:
+            answers.append(_in_stack(stack, shown, row, memory))
         else:
-            answers.append(Reply(Row(stack, row), memory, observed[row]))
+            own = Reply(Message(stack.cut(row), stack.scalars), memory, shown.cut(row))
+            answers.append(finish(job, call, own))
     return answers
+
+
+def _in_stack(stack: Stack, shown: Stack, row: int, memory: Memory | None = None) -> Reply:
+    """A client's reply, of which nothing is cut out yet."""
+    return Reply(Row(stack, row), memory, RowTree(shown, row))  # type: ignore[arg-type]
 
 
 def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
@@ -304,14 +311,6 @@ def _finite_rows(payloads: list[Payload], count: int) -> list[bool]:
         if not math.isfinite(value.sum().item()):
             fine &= torch.isfinite(value).flatten(1).all(1).cpu() if value.ndim > 1 else torch.isfinite(value).cpu()
     return fine.tolist()
-
-
-def _rows(tensors: Tree, count: int) -> list[Tree]:
-    columns = [value.unbind(0) for value in tensors.values()]
-    if len(columns) == 1:
-        (name,) = tensors
-        return [{name: value} for value in columns[0]]
-    return [dict(zip(tensors, row, strict=True)) for row in zip(*columns, strict=True)] or [{} for _ in range(count)]
 
 
 def _own_rows(tensors: Tree, count: int) -> list[Tree]:

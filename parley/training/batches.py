@@ -137,9 +137,7 @@ class Work:
         indices = order[:, : len(lengths) * real.shape[1]].reshape(count, *real.shape) if real.all() else None
         if indices is None:
             indices = np.where(real, order[:, places], 0)
-        return StackPlan(
-            torch.from_numpy(indices), weights.expand(count, *weights.shape), (len(lengths),) * count
-        )
+        return StackPlan(torch.from_numpy(indices), weights.expand(count, *weights.shape), (len(lengths),) * count)
 
     def _steps(self, samples: Counts, batch: Counts) -> Counts:
         if self.steps is not None:

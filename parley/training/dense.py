@@ -6,7 +6,7 @@ the gradient is formed (`descend`), which saves writing the gradients of all cli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -21,14 +21,19 @@ aten = torch.ops.aten
 
 
 class DenseGradient:
-    """A chain of linear layers and elementwise activations with a loss whose derivative is known."""
+    """A chain of linear layers and elementwise activations with a loss whose derivative is known.
 
-    def __init__(self, task: Task, names: list[str], batches: StackedBatches) -> None:
+    `still` are rows of the last of the named parameters, which do not move: no gradient is taken of them.
+    """
+
+    def __init__(self, task: Task, names: list[str], batches: StackedBatches, still: Sequence[Tensor] = ()) -> None:
         steps = task.traits.dense
         assert steps is not None
         self.loss, self.batches = task.loss, batches
         self.steps = [step for step in steps if step.kind not in ("flatten", "identity")]
         self.place = {name: index for index, name in enumerate(names)}
+        self.still, self.moving = still, set(names[: len(names) - len(still)])
+        self.first = next(i for i, layer in enumerate(self.steps) if {layer.weight, layer.bias} & self.moving)
         self.minus_one = batches.weights.new_full((1, 1, 1), -1.0)
 
     @staticmethod
@@ -45,8 +50,9 @@ class DenseGradient:
         gradients = list(parameters)
         loss, layers = self._backward(parameters, step)
         for layer, delta, inputs in layers:
-            gradients[self.place[str(layer.weight)]] = torch.bmm(delta.mT, inputs)
-            if layer.bias is not None:
+            if layer.weight in self.moving:
+                gradients[self.place[layer.weight]] = torch.bmm(delta.mT, inputs)
+            if layer.bias in self.moving:
                 gradients[self.place[layer.bias]] = delta.sum(1)
         return gradients, loss
 
@@ -56,11 +62,12 @@ class DenseGradient:
         """x <- decay x - lr gradient + shift on all clients, in place; returns the losses before it."""
         loss, layers = self._backward(parameters, step)
         for layer, delta, inputs in layers:
-            place = self.place[str(layer.weight)]
-            parameters[place].baddbmm_(delta.mT, inputs, beta=decay, alpha=-lr)
-            if shift is not None:
-                parameters[place].add_(shift[place])
-            if layer.bias is not None:
+            if layer.weight in self.moving:
+                place = self.place[layer.weight]
+                parameters[place].baddbmm_(delta.mT, inputs, beta=decay, alpha=-lr)
+                if shift is not None:
+                    parameters[place].add_(shift[place])
+            if layer.bias in self.moving:
                 place = self.place[layer.bias]
                 bias = parameters[place] if decay == 1 else parameters[place].mul_(decay)
                 bias.sub_(delta.sum(1), alpha=lr)
@@ -70,7 +77,8 @@ class DenseGradient:
 
     def _backward(self, parameters: list[Tensor], step: int) -> tuple[Tensor, Iterator[tuple[Step, Tensor, Tensor]]]:
         """The losses and, per linear layer from the last to the first, (layer, d loss / d its output, its input)."""
-        x, y, weights = self.batches(step, parameters[0].shape[0])
+        x, y, weights = self.batches(step, rows := parameters[0].shape[0])
+        parameters = [*parameters, *[value[:rows] for value in self.still]]
         values = [x if x.ndim == 3 else x.flatten(2)]
         for layer in self.steps:
             values.append(self._forward(layer, values[-1], parameters))
@@ -81,13 +89,12 @@ class DenseGradient:
         self, parameters: list[Tensor], values: list[Tensor], delta: Tensor
     ) -> Iterator[tuple[Step, Tensor, Tensor]]:
         """The derivative below a layer is formed before it is handed out, so its weights may be changed then."""
-        first = next(index for index, layer in enumerate(self.steps) if layer.kind == "linear")
-        for index in range(len(self.steps) - 1, first - 1, -1):
+        for index in range(len(self.steps) - 1, self.first - 1, -1):
             layer, inputs, outputs = self.steps[index], values[index], values[index + 1]
             if layer.kind != "linear":
                 delta = _activation_backward(layer, delta, inputs, outputs)
                 continue
-            below = torch.bmm(delta, parameters[self.place[str(layer.weight)]]) if index > first else delta
+            below = torch.bmm(delta, parameters[self.place[str(layer.weight)]]) if index > self.first else delta
             yield layer, delta, inputs
             delta = below
 

@@ -50,10 +50,13 @@ class SoloGradient:
 
 
 class StackGradient:
-    """Several clients at once, any module that `torch.func.vmap` can take."""
+    """Several clients at once, any module that `torch.func.vmap` can take.
 
-    def __init__(self, task: Task, names: list[str], batches: StackedBatches) -> None:
-        self.batches = batches
+    `still` are rows of the last of the named parameters, which do not move: no gradient is taken of them.
+    """
+
+    def __init__(self, task: Task, names: list[str], batches: StackedBatches, still: Sequence[Tensor] = ()) -> None:
+        self.batches, self.still = batches, still
 
         def mean_loss(moving: list[Tensor], still: list[Tensor], x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
             outputs = task.apply(dict(zip(names, [*moving, *still], strict=True)), {}, x)
@@ -61,23 +64,8 @@ class StackGradient:
 
         self.function = vmap(grad_and_value(mean_loss))
 
-    def __call__(
-        self, parameters: list[Tensor], step: int, still: Sequence[Tensor] = ()
-    ) -> tuple[list[Tensor], Tensor]:
-        """Of `parameters`; `still` are rows of those after them, of which no gradient is taken."""
-        gradients, loss = self.function(parameters, list(still), *self.batches(step, parameters[0].shape[0]))
-        return list(gradients), loss
-
-
-class PartGradient:
-    """Several clients at once, some of whose parameters, the rows `still`, do not move."""
-
-    def __init__(self, whole: Gradient, still: list[Tensor]) -> None:
-        self.whole, self.still = whole, still
-
     def __call__(self, parameters: list[Tensor], step: int) -> tuple[list[Tensor], Tensor]:
-        still = [value[: len(parameters[0])] for value in self.still]
-        if isinstance(self.whole, StackGradient):
-            return self.whole(parameters, step, still)
-        gradients, loss = self.whole([*parameters, *still], step)
-        return gradients[: len(parameters)], loss
+        rows = len(parameters[0])
+        still = [value[:rows] for value in self.still]
+        gradients, loss = self.function(parameters, still, *self.batches(step, rows))
+        return list(gradients), loss

@@ -111,10 +111,15 @@ def passed_through(task: Task, body: nn.Sequential, weights: Tree, data: Data) -
     inputs, count = [client.x for client in clients_of(data)], len(data.sizes)
     with outside():
         if all(shared(value) for value in given.values()):
-            parts: tuple[Tensor, ...] = through(given, torch.cat(inputs)).split([len(x) for x in inputs])
+            parts: tuple[Tensor, ...] = through(given, data.joined().samples.x).split(data.sizes)
             return parts
         each = {name: rows(value, count) for name, value in given.items()}
         return tuple(through({n: v[i] for n, v in each.items()}, x) for i, x in enumerate(inputs))
+
+
+def joined(data: Data) -> Data:
+    """With the samples of a stack gathered, so that its clients' are parts of them and no copies."""
+    return data if isinstance(data, ClientData) else data.joined()
 
 
 def clients_of(data: Data) -> tuple[ClientData, ...]:

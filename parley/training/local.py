@@ -27,7 +27,7 @@ from parley.data import ClientData
 from parley.training.batches import Work
 from parley.training.dense import DenseGradient
 from parley.training.devices import wide
-from parley.training.gradients import Gradient, PartGradient, SoloGradient, StackGradient
+from parley.training.gradients import Gradient, SoloGradient, StackGradient
 from parley.training.optimizers import Kept, LocalOptimizer, Stepper
 from parley.training.randomness import forward_randomness
 from parley.training.stack import (
@@ -146,10 +146,12 @@ def _train_stack(
             run = replace(run, kept=Kept(slots, run.kept.counts))
         batches = stack_batches(data, work.stacked(data.sizes, key.fold("batches").keys), start[0])
         x = [value.clone(memory_format=torch.contiguous_format) for value in start]
-        dense = DenseGradient.applies(task, data.samples)
         order = [*names, *still]
-        whole = DenseGradient(task, order, batches) if dense else StackGradient(task, order, batches)
-        gradient = PartGradient(whole, fixed) if fixed else whole
+        gradient: Gradient
+        if DenseGradient.applies(task, data.samples):
+            gradient = DenseGradient(task, order, batches, fixed)
+        else:
+            gradient = StackGradient(task, order, batches, fixed)
         trained = run(gradient, batches.steps, x, stages, carried, {})
     return _one_each(trained, stack)
 

@@ -102,6 +102,16 @@ class ClientStack:
         """Some of the clients."""
         return replace(self, starts=self.starts[chosen], sizes=self.sizes[chosen])
 
+    def joined(self) -> ClientStack:
+        """The same with the samples of these clients alone, one after the other."""
+        starts = (0, *accumulate(self.sizes[:-1]))
+        if self.order is None and starts == tuple(self.starts) and starts[-1] + self.sizes[-1] == len(self.samples):
+            return self
+        rows = torch.cat([torch.arange(start, start + n) for start, n in zip(self.starts, self.sizes, strict=True)])
+        rows = (rows if self.order is None else self.order[rows]).to(self.samples.x.device)
+        samples = ClientData(self.samples.x.index_select(0, rows), self.samples.y.index_select(0, rows))
+        return ClientStack(samples, starts, self.sizes)
+
     def clients(self) -> tuple[ClientData, ...]:
         """The samples of each of them."""
         places = [slice(start, start + size) for start, size in zip(self.starts, self.sizes, strict=True)]

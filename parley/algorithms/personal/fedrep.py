@@ -22,7 +22,7 @@ from parley.core.message import Memory, Message
 from parley.core.tree import Tree, subtract
 from parley.data import ClientData
 from parley.training.batches import Work
-from parley.training.last_layer import clients_of, cut, passed_through, replaced
+from parley.training.last_layer import clients_of, cut, joined, passed_through, replaced
 from parley.training.stack import Data
 from parley.training.task import Task
 
@@ -90,7 +90,7 @@ class FedRep(FedAvg):
             return self.train(
                 task, x, message, memory, data, context, only=h.parameters, work=self.head_work(), phase="head"
             )
-        body, head = halves
+        (body, head), data = halves, joined(data)
         seen = passed_through(task, body, x, data)
         clients = tuple(ClientData(z, own.y) for z, own in zip(seen, clients_of(data), strict=True))
         alone = replace(task, module=head, observe=frozenset())

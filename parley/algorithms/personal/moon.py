@@ -26,7 +26,7 @@ from parley.core.errors import InputError
 from parley.core.message import Memory, Message
 from parley.core.tree import Tree, add, clone, subtract
 from parley.data import ClientData
-from parley.training.last_layer import clients_of, cut, last_path, passed_through, replaced, representation
+from parley.training.last_layer import clients_of, cut, joined, last_path, passed_through, replaced, representation
 from parley.training.stack import Data
 from parley.training.task import Task
 from parley.training.transforms import Batch, per_batch
@@ -87,7 +87,7 @@ class MOON(FedAvg):
         x and p do not train: z_x and z_p of all samples are computed once and go with the targets. The network gives z
         beside its outputs, so a step is one pass, and clients are stacked.
         """
-        body, head = halves
+        (body, head), data = halves, joined(data)
         seen = [passed_through(task, body, weights, data) for weights, _ in still]
         clients, features = clients_of(data), seen[0][0].shape[1:]
         shape, dtype = clients[0].y.shape[1:], clients[0].y.dtype
