@@ -84,6 +84,9 @@ class Exchange:
     """A reply stands for the same thing every time, so what a channel did not send of it may be added to the next."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
+    bias: Literal["steps", "lr"] | None = None
+    """Local steps move the fixed point off the optimum by a multiple of lr, where clients take equally many ("steps")
+    or in any case ("lr"); None: they do not, or by nobody knows how much."""
     stack: bool = True
     """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
     floor: int | None = None
@@ -120,6 +123,7 @@ class Settings(TypedDict, total=False):
     reorder: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     feedback: bool | Callable[[Any], bool]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+    bias: Literal["steps", "lr"] | Callable[[Any], Literal["steps", "lr"] | None] | None
     stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None
     rare: Callable[[Any], Callable[[Task, ClientData], str]]
