@@ -89,6 +89,9 @@ class Exchange:
     its other runs, since two grids over the same samples, subtracted, tell of few."""
     discloses: tuple[str, ...] = ()
     """What of a client's samples the server can read off its reply: "inputs", "labels" (it SENDS THE DATA)."""
+    bias: Literal["steps", "lr"] | None = None
+    """Local steps move the fixed point off the optimum by a multiple of lr, where clients take equally many ("steps")
+    or in any case ("lr"); None: they do not, or by nobody knows how much."""
     stack: bool = True
     """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
     floor: int | None = None
@@ -127,6 +130,7 @@ class Settings(TypedDict, total=False):
     fixed: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     grid: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+    bias: Literal["steps", "lr"] | Callable[[Any], Literal["steps", "lr"] | None] | None
     stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None
     rare: Callable[[Any], Callable[[Task, ClientData], str]]

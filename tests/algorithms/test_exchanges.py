@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,6 +153,35 @@ def test_what_is_declared_for_stacks_is_answered_in_stacks(name: str, federation
             pl.train(method, federation, model=network(), rounds=1, runtime="stacked")
     else:
         assert pl.train(method, federation, model=network(), rounds=1, runtime="stacked").status == "finished"
+
+
+def around(name: str) -> list[tuple[pl.Algorithm, pl.Algorithm]]:
+    """Every wrapper around a method, with what it wraps: any, and then these again."""
+    pairs, level = [], [METHODS[name]]
+    for _ in range(2):
+        made = []
+        for method in level:
+            for wrapper, argument in ((EMA, "of"), (TCT, "first"), (pl.RichardsonRomberg, "of")):
+                with suppress(InputError):
+                    made.append((wrapper(**{argument: method}), method))
+        pairs, level = [*pairs, *made], [wrapped for wrapped, _ in made]
+    return pairs
+
+
+@pytest.mark.parametrize("name", list(algorithms))
+def test_wrappers_and_wrappers_of_them_declare_what_they_wrap(name: str):
+    pairs = around(name)
+    assert len(pairs) >= 2
+    for wrapped, method in pairs:
+        before, now = method.exchanges(), wrapped.exchanges()
+        assert disclosed(now) == disclosed(before)
+        assert parties(now) == parties(before)
+        assert {each.name.rpartition(".")[2] for each in before} <= {each.name.rpartition(".")[2] for each in now}
+        assert len({each.name for each in now}) == len(now)
+        assert wrapped.needs.cpu == method.needs.cpu
+        assert wrapped.needs.pooled == method.needs.pooled
+        if not isinstance(wrapped, TCT):
+            assert wrapped.needs == method.needs
 
 
 def window(each: Exchange) -> set[int]:

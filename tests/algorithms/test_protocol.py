@@ -29,24 +29,34 @@ def sources() -> list[Path]:
 
 
 def asked_for(path: Path) -> list[str]:
-    """Calls of isinstance and issubclass in a file that ask which method something is, not whether it is one."""
+    """Where a file asks which method something is, not whether it is one: isinstance, issubclass, a type compared."""
     calls = [
         node
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass")
     ]
+    compared = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Call)
+        and getattr(node.left.func, "id", "") == "type"
+    ]
     asked = []
-    for call in calls:
-        names = [node for node in ast.walk(call.args[1]) if isinstance(node, ast.Name | ast.Attribute)]
+    for call, kinds in [*((c, c.args[1]) for c in calls), *((c, c.comparators[0]) for c in compared)]:
+        names = [node for node in ast.walk(kinds) if isinstance(node, ast.Name | ast.Attribute)]
         for name in names:
-            kind = _value(path, ast.unparse(name))
-            if isinstance(kind, type) and issubclass(kind, pl.Algorithm) and kind is not pl.Algorithm:
-                asked.append(f"{path.relative_to(PACKAGE)}:{call.lineno}: {ast.unparse(call)}")
+            value = _value(path, ast.unparse(name))
+            for kind in value if isinstance(value, tuple | list | set | frozenset) else (value,):
+                if not (isinstance(kind, type) and issubclass(kind, pl.Algorithm) and kind is not pl.Algorithm):
+                    continue
+                where = path.relative_to(PACKAGE) if PACKAGE in path.parents else path.name
+                asked.append(f"{where}:{call.lineno}: {ast.unparse(call)}")
     return asked
 
 
 def _value(path: Path, text: str) -> Any:
-    if not any(part[:1].isupper() for part in text.split(".")):
+    if not any(part.lstrip("_")[:1].isupper() for part in text.split(".")):
         return None
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     try:
@@ -58,7 +68,8 @@ def _value(path: Path, text: str) -> Any:
 def test_methods_are_asked_through_what_they_declare():
     text = [source.read_text() for source in sources()]
     assert sum("isinstance(" in each for each in text) > 50
-    candidates = [source for source, each in zip(sources(), text, strict=True) if "isinstance(" in each]
+    asks = ("isinstance(", "issubclass(", "type(")
+    candidates = [source for source, each in zip(sources(), text, strict=True) if any(ask in each for ask in asks)]
     found = [line for source in candidates for line in asked_for(source)]
     assert found == []
 
@@ -66,6 +77,14 @@ def test_methods_are_asked_through_what_they_declare():
 def test_the_search_finds_what_it_looks_for():
     make = PACKAGE / "advise" / "plan" / "make.py"
     assert any("LocalSGD" in line for line in asked_for(make))
+
+
+@pytest.mark.parametrize("text", ["type(self.of) not in _METHODS", "type(x) in (FedAvg, Ema)", "type(x) is FedAvg"])
+def test_the_search_sees_types_compared(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "wrapper.py").write_text(f"def f(self, x):\n    return {text}\n")
+    scope = {"_METHODS": (pl.FedAvg,), "FedAvg": pl.FedAvg, "Ema": pl.EMA}
+    monkeypatch.setitem(globals(), "_value", lambda path, name: scope.get(name))
+    assert asked_for(tmp_path / "wrapper.py")
 
 
 @pytest.mark.parametrize("learned", [{"personal": True}, {"incremental": True}, {}])

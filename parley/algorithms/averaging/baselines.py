@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from parley.algorithms.averaging.local_sgd import LocalSGD
 from parley.algorithms.averaging.local_update import FedAvg, LocalUpdate
-from parley.algorithms.averaging.server import Descent, ServerOptimizer
+from parley.algorithms.averaging.preset import Default, preset
+from parley.algorithms.averaging.server import Descent
 from parley.algorithms.exchange import Reply, exchange
 from parley.algorithms.protocol import Contexts, Learned, Needs, OneExchange, algorithm
 from parley.core.form import Form
@@ -45,45 +45,32 @@ class OwnModel(Learned):
         return {**(own.get("model") or task.initial()), **(own.get("buffers") or task.initial_buffers())}
 
 
-@algorithm("centralised")
-@dataclass(frozen=True)
-class Centralised(FedAvg):
-    """SGD on the pooled data of all clients, the same number of local steps per round: an upper baseline."""
+POOLED = Needs(pooled=True)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(pooled=True)
-
-
-@algorithm("minibatch-sgd")
-@dataclass(frozen=True)
-class MinibatchSGD(LocalUpdate):
-    """Mini-batch SGD on the pooled data (Charles and Konečný, Table 1: Theta_1, gamma = 0, one client)."""
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(pooled=True)
-
-    lr: float = 0.0
-    """Not used: the server takes the step."""
-    steps: int | None = 1
-    """One gradient per round."""
-    server: ServerOptimizer = field(default_factory=lambda: Descent(lr=0.1))
-    """Its learning rate is the step size of SGD."""
-
-
-@algorithm("lookahead")
-@dataclass(frozen=True)
-class Lookahead(LocalUpdate):
-    """Lookahead (Zhang et al., 2019): K fast steps on the pooled data, then a slow step towards where they led."""
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(pooled=True)
-
-    steps: int | None = 5
-    """Fast steps per slow step."""
-    form: Literal["gradients", "delta"] = "delta"
-    """The slow step moves towards the fast weights by server.lr."""
-    server: ServerOptimizer = field(default_factory=lambda: Descent(lr=0.5))
-    """The slow step size is server.lr."""
+Centralised = preset(
+    "centralised",
+    "Centralised",
+    FedAvg,
+    "SGD on the pooled data of all clients, the same number of local steps per round: an upper baseline.",
+    needs=POOLED,
+)
+MinibatchSGD = preset(
+    "minibatch-sgd",
+    "MinibatchSGD",
+    LocalUpdate,
+    "Mini-batch SGD on the pooled data (Charles and Konečný, Table 1: Theta_1, gamma = 0, one client).",
+    needs=POOLED,
+    lr=Default(0.0, "Not used: the server takes the step."),
+    steps=Default(1, "One gradient per round."),
+    server=Default(Descent(lr=0.1), "Its learning rate is the step size of SGD."),
+)
+Lookahead = preset(
+    "lookahead",
+    "Lookahead",
+    LocalUpdate,
+    "Lookahead (Zhang et al., 2019): K fast steps on the pooled data, then a slow step towards where they led.",
+    needs=POOLED,
+    steps=Default(5, "Fast steps per slow step."),
+    form=Default("delta", "The slow step moves towards the fast weights by server.lr."),
+    server=Default(Descent(lr=0.5), "The slow step size is server.lr."),
+)

@@ -55,7 +55,7 @@ class FedDyn(FedAvg):
         x = task.initial()
         return super().init(task, key).replace(h=zeros_like(x), mean=x)
 
-    @exchange(like=FedAvg.client)
+    @exchange(like=FedAvg.client, bias=None)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
         h_i = memory.get("h_i") or zeros_like(x)

@@ -34,6 +34,7 @@ class FedNova(FedAvg):
         accepts=lambda self, task, message: self.form_of(task, model=task.form),
         reads="each",
         compress=("update",),
+        bias="lr",
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]

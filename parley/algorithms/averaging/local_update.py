@@ -88,6 +88,7 @@ class LocalUpdate(LocalSGD, OneExchange):
         accepts=lambda self, task, message: self.form_of(task, model=self.shared(task)),
         reads="mean",
         compress=("update",),
+        bias=lambda self: None if self.needs.pooled else "steps",
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]

@@ -52,7 +52,7 @@ class Ditto(FedAvg):
             return self.work()
         return replace(self.work(), steps=self.personal_steps, epochs=self.personal_epochs)
 
-    @exchange(like=FedAvg.client)
+    @exchange(like=FedAvg.client, bias=None)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         reply = super().client(task, message, memory, data, context)
         w = message["model"]

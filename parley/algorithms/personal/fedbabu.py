@@ -84,7 +84,7 @@ class FedBABU(FedAvg):
     def shared(self, task: Task) -> Form:
         return Form(parameters_of(task.form, self.parts(task)[:1]))
 
-    @exchange(like=FedAvg.client, rounds=lambda self: (1, self.personalise_after))
+    @exchange(like=FedAvg.client, rounds=lambda self: (1, self.personalise_after), bias=None)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         body, _ = self.parts(task)
         x = {**task.initial(), **message["model"]}

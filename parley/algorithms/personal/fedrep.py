@@ -62,7 +62,7 @@ class FedRep(FedAvg):
     def shared(self, task: Task) -> Form:
         return Form(parameters_of(task.form, self.parts(task)[:1]))
 
-    @exchange(like=FedAvg.client)
+    @exchange(like=FedAvg.client, bias=None)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         phi, h = self.parts(task)
         x = {**task.initial(), **memory.get("head"), **message["model"]}

@@ -56,7 +56,7 @@ class MOON(FedAvg):
         if not (self.mu >= 0 and self.temperature > 0):
             raise InputError(f"mu must be at least 0, temperature above 0, not {self.mu} and {self.temperature}.")
 
-    @exchange(like=FedAvg.client)
+    @exchange(like=FedAvg.client, bias=None)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x = message["model"]
         if not self.mu:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from parley.algorithms.averaging.fednova import FedNova
-from parley.algorithms.averaging.local_update import FedAvg, FedAvgM, FedProx
+from parley.algorithms.averaging.local_update import FedAvg
 from parley.algorithms.exchange import Exchange, Reply
-from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Questions, algorithm
-from parley.algorithms.wrappers.wrapper import inner, outer, translated
+from parley.algorithms.protocol import Cohort, Contexts, Learned, Questions, algorithm
+from parley.algorithms.wrappers.wrapper import Wrapper, inner, outer, translated
 from parley.core.context import Context
 from parley.core.errors import InputError
 from parley.core.key import Key
@@ -27,12 +26,10 @@ from parley.core.tree import add, scale
 from parley.training.stack import ContextStack, Data
 from parley.training.task import Task
 
-_METHODS = (FedAvg, FedProx, FedAvgM, FedNova)
-
 
 @algorithm("richardson-romberg")
 @dataclass(frozen=True)
-class RichardsonRomberg(Algorithm):
+class RichardsonRomberg(Wrapper):
     """Richardson-Romberg: two runs of FedAvg, with lr and 2 lr, extrapolated; removes the first order of its bias.
 
     In a study: [algorithm] name = "richardson-romberg", and the method with its settings in [algorithm.of].
@@ -42,9 +39,10 @@ class RichardsonRomberg(Algorithm):
     """FedAvg, FedProx or FedAvgM with a number of steps, or FedNova, whose clients may take unequal numbers."""
 
     def __post_init__(self) -> None:
-        if type(self.of) not in _METHODS:
+        biases = {each.bias for each in self.of.exchanges()}
+        if None in biases or not hasattr(self.of, "lr"):
             raise InputError("richardson-romberg extrapolates fedavg, fedprox, fedavgm or fednova; choose one of them.")
-        if self.of.steps is None and type(self.of) is not FedNova:
+        if self.of.steps is None and "steps" in biases:
             raise InputError(
                 "with epochs clients of unequal sizes take unequal numbers of steps, whose bias is not of first order "
                 "in lr: give steps, or take fednova, which normalises."
@@ -87,7 +85,7 @@ class RichardsonRomberg(Algorithm):
             first, two = (runs.message(inner(state, name))["model"] for name in ("one", "two"))
             return Message.of(model=add(scale(first, 2.0), two, -1.0))
 
-        return Learned(task, read=extrapolated)
+        return replace(runs, read=extrapolated)
 
 
 def _alike(name: str, each: Exchange) -> Exchange:

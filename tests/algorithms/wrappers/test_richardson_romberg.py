@@ -1,5 +1,6 @@
 """Richardson-Romberg: two runs that do not notice each other, extrapolated; the order of its bias; what is refused."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import parley as pl
+from parley.algorithms import algorithms
 from parley.algorithms.averaging.fednova import FedNova
 from parley.algorithms.averaging.local_update import FedAvg, FedAvgM, FedProx
 from parley.algorithms.averaging.scaffold import Scaffold
@@ -101,6 +103,17 @@ def test_settings_that_make_no_sense(table):
     normed = nn.Sequential(nn.Linear(table.info.shape[0], 4), nn.BatchNorm1d(4), nn.Linear(4, table.info.outputs))
     with pytest.raises(InputError, match="BatchNorm"):
         train(RichardsonRomberg(PLAIN), table, model=normed, rounds=1)
+
+
+def test_it_takes_the_methods_whose_bias_grows_with_the_step_size():
+    taken = set()
+    for name in algorithms:
+        method = algorithms[name]()
+        with suppress(InputError):
+            RichardsonRomberg(replace(method, steps=2, epochs=None) if hasattr(method, "epochs") else method)
+            taken.add(name)
+    servers = {"fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "reptile", "fedprox", "metaminibatchprox"}
+    assert taken == servers | {"fednova", "local-update", "fedsgd", "maml", "fomaml"}
 
 
 def test_in_a_study_and_with_channels(table, dense_network):
