@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from parley.analyse.curves import SurvivalCurves
+    from parley.analyse.kaplan_meier import KaplanMeier
+    from parley.analyse.regression import Regression
     from parley.analyse.run import Analysis
     from parley.analyse.sites import Coefficient
+    from parley.engine.run import Run
 
 OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 OptionalText = Optional[str]  # noqa: UP045
@@ -83,6 +86,12 @@ def analyse(
     floor: Annotated[
         int, typer.Option("--floor", help="Fewest complete rows of a client behind anything it sends.")
     ] = 10,
+    server: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
+        ),
+    ] = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.95,
     csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
     json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
@@ -118,17 +127,51 @@ def analyse(
         sites=sites,
         leave_one_out=leave_one_out,
     )
-    asked = analysis_study(load_study(study, settings or []), method, outcome)
-    analysis = result(train(asked), level)
+    if server is None:
+        asked = analysis_study(load_study(study, settings or []), method, outcome)
+        secure, run = bool(asked.channels), train(asked)
+    elif outcome is not None:
+        raise InputError("--outcome is for simulations; at the nodes the outcome is the target that their owners set.")
+    else:
+        secure, run = _deployed(server, study, settings or [], method)
+    analysis = result(run, level)
     if isinstance(analysis, Analysis):
         show(analysis)
     else:
         show_curves(analysis)
-    if asked.channels:
+    if secure:
         console().print("The server saw sums of all clients, and no client's own (secure-sum).")
     write_texts((csv, analysis.csv), (json, analysis.json))
     if figure is not None:
         save_figure(_drawn(analysis), figure)
+
+
+def _deployed(folder: Path, path: Path, settings: list[str], method: Regression | KaplanMeier) -> tuple[bool, Run]:
+    """Whether sums are secure, and the run of the question at the nodes."""
+    from parley.analyse.run import with_texts
+    from parley.cli.deploy import asked_of_nodes
+    from parley.deploy.server_folder import ServerFolder
+    from parley.statistics.method import FederatedStatistics
+    from parley.statistics.run import (
+        Statistics,
+        declared_categories,
+        quantiles_with,
+        question_table,
+        secure_names,
+        statistics_table,
+    )
+    from parley.study.toml import study_table
+
+    table = study_table(path, settings)
+    named, secure = declared_categories(table), secure_names(table)
+
+    def ask() -> Statistics:
+        about = FederatedStatistics(method.floor, quantiles=quantiles_with(secure), categories=named)
+        return Statistics.of(asked_of_nodes(folder, path, statistics_table(table, about)))
+
+    asked = with_texts(method, named, ask)
+    rounds = 1 + len(ServerFolder.open(folder).nodes()) * method.leave_one_out
+    return bool(secure), asked_of_nodes(folder, path, question_table(table, asked, "analysis", rounds))
 
 
 def _drawn(found: Analysis | SurvivalCurves) -> Figure:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from parley.cli.options import Set
 from parley.cli.screen import print_table
+
+if TYPE_CHECKING:
+    from parley.engine.run import Run
 
 app = typer.Typer(
     help="A federation of machines, carried by Flower: set it up, serve it, join it, train in it.", no_args_is_help=True
@@ -201,6 +204,25 @@ def run(
 def follow(path: Path, id: str, *, whole: bool) -> None:
     """Print a run's log until it ends; its end is the exit code."""
     raise typer.Exit(0 if finished(path, id, whole=whole) else 1)
+
+
+def asked_of_nodes(folder: Path, path: Path, table: dict[str, Any]) -> Run:
+    """The run of a question about the nodes' samples: submitted like any study, and not asked twice; `path` is the
+    study's file."""
+    from parley.deploy.proposal import Proposal
+    from parley.deploy.server_folder import ServerFolder
+    from parley.deploy.submissions import Submissions, submitted_study
+    from parley.study.stored import load_run
+
+    opened = ServerFolder.open(folder)
+    written = {"table": table, "base": str(path.resolve().parent)}
+    proposal = Proposal.of(submitted_study(written), opened.nodes())
+    one, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
+    print(f"{one.id} ({proposal.title}, study {one.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
+    run = finished(opened.path, one.id, whole=False)
+    if not run:
+        raise typer.Exit(1)
+    return load_run(opened.store, run)
 
 
 def finished(path: Path, id: str, *, whole: bool) -> str:

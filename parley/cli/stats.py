@@ -137,8 +137,8 @@ def stats(
         assert text is not None  # it came from a file
         with writing(freeze):
             write_atomically(freeze, text.encode())
-        known = {name for name, column in frozen.table.items() if column.texts or column.fill is not None}
-        gaps = [one.name for one in result.features if one.missing and one.name not in known]
+        filled = {name for name, column in frozen.table.items() if column.texts or column.fill is not None}
+        gaps = [one.name for one in result.features if one.missing and one.name not in filled]
         if not frozen.fill and gaps:
             which = ", ".join(map(printable, gaps[:5])) + (" and more" if gaps[5:] else "")
             console().print(
@@ -198,23 +198,10 @@ def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> 
 
 
 def _deployed(folder: Path, path: Path, table: dict[str, Any], method: FederatedStatistics) -> Statistics:
-    """The question is submitted like any study, and not asked twice."""
-    from parley.cli.deploy import finished
-    from parley.deploy.proposal import Proposal
-    from parley.deploy.server_folder import ServerFolder
-    from parley.deploy.submissions import Submissions, submitted_study
+    from parley.cli.deploy import asked_of_nodes
     from parley.statistics.run import Statistics, statistics_table
-    from parley.study.stored import load_run
 
-    opened = ServerFolder.open(folder)
-    written = {"table": statistics_table(table, method), "base": str(path.resolve().parent)}
-    proposal = Proposal.of(submitted_study(written), opened.nodes())
-    one, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
-    print(f"{one.id} ({proposal.title}, study {one.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
-    run = finished(opened.path, one.id, whole=False)
-    if not run:
-        raise typer.Exit(1)
-    return Statistics.of(load_run(opened.store, run))
+    return Statistics.of(asked_of_nodes(folder, path, statistics_table(table, method)))
 
 
 def show(found: Statistics) -> None:

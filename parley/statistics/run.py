@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from parley.algorithms import algorithms
 from parley.algorithms.protocol import Algorithm
 from parley.algorithms.trees.binning import Counts, Floats
 from parley.channels import Channel
@@ -286,13 +287,18 @@ def question_study(what: Study | Federation, method: Algorithm, name: str) -> St
 
 def statistics_table(table: Mapping[str, Any], method: FederatedStatistics) -> dict[str, Any]:
     """The same as a table, for a deployment, whose data are the nodes'."""
+    return question_table(table, method, "statistics")
+
+
+def question_table(table: Mapping[str, Any], method: Algorithm, name: str, rounds: int = 1) -> dict[str, Any]:
+    """A question about the nodes' samples in place of the method of a study's table."""
     limits = ("deadline", "quorum", "at_least", "require")
     faults = {name: value for name, value in dict(table.get("faults") or {}).items() if name in limits}
     secure = secure_names(table)
     return {
-        "name": f"statistics of {table['name']}" if table.get("name") else "statistics",
-        "rounds": 1,
-        "algorithm": {"name": "statistics", **plain(method)},
+        "name": f"{name} of {table['name']}" if table.get("name") else name,
+        "rounds": rounds,
+        "algorithm": {"name": algorithms.name_of(type(method)), **plain(method)},
         "faults": faults,
         "evaluate": plain(_NOTHING),
     } | ({"channels": {"up": secure}} if secure else {})

@@ -38,8 +38,9 @@ class Tuning:
     seed: int = TUNING_SEED
     """Seed of the runs, which results should not use."""
     metric: str = "auto"
-    """Full name of the trials' metric; auto is clients/accuracy (regression: clients/loss) if clients have held-out
-    samples, else the study's metric."""
+    """Full name of the trials' metric; auto is clients/accuracy if clients have held-out samples, else the study's
+    metric; of regression clients/loss, and where one class has 80% of the samples clients/auc or
+    clients/balanced-accuracy if the study measures it, else clients/loss."""
     score: Literal["last", "best"] = "last"
     """last: the mean over the last tenth of the evaluations; best: the best one."""
     workers: Positive = 1

@@ -12,10 +12,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parley.algorithms import algorithms
 from parley.core.errors import InputError, ParleyWarning, nearest
 from parley.core.fields import settings_of
 from parley.core.plugins import beside, is_file_name
+from parley.data import Federation
 from parley.engine.settings import Evaluation
 from parley.study.difference import ending, essential
 from parley.study.study import Study
@@ -34,6 +37,8 @@ _FIXED = {
     "plugins": "they are the study's code.", "listeners": "they change no number.", "tune": "it is the search itself.",
 }  # fmt: skip
 """What a search must not choose, and why."""
+_MOST_OF_ONE, _COUNTED = 0.8, 1000
+"""The share of the largest class from which accuracy is no judge, and up to how many clients are counted for it."""
 JUDGED = 100
 """Clients whose held-out samples trials are judged by, where the study does not say which."""
 
@@ -107,7 +112,7 @@ def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Can
         raise InputError("there is nothing to tune; name a setting: --param 'algorithm.lr=half-decades(-3, 1)'.")
     own = dict(plain["algorithm"])
     methods = tuning.methods or (own["name"],)
-    metric = _metric(study, tuning)
+    metric = chosen_metric(study, tuning)
     result: list[Candidate] = []
     for method in methods:
         if not is_file_name(method) and method not in algorithms:
@@ -186,7 +191,8 @@ def _trials(found: list[Candidate], tuning: Tuning) -> int:
     return tuning.trials or smallest
 
 
-def _metric(study: Study, tuning: Tuning) -> str:
+def chosen_metric(study: Study, tuning: Tuning) -> str:
+    """By what trials are judged."""
     federation = study.federation()
     regression = federation.info.kind == "regression"
     if tuning.metric != "auto":
@@ -198,7 +204,7 @@ def _metric(study: Study, tuning: Tuning) -> str:
             return judged
         if evaluation.metric != "auto":
             return f"clients/{evaluation.metric}"
-        return "clients/loss" if regression else "clients/accuracy"
+        return _on_clients(federation, evaluation)
     if federation.test is None:
         return "train/loss"
     warnings.warn(
@@ -208,6 +214,27 @@ def _metric(study: Study, tuning: Tuning) -> str:
         stacklevel=3,
     )
     return "central/loss" if regression else "central/accuracy"
+
+
+def _on_clients(federation: Federation, evaluation: Evaluation) -> str:
+    """Accuracy of classes, unless always answering the same class has nearly all of it."""
+    info = federation.info
+    if info.kind == "regression":
+        return "clients/loss"
+    if info.kind != "classification" or info.outputs < 2 or len(federation) > _COUNTED or not federation.here:
+        return "clients/accuracy"
+    counts = sum(np.bincount(federation.client(i).y.numpy().ravel(), minlength=info.outputs) for i in federation.ids)
+    share = float(np.max(counts) / np.sum(counts))
+    if share < _MOST_OF_ONE:
+        return "clients/accuracy"
+    chosen = next((name for name in ("auc", "balanced-accuracy") if name in evaluation.metrics), "loss")
+    warnings.warn(
+        f"one class has {share:.0%} of the training samples, which accuracy rewards answering always; settings are "
+        f"chosen by clients/{chosen} (tune.metric names another).",
+        ParleyWarning,
+        stacklevel=4,
+    )
+    return f"clients/{chosen}"
 
 
 def _named_metric(wanted: str, study: Study) -> str:

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import parley as pl
 from parley.core.errors import InputError, ParleyWarning
 from parley.report.tuning_figure import tuning_figure
 from parley.store.runs import RunStore
@@ -20,7 +22,7 @@ from parley.study.toml import load_study, study_from_dict
 from parley.study.tuning_settings import Tuning
 from parley.study.tuning_spaces import space_of
 from parley.tuning.attempt import Attempt
-from parley.tuning.candidates import candidates
+from parley.tuning.candidates import candidates, chosen_metric
 from parley.tuning.search import search
 from parley.tuning.trial import score_of
 
@@ -333,3 +335,26 @@ def test_killed_in_a_trial_it_goes_on(tmp_path):
     assert sorted((t.settings["algorithm.lr"], t.score) for t in found[0].trials) == sorted(
         (t.settings["algorithm.lr"], t.score) for t in whole[0].trials
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "metrics", "chosen"),
+    [
+        (0.4, (), "accuracy"),
+        (0.05, (), "loss"),
+        (0.05, ("brier", "auc"), "auc"),
+        (0.05, ("balanced-accuracy",), "balanced-accuracy"),
+    ],
+)
+def test_a_rare_class_is_not_judged_by_accuracy(share, metrics, chosen):
+    rng = np.random.default_rng(0)
+    y = (rng.random(400) < share).astype(int)
+    data = pl.Federation.from_arrays(
+        {name: (rng.normal(size=(200, 2)), y[rows]) for name, rows in (("a", slice(200)), ("b", slice(200, 400)))},
+        test_fraction=0.3,
+    )
+    study = pl.Study(pl.FedAvg(), data, model=pl.models.linear(), rounds=2, evaluation=pl.Evaluation(metrics=metrics))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert chosen_metric(study, Tuning()) == f"clients/{chosen}"
+    assert [f"chosen by clients/{chosen}" in str(one.message) for one in said] == [True] * (chosen != "accuracy")
