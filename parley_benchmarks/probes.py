@@ -2,13 +2,24 @@
 
 from collections.abc import Callable
 
-from parley_benchmarks import channel_cost, flower_round, many_memories, ntk_round, ray_gain, step_cost, tune_gain
+from parley_benchmarks import (
+    channel_cost,
+    flower_round,
+    many_memories,
+    method_cost,
+    ntk_round,
+    ray_gain,
+    step_cost,
+    tune_gain,
+)
 from parley_benchmarks.result import BenchResult
 from parley_benchmarks.workloads import BenchScale
 
 PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]], BenchResult]] = {
     step_cost.NAME: step_cost.measure,
     channel_cost.NAME: channel_cost.measure,
+    method_cost.NAME: method_cost.measure,
+    method_cost.CROWDS: method_cost.measure_crowds,
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
     ray_gain.NAME: ray_gain.measure,

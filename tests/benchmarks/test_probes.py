@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from parley.core.errors import InputError
-from parley_benchmarks import many_memories, ray_gain, step_cost, tune_gain
+from parley_benchmarks import many_memories, method_cost, ray_gain, step_cost, tune_gain
 from parley_benchmarks.harness import Lap
 from parley_benchmarks.many_memories import Crowd, Diary
 from parley_benchmarks.probes import ON_REQUEST, PROBES
@@ -119,6 +119,23 @@ def test_steps_side_by_side(monkeypatch: pytest.MonkeyPatch):
     json.dumps(result.as_json(), allow_nan=False)
 
 
+def test_methods_and_crowds_in_turn():
+    methods, crowds = bench(["method-cost", "client-cost"], "smoke", cores=1)
+    assert [standing.name for standing in methods.standings] == ["fedavg", *method_cost.BOUNDS]
+    assert [check.bound for check in methods.checks] == list(method_cost.BOUNDS.values())
+    assert len(crowds.standings) == 3
+    assert len(crowds.checks) == 1
+    for result in (methods, crowds):
+        assert all(standing.median > 0 for standing in result.standings)
+        assert {check.passed for check in result.checks} == {None}
+        json.dumps(result.as_json(), allow_nan=False)
+
+
+def test_a_round_is_judged_beside_one_of_the_same_turn():
+    assert method_cost._claim("", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
+    assert not method_cost._claim("", [1.0, 5.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
+
+
 @pytest.mark.slow
 def test_steps_in_processes():
     assert measure("smoke", 1).passed
@@ -193,8 +210,10 @@ def test_the_gain_of_a_second_worker_is_judged_turn_by_turn(workers: list[float]
 def test_names():
     assert {
         "CHANNEL-COST",
+        "CLIENT-COST",
         "FEDALS-STEP",
         "FLOWER-ROUND",
+        "METHOD-COST",
         "NTK-ROUND",
         "RAY-GAIN",
         "SCAFFOLD-100K",
