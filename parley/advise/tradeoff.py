@@ -1,4 +1,4 @@
-"""Which gamma, K, alpha and server for T rounds: paper 001's trade-off on given constants or on a study's own clients.
+"""Which gamma, K, alpha and server for T rounds: Charles and Konečný's trade-off on constants or on a study's clients.
 
     advice = from_constants(kappa0=100, rounds=50, server="heavy-ball")
     advice = from_study(load_study("study.toml"), server="heavy-ball", ridge=0.01)

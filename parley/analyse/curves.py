@@ -12,9 +12,10 @@ from scipy.stats import norm
 
 from parley.algorithms.trees.binning import Counts, Floats
 from parley.analyse.kaplan_meier import KaplanMeier, at_risk_of, greenwood, log_log_interval, log_rank, product_limit
-from parley.analyse.tables import csv_text, data_frame
+from parley.analyse.tables import data_frame
 from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.show import Brief, as_html
+from parley.core.text import csv_text
 from parley.engine.run import Run
 
 if TYPE_CHECKING:

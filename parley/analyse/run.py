@@ -24,10 +24,11 @@ from parley.analyse.kaplan_meier import KaplanMeier
 from parley.analyse.newton import INTERCEPT, REASONS
 from parley.analyse.regression import Regression
 from parley.analyse.sites import METRICS, Coefficient, Heterogeneity, LeftOut, Site, heterogeneity, wald
-from parley.analyse.tables import csv_text, data_frame
+from parley.analyse.tables import data_frame
 from parley.analyse.times import Times
 from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.show import Brief, as_html
+from parley.core.text import csv_text
 from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.run import Run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from parley.core.show import Brief
+from parley.core.text import csv_text
 
 Measure = Literal["ssim", "psnr"]
 NONE = "none"
@@ -94,12 +93,7 @@ class Findings(Brief):
         ]  # fmt: skip
 
     def csv(self) -> str:
-        text = io.StringIO()
-        columns = ("defence", "samples", "attack", "victim", "ssim", "psnr", "labels")
-        table = csv.DictWriter(text, columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(self.records())
-        return text.getvalue()
+        return csv_text(self.records(), ("defence", "samples", "attack", "victim", "ssim", "psnr", "labels"))
 
     def json(self) -> str:
         body = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,16 @@ def plain_cell(text: str) -> str:
     ("'=1+1", 'client 7')
     """
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """Rows as CSV, texts safe for spreadsheets; the columns are those of the first row unless they are given."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]) if columns is None else columns, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({name: plain_cell(value) if isinstance(value, str) else value for name, value in row.items()})
+    return text.getvalue()
 
 
 def portable(config: Any) -> Any:

@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from parley.core.errors import InputError, ParleyError
+from parley.core.numbers import megabytes
 from parley.deploy import certificates, keys
 from parley.deploy.extra import FLOWER, check_flower
 from parley.deploy.node_folder import NodeFolder
@@ -101,7 +102,7 @@ def _nodes(folder: ServerFolder) -> str:
 def _disk(path: Path) -> str:
     free = shutil.disk_usage(path).free
     if free < _SPACE:
-        raise InputError(f"only {free / 1e6:,.0f} MB are free.")
+        raise InputError(f"only {megabytes(free)} MB are free.")
     return f"{free / 1e9:,.0f} GB free"
 
 

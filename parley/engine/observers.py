@@ -57,7 +57,7 @@ class _Grouped(Listener):
 
 @listeners("consensus-distance")
 class ConsensusDistance(_Grouped):
-    """1/K sum_k ||theta_k - mean||^2 per parameter after local training, by layer (paper 004, Figure 1) and in all.
+    """1/K sum_k ||theta_k - mean||^2 per parameter by layer (Gholami and Seferoglu, Figure 1) and in all.
 
     Metrics `consensus/<layer>` and `consensus`; K counts the clients of the round.
     """

@@ -22,11 +22,9 @@ from parley.data import Federation
 from parley.data.checks import as_samples
 from parley.data.convert import as_inputs, precision_of
 from parley.data.encoding import Encoding
-from parley.data.local.tables import Cells, raw_rows, read_frame, to_predict
 from parley.data.sources import Elsewhere
 from parley.engine.roll_call import coverages, is_result, left_out, named, over_clients, silent, unevaluated
 from parley.engine.stopping import Headline
-from parley.models.export import FORMATS, Format, export_module
 from parley.models.prepared import Prepared, Recalibrated, Rescaled
 from parley.runtimes.protocol import version_held
 from parley.store.memories import Memories
@@ -40,6 +38,8 @@ from parley.training.task import Predictor, Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from parley.models.export import Format
 
 
 _HEADLINES = ("central/accuracy", "central/loss", "clients/accuracy", "clients/loss")
@@ -228,6 +228,8 @@ class Run:
         if hasattr(x, "columns"):
             if not raw.columns or scaled:
                 raise InputError("x is a data frame; give its columns as an array, frame[[...]].to_numpy().")
+            from parley.data.local.tables import Cells, raw_rows, read_frame, to_predict
+
             layout, precision = to_predict(raw.columns, len(raw.columns)), precision_of(self.dtype)
             x = raw_rows(read_frame(x, "x", layout, precision, Cells.of(raw)), info)
         inputs = as_samples(as_inputs(x), raw, self.dtype, "x")
@@ -290,13 +292,16 @@ class Run:
         *,
         best: bool = False,
         client: str | None = None,
-        formats: Sequence[Format] = FORMATS,
+        formats: Sequence[Format] | None = None,
         recalibrate: Method | None = None,
     ) -> list[Path]:
         """Write the model (the last, the best, or a client's own) to a new folder, with a card; return the files.
 
-        The card says what goes in, what comes out and where the model is from. See `export_module` for `formats`.
+        The card says what goes in, what comes out and where the model is from. See `export_module` for `formats`,
+        by default all.
         """
+        from parley.models.export import FORMATS, export_module
+
         info = self.task.info
         rounds = self.records[-1].number if self.records else 0
         card = {
@@ -306,7 +311,7 @@ class Run:
             "left_out": left_out(self.records), "study": portable(self.config),
         }  # fmt: skip
         module = self.module(best=best, client=client, recalibrate=recalibrate)
-        return export_module(module, self._example(), folder, formats, card, info)
+        return export_module(module, self._example(), folder, FORMATS if formats is None else formats, card, info)
 
     def _example(self) -> Tensor:
         """Some raw inputs to try an exported model on."""

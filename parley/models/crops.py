@@ -12,7 +12,7 @@ from torch import Tensor, nn
 class RandomCrop(nn.Module):
     """[B, C, H, W] -> [B, C, size, size], mirrored with chance 1/2, each image then scaled to mean 0 and deviation 1.
 
-    As paper 001 (Appendix E.1) and Reddi et al. (2021) prepare CIFAR-100. In evaluation mode the crop is the centre's
+    As Charles and Konečný (E.1) and Reddi et al. (2021) prepare CIFAR-100. In evaluation mode the crop is the centre's
     and nothing is mirrored.
     """
 

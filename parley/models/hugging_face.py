@@ -127,7 +127,7 @@ class HuggingFace:
 @models("hf-causal")
 @dataclass(frozen=True)
 class HfCausal(HuggingFace):
-    """Next-token language model of transformers (OPT, GPT-2, ...), paper 004's OPT-125M; outputs = vocabulary size."""
+    """Language model of transformers (OPT, GPT-2, ...), Gholami and Seferoglu's OPT-125M; outputs = vocabulary size."""
 
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """Outputs [B, vocabulary, T], the order `cross_entropy` wants, for data whose targets are the next tokens."""

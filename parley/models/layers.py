@@ -1,6 +1,6 @@
 """A module as layers in the order they are defined, each with its parameters and buffers.
 
-What paper 004 counts: a layer is a module with weights of its own (a convolution, a dense layer, an embedding). The
+What Gholami and Seferoglu count: a layer is a module with weights (a convolution, a dense layer, an embedding). The
 normalisation after it belongs to it, parameters and statistics alike, and so does the convolution of a shortcut, which
 runs beside layers and not after them. ResNet-20 has 20 layers. Of a transformer the blocks count (`blocks.py`).
 """

@@ -85,7 +85,7 @@ class ResNet20:
     groups: int = 8
     """Number of channel groups of group normalisation; must divide 16."""
     shortcut: Shortcut = "conv3x3"
-    """Where a block changes width: 'conv3x3' (paper 004) or 'conv1x1' with normalisation, or 'pad' without weights."""
+    """Where width changes: 'conv3x3' (Gholami and Seferoglu), 'conv1x1' with normalisation or 'pad' without weights."""
 
     def __post_init__(self) -> None:
         check_choice("resnet20", "norm", self.norm, get_args(Norm))
@@ -106,7 +106,7 @@ class ResNet20:
 @models("resnet18")
 @dataclass(frozen=True)
 class ResNet18:
-    """ResNet-18 with group normalisation, paper 001's CIFAR-100 network (after Reddi et al., 2021), 3x3 stem."""
+    """ResNet-18 with group normalisation, Charles and Konečný's CIFAR-100 network (Reddi et al., 2021), 3x3 stem."""
 
     groups: int = 2
     """Number of channel groups of group normalisation; must divide 64."""

@@ -31,7 +31,7 @@ class NextCharacter(nn.Module):
 @models("lstm")
 @dataclass(frozen=True)
 class Lstm:
-    """Next-character LSTM of LEAF and Reddi et al. (2021), paper 001's Shakespeare model; outputs = vocabulary size."""
+    """Next-character LSTM of LEAF, Reddi et al. (2021) and Charles and Konečný; outputs = vocabulary size."""
 
     embedding: int = 8
     """Width of the character embedding."""
@@ -40,7 +40,7 @@ class Lstm:
     layers: int = 2
     """Number of LSTM layers."""
     every: bool = False
-    """Predict after every position, outputs [B, vocabulary, T] (paper 001), instead of after the last one (LEAF)."""
+    """Predict after every position, outputs [B, vocabulary, T] (Charles and Konečný), not after the last one (LEAF)."""
     vocabulary: int = 0
     """Number of input ids; 0 means as many as outputs."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import json
 import math
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import numpy as np
 from parley.core.errors import InputError, nearest
 from parley.core.files import replacing, write_atomically
 from parley.core.numbers import amount
-from parley.core.text import plain_cell, printable
+from parley.core.text import csv_text, printable
 from parley.report.compare import Comparison, Line
 from parley.report.comparison_table import BOLD, COSTS, NOT_BOLD, p_text
 from parley.report.groups import Contender, Reached
@@ -56,13 +54,7 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
 
 def to_csv(comparison: Comparison, path: Path | str | None = None) -> str:
     """One row per run, with empty cells where it missed the target."""
-    out = io.StringIO()
-    rows = _rows(comparison)
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: plain_cell(v) if isinstance(v, str) else v for k, v in row.items()})
-    return _written(out.getvalue(), path)
+    return _written(csv_text(_rows(comparison)), path)
 
 
 def to_frame(comparison: Comparison) -> DataFrame:

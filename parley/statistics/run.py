@@ -10,8 +10,6 @@ consent to it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +26,7 @@ from parley.channels import Channel
 from parley.channels import channels as channel_names
 from parley.core.errors import InputError, ParleyError
 from parley.core.show import Brief
-from parley.core.text import plain_cell
+from parley.core.text import csv_text
 from parley.data import Federation
 from parley.data.columns import Column, Method
 from parley.data.local.images import holds_images
@@ -139,12 +137,7 @@ class Statistics(Brief):
         return pandas.DataFrame(self.rows()).set_index("feature")
 
     def csv(self) -> str:
-        text = io.StringIO()
-        rows = self.rows()
-        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(row | {"feature": plain_cell(str(row["feature"]))} for row in rows)
-        return text.getvalue()
+        return csv_text([row | {"feature": str(row["feature"])} for row in self.rows()])
 
     def json(self) -> str:
         """Everything, histograms and labels included."""

@@ -1,4 +1,4 @@
-"""Which gamma and K for T rounds: the setting that minimises the corrected bound (in place of paper 001, Corollary 1).
+"""Which gamma and K for T rounds: the setting of least corrected bound (for Charles and Konečný, Corollary 1).
 
 Knowing only L, mu, the radius C of a ball around all clients' optima and D >= ||x_0 - x*||, round T obeys
 

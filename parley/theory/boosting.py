@@ -1,4 +1,4 @@
-"""Functional gradient boosting over clients on finitely many inputs, exactly (paper 002): Algorithms 1 to 3 and bounds.
+"""Functional gradient boosting over clients on finitely many inputs (Shen et al.): Algorithms 1 to 3 and bounds.
 
 Functions are arrays over the inputs [m, c]; client i weighs them by alpha_i [m]. A client's gradient and an oracle's
 answer are functions on all inputs too, whatever the client has seen of them.

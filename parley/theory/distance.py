@@ -1,4 +1,4 @@
-"""How far a local update method's fixed point x~ can be from the empirical minimiser x* (replaces paper 001, Lemma 5).
+"""How far a method's fixed point x~ can be from the empirical minimiser x* (replaces Charles and Konečný, Lemma 5).
 
 Let a I <= Q_i <= b I, H = sum_i p_i Q_i A_i, Abar = sum_i p_i A_i and S^2 = sum_i p_i ||c_i - x*||^2_{A_i}. Then
 

@@ -1,4 +1,4 @@
-"""Pareto frontiers of convergence against accuracy, and their closed form (paper 001, Section 5 and Appendix D).
+"""Pareto frontiers of convergence against accuracy, in closed form too (Charles and Konečný, Sections 5 and D).
 
 A method's point is (rho, Delta): the server's rate on the surrogate (Table 2) and the suboptimality of eq. (17),
 (sqrt(kappa_0) - sqrt(kappa)) / (sqrt(kappa_0) + sqrt(kappa)) = tanh(log(kappa_0 / kappa) / 4). Eliminating kappa gives

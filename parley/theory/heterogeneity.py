@@ -2,7 +2,7 @@
 
     omega_TV = 1/N sum_i TV(alpha, alpha_i),   omega_W1 = 1/N sum_i W1(alpha, alpha_i),   alpha = 1/N sum_i alpha_i
 
-(paper 002, (12) and (16)), where alpha_i is the empirical distribution of client i: of its inputs, its labels, or both.
+(Shen et al., (12) and (16)), alpha_i being the empirical distribution of client i: of its inputs, its labels, or both.
 Distances between samples of different clients are Euclidean; two labels are `label_cost` apart if they differ, or
 label_cost |y - y'| if they are numbers, and the distance of pairs (input, label) is the sum.
 

@@ -1,4 +1,4 @@
-"""The surrogate loss a local update method minimises on quadratics (paper 001, eqs. 1-10, Theorems 1-2, Lemmas 1-2).
+"""The surrogate loss that is minimised on quadratics (Charles and Konečný, eqs. 1-10, Theorems 1-2, Lemmas 1-2).
 
 Client i has f_i(x) = 1/2 (x - c_i)' A_i (x - c_i) and weight p_i. A method with client step `gamma`, coefficients
 `theta` and proximal strength `alpha` behaves exactly like its server optimizer on f~ = sum_i p_i f~_i, where f~_i has
@@ -29,7 +29,7 @@ from parley.theory.theta import Array, ThetaLike, as_theta
 
 @dataclass(frozen=True, eq=False)
 class Quadratics:
-    """m heterogeneous quadratic clients in d dimensions, and every surrogate quantity of paper 001 about them.
+    """m heterogeneous quadratic clients in d dimensions, and Charles and Konečný's surrogate quantities of them.
 
     `A` [m, d, d] symmetric positive definite, `c` [m, d] the clients' own optima, `weights` [m] positive (default:
     equal), scaled to sum to one.

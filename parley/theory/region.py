@@ -1,4 +1,4 @@
-"""The region in which local update methods have a strongly convex surrogate (paper 001, Assumption 1 and Lemma 1)."""
+"""Where local update methods have a strongly convex surrogate (Charles and Konečný, Assumption 1 and Lemma 1)."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Server optimizers on a quadratic: tuned parameters, rates, and the error at a finite round (paper 001, Table 2).
+"""Server optimizers on a quadratic: tuned parameters, rates, the error at a round (Charles and Konečný, Table 2).
 
 Conventions, q(x) being the mean message of the clients, i.e. the surrogate's gradient, and x_{-1} = x_0:
 

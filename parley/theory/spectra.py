@@ -1,4 +1,4 @@
-"""Random quadratics: Hessians for simulated frontiers (paper 001, Appendix D.1) and federations to try advice on."""
+"""Random quadratics: Hessians for frontiers (Charles and Konečný, Appendix D.1) and federations to try advice on."""
 
 import numpy as np
 from scipy.linalg import expm

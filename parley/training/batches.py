@@ -62,7 +62,7 @@ class Work:
     """Samples per step; None takes all of a client's samples, i.e. its exact gradient."""
     order: Order = "shuffle"
     """`shuffle`: passes without replacement, each in a new order, the last batch of a pass being smaller.
-    `independent`: each step draws its own samples, which paper 001's Theorem 1 needs to hold in expectation."""
+    `independent`: each step draws its own samples, as Charles and Konečný's Theorem 1 needs in expectation."""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):

@@ -70,7 +70,7 @@ class Cosine(Schedule):
 @schedules("inverse")
 @dataclass(frozen=True)
 class Inverse(Schedule):
-    """The step size is lr / (t / every + offset) after t steps of the client, as paper 004 fine-tunes (Table 5)."""
+    """The step size is lr / (t / every + offset) after t steps, as Gholami and Seferoglu fine-tune (Table 5)."""
 
     by: ClassVar[Literal["round", "step"]] = "step"
 

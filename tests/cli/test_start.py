@@ -54,7 +54,7 @@ def output_of(code: str, *words: str, place: Path) -> object:
 
 
 def test_a_run_loads_what_it_uses(tmp_path: Path):
-    loaded = output_of(COUNT, "run", str(EXAMPLE), "--rounds", "2", "-q", place=tmp_path)
+    loaded = output_of(COUNT, "run", str(EXAMPLE), place=tmp_path)
     assert isinstance(loaded, dict)
     assert len(loaded["parley"]) <= MOST_MODULES
     assert [name for name in HEAVY if name in loaded["others"]] == []

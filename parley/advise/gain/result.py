@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -12,6 +10,7 @@ from typing import Literal, get_args
 
 from parley.advise.gain.stop import StopAdvice
 from parley.core.show import as_html
+from parley.core.text import csv_text
 
 NEW_DATA = "new samples from the same distribution, rare classes included"
 """Of which data the gains speak; see docs/gain.md."""
@@ -103,12 +102,8 @@ class Gains:
 
     def csv(self) -> str:
         """The table, one line per client; empty cells where there are too few samples."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow([field.name for field in fields(ClientGain)])
-        for client in self.clients:
-            table.writerow(["" if value is None else value for value in _plain(client).values()])
-        return text.getvalue()
+        columns = [field.name for field in fields(ClientGain)]
+        return csv_text([dict(zip(columns, _plain(client).values(), strict=True)) for client in self.clients], columns)
 
     def json(self) -> str:
         """Everything, with null for what is not known or infinite."""

@@ -26,6 +26,7 @@ from parley.algorithms.protocol import as_algorithm
 from parley.channels.base import Channel
 from parley.channels.quantise import qsgd
 from parley.core.errors import InputError
+from parley.core.numbers import megabytes
 from parley.engine.settings import Evaluation
 from parley.study.channel_names import stages
 from parley.study.study import Study
@@ -208,7 +209,7 @@ def _limit(goal: Goal, arm: Arm, task: Task, participants: int) -> int:
     limit = goal.limit(each)
     if limit < 1:
         raise InputError(
-            f"{goal.megabytes:g} MB do not pay for one round, which takes {each * participants / 1e6:.3g} MB."
+            f"{goal.megabytes:g} MB do not pay for one round, which takes {megabytes(each * participants)} MB."
         )
     return limit
 

@@ -30,7 +30,7 @@ _WHY = {
 PART_SHARE = 0.5
 """The share of the traffic that part periods are planned for."""
 CROSSINGS = (1800, 6500)
-"""Local steps of a client after which part periods passed FedAvg in the curves of paper 004: the fewest, the most."""
+"""Local steps after which part periods passed FedAvg in the curves of Gholami and Seferoglu: the fewest, the most."""
 
 
 def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, goal: Goal) -> list[Recommendation]:

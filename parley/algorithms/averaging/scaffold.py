@@ -1,4 +1,4 @@
-"""SCAFFOLD: stochastic controlled averaging (Karimireddy et al., ICML 2020, Algorithm 1; paper 004, Algorithm 3).
+"""SCAFFOLD (Karimireddy et al., ICML 2020, Algorithm 1; Gholami and Seferoglu, Algorithm 3).
 
     server   x <- SERVEROPT(x, sum_i w_i (x - y_i)),  c <- c + |S|/N sum_i w_i (c_i+ - c_i)
     client   y = x;  for k = 1 ... K:  y <- y - eta (g_k - c_i + c)

@@ -1,4 +1,4 @@
-"""Server optimizers: SERVEROPT of paper 001's Algorithm 1, and the adaptive ones of Reddi et al. (ICLR 2021, Alg. 2).
+"""Server optimizers: SERVEROPT of Charles and Konečný's Algorithm 1, and Reddi et al. (ICLR 2021, Alg. 2).
 
 Each takes the server's model x and an estimate q of a gradient. Their learning rate has nothing to do with the
 clients' gamma. Heavy ball and Nesterov are the forms Lessard et al. (2016) analyse:

@@ -1,4 +1,4 @@
-"""CP-NTK-FL: NTK-FL on projected inputs, sparsified, shuffled by a party of its own (paper 003, Section 4.2, Figure 2).
+"""CP-NTK-FL: NTK-FL on projected inputs, sparsified, shuffled by its own party (Yue et al., Section 4.2, Figure 2).
 
     key server    seals the seed rho of the projection to each client's public key, once
     client        Z = X P, P ~ N(0, 1/d_1)^{d_1 x d_1'} from rho; a share beta of the samples; per sample one row

@@ -4,7 +4,7 @@
     reported  2 x_1 - x_2
 
 With K > 1 equal local steps and full gradients FedAvg settles at x(lr) = x* + lr b + O(lr^2), the minimiser of its
-surrogate (paper 001), so 2 x(lr) - x(2 lr) = x* + O(lr^2): halving lr divides the bias by four where FedAvg's falls by
+surrogate (Charles and Konečný), so 2 x(lr) - x(2 lr) = x* + O(lr^2): halving lr divides the bias by four, FedAvg's by
 two. It needs lr K L small. With unequal steps x(0) is not x*: these are normalised (FedNova) or refused. Noise is
 extrapolated too: with sampled gradients its variance can be five times FedAvg's; both runs see the same batches, which
 makes it less. Twice FedAvg's traffic and work.

@@ -1,4 +1,4 @@
-"""How far a federated model's risk is above what its training samples show: bounds and truth (paper 004, Section 4).
+"""How far a model's risk is above what training samples show: bounds and truth (Gholami and Seferoglu, Section 4).
 
     from parley.theory import generalization
 

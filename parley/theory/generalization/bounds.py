@@ -1,4 +1,4 @@
-"""The bounds of paper 004 as printed: Theorems 4.1, C.1 and 4.3, and the two partial-participation formulas.
+"""Bounds of Gholami and Seferoglu as printed: Theorems 4.1, C.1 and 4.3, and two partial-participation formulas.
 
 With weights p_k and, in expectation over the samples, the local gap Delta_k = R_k(theta_k) - R_S_k(theta_k), the
 non-iidness delta_k = R_S_k(theta_hat) - R_S_k(theta_k) and the suboptimality eps_k = R_S_k(theta_k) - min R_S_k, all

@@ -76,7 +76,7 @@ class Descend(_Steps):
 
 @dataclass(frozen=True)
 class OnePass(_Steps):
-    """`steps` stochastic gradient steps of size `eta`, each on the next 1/steps of the sample (paper 004, eq. 5)."""
+    """`steps` gradient steps of size `eta`, each on the next 1/steps of the sample (Gholami and Seferoglu, eq. 5)."""
 
     @property
     def groups(self) -> int:
