@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -17,6 +18,7 @@ class Inline:
 
     name = "inline"
     holds_memories = False
+    folder: Path | None = None
     threads = 1
     together = False
     """Whether clients are evaluated together, which gives the same numbers up to rounding."""

@@ -93,7 +93,8 @@ def arm(
         if images == "writers" and method in ("FedAvg", "FedNova"):
             # Writers have unequal numbers of samples: passes in small batches, so that steps are unequal too.
             common = {"epochs": _passes(size.steps[0]), "batch": 20}
-        algorithm = {"FedNova": pl.FedNova, "centralised": pl.Centralised}.get(method, pl.FedAvg)(**common)
+        kinds: dict[str, type[pl.FedAvg]] = {"FedNova": pl.FedNova, "centralised": pl.Centralised}
+        algorithm = kinds.get(method, pl.FedAvg)(**common)
     return Arm(
         name or method, problem, algorithm, rounds or size.rounds, every or size.every, runtime=runtime,
         metrics=COSTS, target=target,
