@@ -336,9 +336,9 @@ def _worked(
             raise _Refused(wrong)
     _check_federation(folder, run, population, parts[0])
     node = _node(folder, name, run, proposal, federation, population)
-    if party is None:
-        _check_grid(folder, run, proposal, node, parts[1], decided.why == BY_POLICY, facts)
     reply = handle(node, parts[1])
+    if unpack(reply)[0].get("kind") == "reply":  # what was refused was counted in no cells
+        _check_grid(folder, run, proposal, node, parts[1], decided.why == BY_POLICY, facts)
     if _sums(proposal):
         key = keys.private_key(_key(folder))
         reply = signed_reply(reply, inner, about, folder.settings.name, key)
@@ -359,7 +359,8 @@ def _check_federation(folder: NodeFolder, run: str, population: int, common: byt
 def _check_grid(
     folder: NodeFolder, run: str, proposal: Proposal, node: Node, frame: bytes, by_policy: bool, facts: dict[str, Any]
 ) -> None:
-    """Keep in which cells samples are counted; ask the owner where other runs counted the same ones in other cells."""
+    """Before an answer leaves: keep in which cells it counted samples; ask the owner where other runs counted the same
+    ones in other cells."""
     inner, messages = unpack(frame)
     declared = node.job.exchanges.get(str(inner.get("asked")))
     if inner.get("kind") != "call" or declared is None or not declared.grid or len(messages) != 1:

@@ -115,8 +115,8 @@ def other_study(folder: NodeFolder, run: str, proposal: Proposal, own: OwnData) 
 
 
 def keep_grid(folder: NodeFolder, run: str, grid: Grid, by_policy: bool) -> bool:
-    """Whether another run counted some of the same samples in other cells. The grid is kept before it is used; not
-    where that is so and nobody but the policy approved."""
+    """Whether another run counted some of the same samples in other cells. The grid is kept before its counts
+    leave; not where that is so and nobody but the policy approved."""
     with folder.alone():  # of two runs at once one is the first
         path = _path(folder, run, _GRIDS)
         beside, before = _beside(folder, run, _kept_rows(path)), _grids(path)

@@ -101,6 +101,8 @@ def test_two_grids_over_the_same_rows_tell_one_value_unless_the_owner_agrees(pla
     tables = [statistics_table({}, pl.FederatedStatistics(bins=2)) | {"seed": seed} for seed in range(4)]
     first, again, other, agreed = map(place.study, tables)
     counts = place.asker(first, "one")("cells", Message.of(edges=low))["cells"]["counts"]
+    assert "do not rise" in place.asker(first, "one")("cells", Message.of(edges=high.flip(1)), exchange=5)
+    assert [len(one.grids) for one in disclosed(place.node) if one.run == "one"] == [1]
     assert torch.equal(place.asker(again, "two")("cells", Message.of(edges=low))["cells"]["counts"], counts)
     why = "has counted some of the same samples in other cells, so its owner has to decide."
     if where == "seed":  # the same settings: the edges are the server's word
