@@ -80,7 +80,7 @@ def test_the_bias_is_of_second_order_with_equal_steps_or_normalised_ones(seed, e
     A, c = roots @ roots.swapaxes(1, 2) / 3 + 0.5 * np.eye(3), rng.standard_normal((4, 3))
     steps = [4] * 4 if equal else [1, 2, 4, 8]
     best = np.linalg.solve(A.sum(0), np.einsum("ijk,ik->j", A, c))
-    lr = 1e-3
+    lr = 1e-4
 
     def bias(rate: float, normalise: bool) -> float:
         one, two = (surrogate(A, c, r, steps, normalise) for r in (rate, 2 * rate))
