@@ -72,11 +72,14 @@ def _directive(name: str) -> str:
     for part in name.split("."):
         thing = getattr(thing, part)
     kind = (
-        "autoclass" if isinstance(thing, type)
-        else "automodule" if inspect.ismodule(thing)
-        else "autofunction" if inspect.isroutine(thing)
+        "autoclass"
+        if isinstance(thing, type)
+        else "automodule"
+        if inspect.ismodule(thing)
+        else "autofunction"
+        if inspect.isroutine(thing)
         else "autodata"
-    )  # fmt: skip
+    )
     full = thing.__name__ if inspect.ismodule(thing) else f"parley.{name}"
     more = "\n   :no-value:" if kind == "autodata" else ""
     return f"```{{eval-rst}}\n.. {kind}:: {full}{more}\n```\n"

@@ -37,9 +37,14 @@ with TemporaryDirectory() as folder:
     common = {"lr": 0.05, "steps": 5, "batch": 16, "optimizer": "adamw", "schedule": Inverse()}
     for name, alpha in (("FedAvg", 1), ("FedALS", 10)):
         run = pl.train(
-            pl.FedALS(alpha=alpha, layers=4, **common), federation, model=model, rounds=chosen.rounds, name=name,
-            evaluation=pl.Evaluation(every=10, metric="loss", batch=250), progress=True,
-        )  # fmt: skip
+            pl.FedALS(alpha=alpha, layers=4, **common),
+            federation,
+            model=model,
+            rounds=chosen.rounds,
+            name=name,
+            evaluation=pl.Evaluation(every=10, metric="loss", batch=250),
+            progress=True,
+        )
         sent = run.total("up/bytes") / len(federation) / 1e6
         first, last = run.series("central/loss")[1][[0, -1]]
         print(f"{name}: test loss {first:.3f}, after {chosen.rounds} rounds {last:.3f}; {sent:.2f} MB up per client")

@@ -124,9 +124,19 @@ def _paired(work: Workload, laps: Sequence[Lap], seed: int) -> Paired:
     difference = relative_distance(us.early, them.early, initial_weights(work, seed))
     versions = (us.versions["parley"], them.versions["parley"])
     return Paired(
-        work.name, us.entry.name, str(them.entry.root), ours, theirs, speedup, low, high, cpu, difference, versions,
+        work.name,
+        us.entry.name,
+        str(them.entry.root),
+        ours,
+        theirs,
+        speedup,
+        low,
+        high,
+        cpu,
+        difference,
+        versions,
         machine(),
-    )  # fmt: skip
+    )
 
 
 def _checked(root: Path) -> Path:

@@ -118,7 +118,16 @@ def _claim(name: str, share: float, scale: BenchScale) -> Claim:
 
 def _standing(name: str, seconds: list[float]) -> Standing:
     return Standing(
-        name=name, group=name, versions={"torch": torch.__version__}, setup_seconds=0.0, median=median(seconds),
-        fastest=min(seconds), slowest=max(seconds), per_chunk=seconds, cpu=median(seconds),
-        peak_gb=peak_resident() / GIGA, early_difference=None, final_difference=None,
-    )  # fmt: skip
+        name=name,
+        group=name,
+        versions={"torch": torch.__version__},
+        setup_seconds=0.0,
+        median=median(seconds),
+        fastest=min(seconds),
+        slowest=max(seconds),
+        per_chunk=seconds,
+        cpu=median(seconds),
+        peak_gb=peak_resident() / GIGA,
+        early_difference=None,
+        final_difference=None,
+    )

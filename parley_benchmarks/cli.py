@@ -63,9 +63,15 @@ def bench(
         raise InputError(f"there is no folder {write.parent} to write {write.name} into.")
     if against is not None:
         raced = benchmark.against(
-            against, workloads or (), scale, cores=cores, contestants=only or (), pairs=pairs, seed=seed,  # type: ignore[arg-type]
+            against,
+            workloads or (),
+            scale,
+            cores=cores,
+            contestants=only or (),  # type: ignore[arg-type]
+            pairs=pairs,
+            seed=seed,
             say=lambda text: print(text, file=sys.stderr),
-        )  # fmt: skip
+        )
         console().print(benchmark.paired_table(raced))
         return
     results: list[benchmark.BenchResult] = []
@@ -78,9 +84,14 @@ def bench(
     )
     for name in workloads or benchmark.default_workloads():
         results += benchmark.bench(
-            (name,), scale, cores=cores, contestants=only or (),  # type: ignore[arg-type]
-            install_peers=install, seed=seed, say=lambda text: print(text, file=sys.stderr),
-        )  # fmt: skip
+            (name,),
+            scale,
+            cores=cores,
+            contestants=only or (),  # type: ignore[arg-type]
+            install_peers=install,
+            seed=seed,
+            say=lambda text: print(text, file=sys.stderr),
+        )
         if write is not None:  # anew after every workload
             written = json.dumps(benchmark.record(results, command), indent=1, allow_nan=True) + "\n"
             write.write_text(written, encoding="utf-8")

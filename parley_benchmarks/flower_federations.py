@@ -115,10 +115,12 @@ class Parley:
     @staticmethod
     def _study(size: Size, rounds: int) -> dict[str, Any]:
         return {
-            "rounds": rounds, "model": {"name": "mlp", "hidden": [size.hidden]},
+            "rounds": rounds,
+            "model": {"name": "mlp", "hidden": [size.hidden]},
             "algorithm": {"name": "fedavg", "lr": size.lr, "steps": size.steps, "batch": 0},
-            "evaluate": {"clients": "none"}, "faults": {"require": list(HOSPITALS)},
-        }  # fmt: skip
+            "evaluate": {"clients": "none"},
+            "faults": {"require": list(HOSPITALS)},
+        }
 
 
 class Plain:
@@ -147,10 +149,18 @@ class Plain:
                 if time.monotonic() > until:
                     raise ParleyError("Flower's server took no keys; is something wrong with it?")
             yield self._started(
-                "flower-supernode", "--superlink", f"127.0.0.1:{self.control.port}", "--root-certificates", "ca.crt",
-                "--auth-supernode-private-key", str(key), "--port", str(free_port()),
-                "--node-config", f'data="{data[name]}"',
-            )  # fmt: skip
+                "flower-supernode",
+                "--superlink",
+                f"127.0.0.1:{self.control.port}",
+                "--root-certificates",
+                "ca.crt",
+                "--auth-supernode-private-key",
+                str(key),
+                "--port",
+                str(free_port()),
+                "--node-config",
+                f'data="{data[name]}"',
+            )
 
     def _number(self, key: Path, name: str) -> int | None:
         try:
@@ -162,18 +172,29 @@ class Plain:
         environment = surroundings(self.control.home, poll=1.0 if name == "flower-superlink" else POLL)
         with (self.folder / "flower.log").open("ab") as output:
             return subprocess.Popen(
-                guarded(name, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder,
-            )  # fmt: skip
+                guarded(name, *words),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+            )
 
     def train(self, size: Size, rounds: int, initial: dict[str, Tensor], alive: Callable[[], None]) -> Chunk:
         save_file(initial, self.folder / "weights.safetensors")
         ended = self.folder / "ended.json"
         ended.unlink(missing_ok=True)
         config = {
-            "folder": str(self.folder), "nodes": len(HOSPITALS), "poll": carrier.POLL, "rounds": rounds,
-            "hidden": size.hidden, "classes": CLASSES, "lr": size.lr, "steps": size.steps,
-        }  # fmt: skip
+            "folder": str(self.folder),
+            "nodes": len(HOSPITALS),
+            "poll": carrier.POLL,
+            "rounds": rounds,
+            "hidden": size.hidden,
+            "classes": CLASSES,
+            "lr": size.lr,
+            "steps": size.steps,
+        }
         lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
         (self.folder / "app" / "pyproject.toml").write_text(_PROJECT + lines)
         self.control.start(self.folder / "app", "")

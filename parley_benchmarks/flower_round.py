@@ -39,9 +39,14 @@ TOLERANCE = 1e-4
 
 
 def measure(
-    scale: BenchScale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None,
-    sizes: Sequence[Size] = SIZES, chunks: int = 3, rounds: int = 12,
-) -> BenchResult:  # fmt: skip
+    scale: BenchScale = "full",
+    cores: int | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+    sizes: Sequence[Size] = SIZES,
+    chunks: int = 3,
+    rounds: int = 12,
+) -> BenchResult:
     """Let both federations train in turn; `chunks` of `rounds` each, of which the first is not timed."""
     check_flower()
     if scale == "smoke":
@@ -66,9 +71,14 @@ Turn = tuple[Chunk, float]
 
 
 def _race(
-    size: Size, ours: Parley, plain: Plain, alive: Callable[[], None], chunks: int, rounds: int,
+    size: Size,
+    ours: Parley,
+    plain: Plain,
+    alive: Callable[[], None],
+    chunks: int,
+    rounds: int,
     say: Callable[[str], None],
-) -> list[dict[str, Turn]]:  # fmt: skip
+) -> list[dict[str, Turn]]:
     work: dict[str, Callable[[], Chunk]] = {
         ours.name: lambda: ours.train(size, rounds, alive),
         plain.name: lambda: plain.train(size, rounds, _initial(size), alive),
@@ -111,15 +121,21 @@ def _seconds(pairs: Sequence[Mapping[str, Turn]], name: str) -> list[float]:
 def _standings(size: Size, pairs: Sequence[Mapping[str, Turn]], setup: float, apart: float) -> list[Standing]:
     return [
         Standing(
-            name=f"{name} {size.megabytes:.1f} MB", group=name,
-            versions={"torch": torch.__version__, "flwr": version("flwr")}, setup_seconds=setup,
-            median=median(_seconds(pairs, name)), fastest=min(_seconds(pairs, name)),
-            slowest=max(_seconds(pairs, name)), per_chunk=[median(turns[name][0].seconds) for turns in pairs],
-            cpu=median(turns[name][1] for turns in pairs), peak_gb=peak_resident() / GIGA, early_difference=None,
+            name=f"{name} {size.megabytes:.1f} MB",
+            group=name,
+            versions={"torch": torch.__version__, "flwr": version("flwr")},
+            setup_seconds=setup,
+            median=median(_seconds(pairs, name)),
+            fastest=min(_seconds(pairs, name)),
+            slowest=max(_seconds(pairs, name)),
+            per_chunk=[median(turns[name][0].seconds) for turns in pairs],
+            cpu=median(turns[name][1] for turns in pairs),
+            peak_gb=peak_resident() / GIGA,
+            early_difference=None,
             final_difference=apart,
         )
         for name in (Parley.name, Plain.name)
-    ]  # fmt: skip
+    ]
 
 
 def _claims(size: Size, pairs: Sequence[Mapping[str, Turn]], apart: float, scale: BenchScale) -> list[Claim]:

@@ -125,10 +125,19 @@ def _child(folder: str, crowd: Crowd, seed: int, kill: int = 0) -> Iterator[dict
 def _standing(first: Diary, second: Diary) -> Standing:
     seconds = first.seconds + second.seconds
     return Standing(
-        name="parley", group="parley", versions={}, setup_seconds=second.end["resume"], median=median(seconds),
-        fastest=min(seconds), slowest=max(seconds), per_chunk=seconds, cpu=median(first.cpu + second.cpu),
-        peak_gb=max(first.peak, second.peak) / GIGA, early_difference=None, final_difference=None,
-    )  # fmt: skip
+        name="parley",
+        group="parley",
+        versions={},
+        setup_seconds=second.end["resume"],
+        median=median(seconds),
+        fastest=min(seconds),
+        slowest=max(seconds),
+        per_chunk=seconds,
+        cpu=median(first.cpu + second.cpu),
+        peak_gb=max(first.peak, second.peak) / GIGA,
+        early_difference=None,
+        final_difference=None,
+    )
 
 
 def _checks(crowd: Crowd, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:

@@ -70,9 +70,12 @@ class Teller(Listener):
     def round(self, record: RoundRecord) -> None:
         now, spent = time.perf_counter(), time.process_time()
         tell(
-            round=record.number, seconds=now - self.began, cpu=spent - self.spent,
-            resident=psutil.Process().memory_info().rss, peak=peak_resident(),
-        )  # fmt: skip
+            round=record.number,
+            seconds=now - self.began,
+            cpu=spent - self.spent,
+            resident=psutil.Process().memory_info().rss,
+            peak=peak_resident(),
+        )
         self.began, self.spent = now, spent
 
 
@@ -104,10 +107,18 @@ def main(folder: Path, crowd: Crowd, seed: int) -> None:
         if known and checkpointer.restore(run, memories):
             tell(resume=time.perf_counter() - began)
         Loop(
-            job, run, runtime, Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=crowd),
-            Evaluator(job, Evaluation(central=False), key), Faults(), key, crowd.rounds, memories, checkpointer,
+            job,
+            run,
+            runtime,
+            Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=crowd),
+            Evaluator(job, Evaluation(central=False), key),
+            Faults(),
+            key,
+            crowd.rounds,
+            memories,
+            checkpointer,
             [Teller()],
-        ).go()  # fmt: skip
+        ).go()
         memories.rest(crowd.rounds)
         tell(**verified(run), peak=peak_resident())
         runtime.close()

@@ -64,11 +64,13 @@ def measure(
         _claim("the round stays within 1.5 GB", peak, GIGABYTES, full),
         _claim(f"kernel and J'R at {dense} samples: dense over factored time", theirs / ours, TIMES_FASTER, full, True),
         _claim("the same kernel and weights as by the dense Jacobian", gap, SAME, True),
-    ]  # fmt: skip
+    ]
     lanes = {
-        "round": whole, f"recursion, {TIMES[-1]} steps": plain,
-        "kernel and J'R, factored": ours, "kernel and J'R, dense": theirs,
-    }  # fmt: skip
+        "round": whole,
+        f"recursion, {TIMES[-1]} steps": plain,
+        "kernel and J'R, factored": ours,
+        "kernel and J'R, dense": theirs,
+    }
     standings = [_standing(name, seconds, peak) for name, seconds in lanes.items()]
     return BenchResult(NAME, ABOUT, scale, 1, 1, machine(), standings, checks)
 
@@ -174,7 +176,16 @@ def _claim(claim: str, value: float, bound: float, judged: bool, least: bool = F
 
 def _standing(name: str, seconds: float, peak: float) -> Standing:
     return Standing(
-        name=name, group=name, versions={"torch": torch.__version__}, setup_seconds=0.0, median=seconds,
-        fastest=seconds, slowest=seconds, per_chunk=[seconds], cpu=seconds, peak_gb=peak, early_difference=None,
+        name=name,
+        group=name,
+        versions={"torch": torch.__version__},
+        setup_seconds=0.0,
+        median=seconds,
+        fastest=seconds,
+        slowest=seconds,
+        per_chunk=[seconds],
+        cpu=seconds,
+        peak_gb=peak,
+        early_difference=None,
         final_difference=None,
-    )  # fmt: skip
+    )

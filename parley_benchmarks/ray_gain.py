@@ -66,7 +66,11 @@ def promises(laps: Sequence[Lap], scale: BenchScale) -> list[Claim]:
     return [
         Claim(told, share, SHARE, share >= SHARE if judged else None, min(shares), max(shares)),
         Claim(
-            f"Ray takes at most {SLOWER:g} times the pool's time", times, SLOWER, times <= SLOWER if judged else None,
-            min(slower), max(slower),
+            f"Ray takes at most {SLOWER:g} times the pool's time",
+            times,
+            SLOWER,
+            times <= SLOWER if judged else None,
+            min(slower),
+            max(slower),
         ),
-    ]  # fmt: skip
+    ]

@@ -179,10 +179,16 @@ def _loop(algorithm: Algorithm, data: Federation, plan: Arrangement, workers: in
     job = Job(algorithm, task, data)
     runtime, _ = open_runtime(plan.runtime, job, workers)
     return Loop(
-        job, Run(algorithm, task, data, algorithm.init(task, key)), runtime,
-        Sampler(data, Sampling(), Faults(), key), Evaluator(job, Evaluation(central=False), key), Faults(), key,
-        (chunks + 2) * ALPHA, Memories(),
-    )  # fmt: skip
+        job,
+        Run(algorithm, task, data, algorithm.init(task, key)),
+        runtime,
+        Sampler(data, Sampling(), Faults(), key),
+        Evaluator(job, Evaluation(central=False), key),
+        Faults(),
+        key,
+        (chunks + 2) * ALPHA,
+        Memories(),
+    )
 
 
 def _processor_seconds() -> float:
@@ -199,10 +205,19 @@ def _processor_seconds() -> float:
 def _standing(name: str, lane: Lane) -> Standing:
     rounds = [seconds / ALPHA for seconds in lane.chunks]
     return Standing(
-        name=name, group=name, versions={"torch": torch.__version__}, setup_seconds=0.0, median=median(rounds),
-        fastest=min(rounds), slowest=max(rounds), per_chunk=rounds, cpu=median(lane.cpu) / ALPHA,
-        peak_gb=peak_resident() / GIGA, early_difference=None, final_difference=None,
-    )  # fmt: skip
+        name=name,
+        group=name,
+        versions={"torch": torch.__version__},
+        setup_seconds=0.0,
+        median=median(rounds),
+        fastest=min(rounds),
+        slowest=max(rounds),
+        per_chunk=rounds,
+        cpu=median(lane.cpu) / ALPHA,
+        peak_gb=peak_resident() / GIGA,
+        early_difference=None,
+        final_difference=None,
+    )
 
 
 def _ratio(plan: Arrangement, lanes: Mapping[str, Lane], who: str, against: str, scale: BenchScale) -> Claim:

@@ -116,13 +116,29 @@ def searched(
 def _started(folder: Path, rates: Sequence[float], workers: int, rounds: int, seed: int) -> subprocess.Popen[str]:
     folder.mkdir(parents=True)
     (folder / "study.toml").write_text(STUDY.format(rounds=rounds), encoding="utf-8")
-    words = ["tune", "study.toml", "--param", f"algorithm.lr={list(rates)}", "--sampler", "grid", "--quiet",
-             "--sampler-seed", str(seed), "--workers", str(workers), "--store", "runs.db"]  # fmt: skip
+    words = [
+        "tune",
+        "study.toml",
+        "--param",
+        f"algorithm.lr={list(rates)}",
+        "--sampler",
+        "grid",
+        "--quiet",
+        "--sampler-seed",
+        str(seed),
+        "--workers",
+        str(workers),
+        "--store",
+        "runs.db",
+    ]
     return subprocess.Popen(
-        [sys.executable, "-c", "from parley.cli.main import main; main()", *words], cwd=folder,
+        [sys.executable, "-c", "from parley.cli.main import main; main()", *words],
+        cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": search_path()},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def _of_ended() -> tuple[float, float]:
@@ -155,7 +171,16 @@ def promises(seconds: Mapping[str, Sequence[float]], found: Mapping[str, Scores]
 def _standing(name: str, costs: Sequence[Spent]) -> Standing:
     seconds = [one.seconds for one in costs]
     return Standing(
-        name=name, group=name, versions={"torch": torch.__version__}, setup_seconds=0.0, median=median(seconds),
-        fastest=min(seconds), slowest=max(seconds), per_chunk=seconds, cpu=median(one.cpu for one in costs),
-        peak_gb=max(one.peak for one in costs), early_difference=None, final_difference=None,
-    )  # fmt: skip
+        name=name,
+        group=name,
+        versions={"torch": torch.__version__},
+        setup_seconds=0.0,
+        median=median(seconds),
+        fastest=min(seconds),
+        slowest=max(seconds),
+        per_chunk=seconds,
+        cpu=median(one.cpu for one in costs),
+        peak_gb=max(one.peak for one in costs),
+        early_difference=None,
+        final_difference=None,
+    )

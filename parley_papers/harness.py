@@ -75,10 +75,15 @@ class StudyResult:
         """Write `<out>/<study>/<scale>.json` and `<scale>-<figure>.png` beside it; each is whole or not there."""
         folder = Path(out) / self.study
         body = {
-            "study": self.study, "scale": self.scale, "passed": self.passed, "seconds": self.seconds,
-            "trials": self.trials, "kept trials": self.kept,
-            "checks": [asdict(check) for check in self.checks], "data": self.data,
-        }  # fmt: skip
+            "study": self.study,
+            "scale": self.scale,
+            "passed": self.passed,
+            "seconds": self.seconds,
+            "trials": self.trials,
+            "kept trials": self.kept,
+            "checks": [asdict(check) for check in self.checks],
+            "data": self.data,
+        }
         files = [folder / f"{self.scale}.json"]
         pl.core.write_atomically(files[0], json.dumps(_plain(body), indent=1, allow_nan=False).encode())
         for name, figure in self.figures.items():
@@ -120,9 +125,15 @@ class StudyContext:
             )
         seconds = time.perf_counter() - self.begun
         return StudyResult(
-            self.study, self.scale, tuple(checks), dict(figures or {}), dict(data or {}), seconds, self.trials,
+            self.study,
+            self.scale,
+            tuple(checks),
+            dict(figures or {}),
+            dict(data or {}),
+            seconds,
+            self.trials,
             self.kept,
-        )  # fmt: skip
+        )
 
     def track(self, items: Iterable[T], what: str, count: int | None = None) -> Iterator[T]:
         """The items one by one, with a progress bar where there is a terminal; `count` is for items without length."""

@@ -9,8 +9,11 @@ from rich.text import Text
 
 from parley_papers.harness import Check, StudyResult, studies
 
-MARKS = {True: (Text("✓", style="green"), ""), False: (Text("✗", style="bold red"), "bold red"),
-         None: (Text("–", style="dim"), "dim")}  # fmt: skip
+MARKS = {
+    True: (Text("✓", style="green"), ""),
+    False: (Text("✗", style="bold red"), "bold red"),
+    None: (Text("–", style="dim"), "dim"),
+}
 """A check's mark and the style of its line: passed, failed, not checked at this scale."""
 
 

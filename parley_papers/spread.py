@@ -16,9 +16,12 @@ Out = TypeVar("Out")
 
 
 def spread(
-    work: Callable[[In], Out], jobs: Sequence[In], context: StudyContext, what: str,
+    work: Callable[[In], Out],
+    jobs: Sequence[In],
+    context: StudyContext,
+    what: str,
     done: Callable[[In, Out], None] = lambda job, result: None,
-) -> list[Out]:  # fmt: skip
+) -> list[Out]:
     """`work` of every job, in order; at scale smoke, and for one job or core, in this process.
 
     `work` is a function of a module and must give the same whichever process it runs in; the runtimes `inline` and

@@ -91,8 +91,11 @@ def test_the_container_builds_and_runs(tmp_path: Path):
         pytest.skip("needs Docker or Podman with a running engine")
     built = subprocess.run(
         [engine, "build", "-q", "-f", "Containerfile", "-t", "parley-test", "."],
-        cwd=ROOT, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     if built.returncode and any(word in built.stderr for word in ("resolve", "network", "timeout", "TLS", "lookup")):
         pytest.skip("the base image cannot be fetched here")
     assert built.returncode == 0, built.stderr
@@ -131,9 +134,10 @@ def test_the_wheel_has_every_file(shipped: tuple[Path, Path]):
     with zipfile.ZipFile(shipped[1]) as archive:
         names = set(archive.namelist())
     wanted = {
-        str(path.relative_to(ROOT)) for path in (ROOT / "parley").rglob("*")
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "parley").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix in (*DATA, ".py", ".txt")
-    }  # fmt: skip
+    }
     assert wanted - names == set()
     assert not any(name.startswith(("tests/", "docs/")) for name in names)
 

@@ -516,8 +516,15 @@ def _outcome(
 ) -> Tree:
     size = len(beta)
     parts = {
-        "beta": beta, "covariance": np.full((size, size), np.nan) if covariance is None else covariance,
-        "likelihood": value, "dispersion": spread, "freedom": freedom, "reason": float(reason), "rows": 0.0,
-        "missing": 0.0, "clients": 0.0, "events": 0.0,
-    }  # fmt: skip
+        "beta": beta,
+        "covariance": np.full((size, size), np.nan) if covariance is None else covariance,
+        "likelihood": value,
+        "dispersion": spread,
+        "freedom": freedom,
+        "reason": float(reason),
+        "rows": 0.0,
+        "missing": 0.0,
+        "clients": 0.0,
+        "events": 0.0,
+    }
     return {name: torch.from_numpy(np.asarray(part, np.float64).copy()) for name, part in parts.items()}

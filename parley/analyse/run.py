@@ -374,10 +374,16 @@ def coefficient_rows(names: Sequence[str], fit: Tree, model: str, level: float) 
 def _sites(run: Run, names: Sequence[str], model: str, level: float) -> list[Site]:
     told = {client: run.state.get(f"site-{place}") for place, client in enumerate(run.federation.ids)}
     return [
-        Site(client, int(fit["rows"]), int(fit["events"]), REASONS[int(fit["reason"])],
-             coefficient_rows(names, fit, model, level))
-        for client, fit in told.items() if fit
-    ]  # fmt: skip
+        Site(
+            client,
+            int(fit["rows"]),
+            int(fit["events"]),
+            REASONS[int(fit["reason"])],
+            coefficient_rows(names, fit, model, level),
+        )
+        for client, fit in told.items()
+        if fit
+    ]
 
 
 def _heterogeneity(names: Sequence[str], sites: Sequence[Site], model: str, level: float) -> tuple[Heterogeneity, ...]:
@@ -391,10 +397,16 @@ def _heterogeneity(names: Sequence[str], sites: Sequence[Site], model: str, leve
 def _left_out(run: Run, names: Sequence[str], model: str, level: float) -> list[LeftOut]:
     fits = {client: run.state.get(f"without-{place}") for place, client in enumerate(run.federation.ids)}
     return [
-        LeftOut(client, int(fit["told"]), float(fit["judged"]) if fit["told"] else None, REASONS[int(fit["reason"])],
-                coefficient_rows(names, fit, model, level))
-        for client, fit in fits.items() if fit
-    ]  # fmt: skip
+        LeftOut(
+            client,
+            int(fit["told"]),
+            float(fit["judged"]) if fit["told"] else None,
+            REASONS[int(fit["reason"])],
+            coefficient_rows(names, fit, model, level),
+        )
+        for client, fit in fits.items()
+        if fit
+    ]
 
 
 def _outcome(run: Run) -> str:

@@ -87,18 +87,32 @@ class Findings(Brief):
     def records(self) -> list[dict[str, Any]]:
         """One per row, attack and victim."""
         return [
-            {"defence": row.defence, "samples": row.samples, "attack": attack, "victim": victim, "ssim": score.ssim,
-             "psnr": score.psnr, "labels": score.labels}
-            for row in self.rows for attack, scores in row.scores.items() for victim, score in enumerate(scores)
-        ]  # fmt: skip
+            {
+                "defence": row.defence,
+                "samples": row.samples,
+                "attack": attack,
+                "victim": victim,
+                "ssim": score.ssim,
+                "psnr": score.psnr,
+                "labels": score.labels,
+            }
+            for row in self.rows
+            for attack, scores in row.scores.items()
+            for victim, score in enumerate(scores)
+        ]
 
     def csv(self) -> str:
         return csv_text(self.records(), ("defence", "samples", "attack", "victim", "ssim", "psnr", "labels"))
 
     def json(self) -> str:
         body = {
-            "study": self.study, "method": self.method, "seed": self.seed, "rounds": self.rounds,
-            "disclosures": self.disclosures, "membership": self.members, "notes": self.notes,
+            "study": self.study,
+            "method": self.method,
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "disclosures": self.disclosures,
+            "membership": self.members,
+            "notes": self.notes,
             "scores": [{k: None if v != v else v for k, v in record.items()} for record in self.records()],
-        }  # fmt: skip
+        }
         return json.dumps(body, indent=1, allow_nan=False) + "\n"

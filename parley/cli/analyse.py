@@ -240,10 +240,15 @@ def show_curves(found: SurvivalCurves) -> None:
     ends = f"{100 * found.level:.4g}% interval"
     heads = ["rows", "events", "median", ends]
     rows = [
-        (curve.group, f"{curve.rows:,}", f"{curve.events:,}", _number(curve.median),
-         f"{_number(curve.median_low)} to {_number(curve.median_high)}")
+        (
+            curve.group,
+            f"{curve.rows:,}",
+            f"{curve.events:,}",
+            _number(curve.median),
+            f"{_number(curve.median_low)} to {_number(curve.median_high)}",
+        )
         for curve in found.curves
-    ]  # fmt: skip
+    ]
     print_table([found.by or "group", *heads], rows, right=heads)
     count = len(found.curves[0].steps)
     chosen = sorted({round(k * (count - 1) / _TIMES) for k in range(_TIMES + 1)})

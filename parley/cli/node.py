@@ -192,12 +192,18 @@ def log(
     lines = [line for line in lines if _shown(line, answered)]
     rows = [
         (
-            line["when"], line["event"], str(line.get("study", ""))[:12] or None, line.get("round"),
-            line.get("asked") or line.get("what") or line.get("kind") or line.get("decision"), line.get("bytes_in"),
-            line.get("bytes_out"), _answer(line), line.get("verdict"),
+            line["when"],
+            line["event"],
+            str(line.get("study", ""))[:12] or None,
+            line.get("round"),
+            line.get("asked") or line.get("what") or line.get("kind") or line.get("decision"),
+            line.get("bytes_in"),
+            line.get("bytes_out"),
+            _answer(line),
+            line.get("verdict"),
         )
         for line in lines[-last:]
-    ]  # fmt: skip
+    ]
     columns = ["when", "event", "study", "round", "asked", "bytes in", "bytes out", "answer", "why it may"]
     print_table(columns, rows, right=["round", "bytes in", "bytes out"])
 
@@ -211,11 +217,18 @@ def _print_disclosed(folder: Any) -> None:
     told = disclosed(folder)
     rows = [
         (
-            one.study[:12], one.title, one.run, one.by, each.name, "-".join(map(str, dict.fromkeys(each.rounds))),
-            each.count, each.size,
+            one.study[:12],
+            one.title,
+            one.run,
+            one.by,
+            each.name,
+            "-".join(map(str, dict.fromkeys(each.rounds))),
+            each.count,
+            each.size,
         )
-        for one in told for each in one.answers
-    ]  # fmt: skip
+        for one in told
+        for each in one.answers
+    ]
     columns = ["study", "name", "run", "approved by", "asked", "rounds", "answers", "bytes"]
     print_table(columns, rows, right=["answers", "bytes"])
     answers, size = sum(row[-2] for row in rows), sum(row[-1] for row in rows)

@@ -76,9 +76,13 @@ def _row(entry: Entry, before: str) -> list[object]:
     info, numbers, name = entry.info, entry.numbers, entry.headline
     result = _result(name, numbers[name], entry.coverage) if name else None
     return [
-        before + info.id, info.status, f"{info.rounds}/{info.config.get('rounds', '?')}", result,
-        *_costs(entry.sent, numbers.get("seconds")), f"{info.created:%Y-%m-%d %H:%M}",
-    ]  # fmt: skip
+        before + info.id,
+        info.status,
+        f"{info.rounds}/{info.config.get('rounds', '?')}",
+        result,
+        *_costs(entry.sent, numbers.get("seconds")),
+        f"{info.created:%Y-%m-%d %H:%M}",
+    ]
 
 
 def _group_row(group: Seeds) -> list[object]:

@@ -143,8 +143,9 @@ def stats(
             which = ", ".join(map(printable, gaps[:5])) + (" and more" if gaps[5:] else "")
             console().print(
                 f"Missing cells of {which} stay missing, which only boosted trees take; other methods need "
-                "--fill median or --fill mean.", markup=False,
-            )  # fmt: skip
+                "--fill median or --fill mean.",
+                markup=False,
+            )
 
 
 def _method(
@@ -211,10 +212,17 @@ def show(found: Statistics) -> None:
     shown = [name.format(part) for name in _SHOWN.values()]
     columns = ["count", *(["missing"] if missing else []), "mean", "std", *shown]
     rows = [
-        (one.name, one.count, *([one.missing] if missing else []), _value(one, one.mean), _number(one.std),
-         *[_value(one, one.quantiles.get(share)) for share in _SHOWN], bars(one))
+        (
+            one.name,
+            one.count,
+            *([one.missing] if missing else []),
+            _value(one, one.mean),
+            _number(one.std),
+            *[_value(one, one.quantiles.get(share)) for share in _SHOWN],
+            bars(one),
+        )
         for one in found.features
-    ]  # fmt: skip
+    ]
     print_table(["column", *columns, "histogram"], rows, right=columns)
     if found.levels:
         levels = [(name, *one) for name, told in found.levels.items() for one in told.items()]

@@ -62,9 +62,7 @@ def export(
     with RunStore(store, create=False) as runs:
         chosen: Any = formats or FORMATS
         method: Any = recalibrate
-        for file in export_run(
-            runs, run, folder, best=best, client=client, formats=chosen, recalibrate=method
-        ):  # fmt: skip
+        for file in export_run(runs, run, folder, best=best, client=client, formats=chosen, recalibrate=method):
             print(file)
 
 
@@ -100,7 +98,5 @@ def predict(
         trained = load_run(runs, run)
     known = trained.config.get("data", {}).get("target")
     method: Any = recalibrate
-    count = predict_file(
-        trained, data, out, target=target or known, best=best, client=client, recalibrate=method
-    )  # fmt: skip
+    count = predict_file(trained, data, out, target=target or known, best=best, client=client, recalibrate=method)
     print(f"{count:,} prediction{'' if count == 1 else 's'} in {out}")

@@ -31,12 +31,21 @@ def functional() -> list[Case]:
     return [
         _follows("Algorithm 2 with h = gamma phi", same, two, Shrunk(CELLS, GAMMA), lambda phi, g: GAMMA * phi),
         _follows("Algorithm 2, fitting the largest cell alone", same, two, LargestCell(CELLS), largest_cell),
-        _follows("Algorithm 3 with the Lipschitz oracle", apart, FFGB(4.0, LOCAL, MU, _DECAYING, oracle="lipschitz"),
-                 Cones(GAMMA), lambda phi, g: g - GAMMA * (g - phi)),
+        _follows(
+            "Algorithm 3 with the Lipschitz oracle",
+            apart,
+            FFGB(4.0, LOCAL, MU, _DECAYING, oracle="lipschitz"),
+            Cones(GAMMA),
+            lambda phi, g: g - GAMMA * (g - phi),
+        ),
         _settles("exact oracle, inputs alike: settles at f*", same, Shrunk(CELLS, 1.0), same.optimum),
-        _settles("h = gamma phi, K = 1: settles at gamma / (gamma + mu) of the mean label", same, Shrunk(CELLS, GAMMA),
-                 GAMMA / (GAMMA + MU) * mean),
-    ]  # fmt: skip
+        _settles(
+            "h = gamma phi, K = 1: settles at gamma / (gamma + mu) of the mean label",
+            same,
+            Shrunk(CELLS, GAMMA),
+            GAMMA / (GAMMA + MU) * mean,
+        ),
+    ]
 
 
 def functional_cohorts() -> list[Case]:

@@ -31,29 +31,40 @@ def equivalences() -> list[Case]:
     return [
         equals("fedals", "alpha = 1 is FedAvg(tau)", given, (replace(als, alpha=1), 7), (avg, 7)),
         equals(
-            "fedals", "alpha = 1 with momentum afresh is FedAvg(tau)", given,
-            (replace(als, alpha=1, keep=False, options=HEAVY), 7), (replace(avg, options=HEAVY), 7),
+            "fedals",
+            "alpha = 1 with momentum afresh is FedAvg(tau)",
+            given,
+            (replace(als, alpha=1, keep=False, options=HEAVY), 7),
+            (replace(avg, options=HEAVY), 7),
         ),
         equals(
-            "fedals", "L = all is FedAvg(alpha tau)", given,
-            (replace(als, alpha=3, layers=2), 9), (replace(avg, steps=6), 3),
+            "fedals",
+            "L = all is FedAvg(alpha tau)",
+            given,
+            (replace(als, alpha=3, layers=2), 9),
+            (replace(avg, steps=6), 3),
         ),
         equals("fedals-scaffold", "alpha = 1 is SCAFFOLD", given, (replace(both, keep=False), 7), (scaffold, 7)),
         equals("fedals-scaffold", "zero variates are FedAvg (first round)", given, (both, 1), (avg, 1)),
         equals("scaffold", "zero variates are FedAvg (first round)", given, (scaffold, 1), (avg, 1)),
         equals("fednova", "equal steps are FedAvg", given, (nova, 7), (three, 7)),
         equals(
-            "fednova", "equal steps with momentum are FedAvg", given,
-            (replace(nova, options=HEAVY), 7), (replace(three, options=HEAVY), 7),
+            "fednova",
+            "equal steps with momentum are FedAvg",
+            given,
+            (replace(nova, options=HEAVY), 7),
+            (replace(three, options=HEAVY), 7),
         ),
         equals("fedprox", "alpha = 0 is FedAvg", given, (FedProx(lr=LR, steps=2, batch=None, alpha=0.0), 7), (avg, 7)),
         equals(
-            "feddyn", "the first clients' mean is FedProx", given,
+            "feddyn",
+            "the first clients' mean is FedProx",
+            given,
             (FedDyn(lr=LR, steps=2, batch=None, alpha=0.5, report="mean"), 1),
             (FedProx(lr=LR, steps=2, batch=None, alpha=0.5), 1),
         ),
         *[_sgd(name, method) for name, method in _EXACT.items()],
-    ]  # fmt: skip
+    ]
 
 
 _EXACT: dict[str, Algorithm] = {

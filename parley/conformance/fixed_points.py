@@ -88,10 +88,14 @@ def normalised() -> list[Case]:
     return [
         settles("fednova", "settles at its normalised surrogate, 1 to 4 steps", given, nova, plain, 80),
         settles(
-            "fednova", "settles at its normalised surrogate, momentum .9", given, replace(nova, options=HEAVY), heavy,
+            "fednova",
+            "settles at its normalised surrogate, momentum .9",
+            given,
+            replace(nova, options=HEAVY),
+            heavy,
             40,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def extrapolated() -> list[Case]:
@@ -140,12 +144,16 @@ def parts() -> list[Case]:
         settles("fedals", "uncoupled parts: surrogates of alpha tau and tau steps", apart, als, uncoupled, 105),
         settles("fedals-scaffold", "settles at the true optimum", given, both, best, 240),
         settles(
-            "fedals-scaffold", "settles at the true optimum, momentum .9", given,
-            replace(both, lr=0.005, options=HEAVY), best, 360,
+            "fedals-scaffold",
+            "settles at the true optimum, momentum .9",
+            given,
+            replace(both, lr=0.005, options=HEAVY),
+            best,
+            360,
         ),
         settles("fedals-scaffold", "settles at the true optimum, 2 of 4 clients", given, both, even, 345, HALF_UNIFORM),
         settles("fedals-scaffold", "settles at the true optimum, replies lost", given, both, even, 276, EVEN, LOSSY),
-    ]  # fmt: skip
+    ]
 
 
 def shared() -> list[Case]:

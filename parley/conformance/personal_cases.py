@@ -40,10 +40,14 @@ def personal() -> list[Case]:
         _own("fedbabu", "fine-tuned: 5 steps from there", given, tuned, _finetuned(given, 5), 91),
         _own("ditto", "settles at argmin f_k + lambda/2 ||. - w*||^2", given, ditto, _ditto(given, 0.7), 80),
         _own(
-            "ditto", "the same, whatever the personal steps", given, replace(ditto, personal_steps=1),
-            _ditto(given, 0.7), 130,
+            "ditto",
+            "the same, whatever the personal steps",
+            given,
+            replace(ditto, personal_steps=1),
+            _ditto(given, 0.7),
+            130,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def wrapped() -> list[Case]:

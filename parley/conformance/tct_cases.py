@@ -29,10 +29,14 @@ QUIET = Evaluation(central=False, clients="none")
 def convexified() -> list[Case]:
     """With everybody, with squared errors and with cross-entropy."""
     return [
-        Case("tct", "settles at pooled least squares on tangent features", lambda runtime: _squares(runtime, 50),
-             stackable=False),
+        Case(
+            "tct",
+            "settles at pooled least squares on tangent features",
+            lambda runtime: _squares(runtime, 50),
+            stackable=False,
+        ),
         Case("tct", "settles at pooled logistic regression on tangent features", _logistic, stackable=False),
-    ]  # fmt: skip
+    ]
 
 
 def convexified_half(cohort: Sampling) -> Case:

@@ -122,10 +122,18 @@ def _one(name: str, algorithm: Algorithm) -> Case:
         x, y = _table()
         run = _run(algorithm, _data(_owners("pooled", y), False), runtime)
         settings = {
-            "objective": "regression", "boost_from_average": False, "learning_rate": 0.1, "max_depth": 3,
-            "num_leaves": 8, "min_data_in_leaf": 5, "min_data_in_bin": 1, "verbosity": -1, "num_threads": 1,
-            "deterministic": True, "force_row_wise": True,
-        }  # fmt: skip
+            "objective": "regression",
+            "boost_from_average": False,
+            "learning_rate": 0.1,
+            "max_depth": 3,
+            "num_leaves": 8,
+            "min_data_in_leaf": 5,
+            "min_data_in_bin": 1,
+            "verbosity": -1,
+            "num_threads": 1,
+            "deterministic": True,
+            "force_row_wise": True,
+        }
         alone = lightgbm.train(settings, lightgbm.Dataset(x, y, params={"verbosity": -1}), ROUNDS)
         return float(np.abs(run.predict(x)[:, 0].numpy() - alone.predict(x)).max())
 

@@ -108,7 +108,7 @@ class Dataset:
         rows = kept[partition.rows]
         is_test = held_out(
             strata(self.y)[rows], np.diff(partition.offsets), test_fraction, key.fold("held out").numpy()
-        )  # fmt: skip
+        )
         train, held = _hold_out(rows, partition.offsets, is_test)
         apart = Pooled(self.x, self.y, *held) if test_fraction else self._natural_test(partition)
         return Federation(

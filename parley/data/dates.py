@@ -73,8 +73,12 @@ operator, operands. Years are counted from March, in eras of 400 (Hinnant, "chro
 algorithms", `civil_from_days`); float64 is exact here. One program, so that no two ways to run it can differ."""
 
 _OPERATORS: Mapping[str, Callable[..., Tensor]] = {
-    "Floor": torch.floor, "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div,
-}  # fmt: skip
+    "Floor": torch.floor,
+    "Add": torch.add,
+    "Sub": torch.sub,
+    "Mul": torch.mul,
+    "Div": torch.div,
+}
 
 
 def calendar(days: Tensor) -> Mapping[str, Tensor]:

@@ -105,9 +105,14 @@ class Encoding(Brief):
         numbers: NDArray[np.float64] = np.array(rows, np.float64)
         fill_, center, scale, code = (torch.from_numpy(numbers[:, k].copy()) for k in range(1, 5))
         found = {
-            "source": torch.from_numpy(numbers[:, 0].astype(np.int64)), "fill": fill_, "center": center,
-            "scale": scale, "code": code, "level": ~code.isnan(), "gap": torch.from_numpy(numbers[:, 5] == 1.0),
-        }  # fmt: skip
+            "source": torch.from_numpy(numbers[:, 0].astype(np.int64)),
+            "fill": fill_,
+            "center": center,
+            "scale": scale,
+            "code": code,
+            "level": ~code.isnan(),
+            "gap": torch.from_numpy(numbers[:, 5] == 1.0),
+        }
         for number, part in enumerate(PARTS_OF_CALENDAR, 1):
             if (numbers[:, 6] == number).any():
                 found[f"of_{part}"] = torch.from_numpy(numbers[:, 6] == number)

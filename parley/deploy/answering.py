@@ -178,15 +178,25 @@ def invitation(recipient: str, run: str, proposal: Proposal) -> bytes:
 
 
 def work(
-    recipient: str, run: str, study: str, population: int, common: bytes, frame: bytes,
+    recipient: str,
+    run: str,
+    study: str,
+    population: int,
+    common: bytes,
+    frame: bytes,
     signed: Mapping[str, Any] | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A call or an evaluation on its way to a node; `common` is what the federation agreed on, as JSON, `signed` what
     other nodes have signed (see `roster`)."""
     head = {
-        "kind": "work", "parley": __version__, "protocol": PROTOCOL, "recipient": recipient, "run": run,
-        "study": study, "population": population,
-    }  # fmt: skip
+        "kind": "work",
+        "parley": __version__,
+        "protocol": PROTOCOL,
+        "recipient": recipient,
+        "run": run,
+        "study": study,
+        "population": population,
+    }
     return pack(head, common, frame, json.dumps(dict(signed or {})).encode())
 
 
@@ -412,9 +422,14 @@ def _node(folder: NodeFolder, name: str, run: str, proposal: Proposal, federatio
     every = (study.evaluation or Evaluation()).every
     job = client_job(study, federation, population, root)
     return Node(
-        place, name, job, observed=False, rounds=proposal.rounds, evaluations=proposal.rounds // every + 2,
+        place,
+        name,
+        job,
+        observed=False,
+        rounds=proposal.rounds,
+        evaluations=proposal.rounds // every + 2,
         key=Key(study.seed),
-    )  # fmt: skip
+    )
 
 
 def _samples(folder: NodeFolder, run: str) -> OwnData:

@@ -13,10 +13,14 @@ _GROUP, _NAME = "parley", "frame"
 POLL = 0.3
 """Seconds between two looks at what has come."""
 _ERRORS = {
-    1: "could not load its program", 2: "its program failed", 3: "its answer was lost on the way",
-    4: "its answer was lost on the way", 5: "went away before it answered", 7: "refused Flower's application",
+    1: "could not load its program",
+    2: "its program failed",
+    3: "its answer was lost on the way",
+    4: "its answer was lost on the way",
+    5: "went away before it answered",
+    7: "refused Flower's application",
     8: "its program died",
-}  # fmt: skip
+}
 
 
 def record_of(data: bytes) -> Any:

@@ -28,12 +28,20 @@ def surroundings(home: Path, *first: Path, poll: float = 1.0) -> dict[str, str]:
     direct = [name for name in (os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or "").split(",") if name]
     path = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return os.environ | {
-        "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(poll),
-        "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": search_path(),
-        "PATH": os.pathsep.join(path), "NO_COLOR": "1", "PYTHONUNBUFFERED": "1",
-        "NO_PROXY": ",".join([*direct, "127.0.0.1"]), "no_proxy": ",".join([*direct, "127.0.0.1"]),
-    }  # fmt: skip
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(poll),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYTHONPATH": search_path(),
+        "PATH": os.pathsep.join(path),
+        "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",
+        "NO_PROXY": ",".join([*direct, "127.0.0.1"]),
+        "no_proxy": ",".join([*direct, "127.0.0.1"]),
+    }
 
 
 @dataclass(frozen=True)

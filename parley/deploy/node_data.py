@@ -77,9 +77,13 @@ def _read(
             f"'{shown(paths[0])}' is neither a folder of images by class nor one of {', '.join(SUFFIXES)}."
         )
     files = open_files(
-        tuple(paths), "node", settings.target, settings.kind, settings.dtype,
+        tuple(paths),
+        "node",
+        settings.target,
+        settings.kind,
+        settings.dtype,
         cells_of(settings.missing, settings.categories, settings.dates, settings.on_error),
-    )  # fmt: skip
+    )
     skipped = tuple(sentence for rows in files.skipped for sentence in rows)
     return [files.load(number) for number in range(len(paths))], files.info, skipped
 
@@ -97,9 +101,16 @@ def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[Clien
         frames = [_owned(one, str(number)) for number, one in enumerate(found)]
         frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
         federation = Federation.from_frame(
-            frame, client=_OWNER, target=settings.target, kind=settings.kind, dtype=settings.dtype,
-            missing=settings.missing, categories=settings.categories, dates=settings.dates, on_error=settings.on_error,
-        )  # fmt: skip
+            frame,
+            client=_OWNER,
+            target=settings.target,
+            kind=settings.kind,
+            dtype=settings.dtype,
+            missing=settings.missing,
+            categories=settings.categories,
+            dates=settings.dates,
+            on_error=settings.on_error,
+        )
     return [federation.client(str(number)) for number in range(len(found))], federation.info, ()
 
 
@@ -186,10 +197,17 @@ def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]
     outputs = len(classes) or max(each["outputs"] for each in said.values())
     vocabulary = max(each["vocabulary"] for each in said.values())
     info = DataInfo(
-        "deployment", tuple(one["shape"]), outputs, one["kind"], classes, vocabulary=vocabulary,
-        columns=tuple(one["columns"]), missing=any(each["missing"] for each in said.values()),
-        categories=tuple(one["categories"]), dates=tuple(one["dates"]),
-    )  # fmt: skip
+        "deployment",
+        tuple(one["shape"]),
+        outputs,
+        one["kind"],
+        classes,
+        vocabulary=vocabulary,
+        columns=tuple(one["columns"]),
+        missing=any(each["missing"] for each in said.values()),
+        categories=tuple(one["categories"]),
+        dates=tuple(one["dates"]),
+    )
     form = SampleForm(
         torch.Size(one["shape"]), _DTYPES[one["dtype"]], torch.Size(one["target_shape"]), _DTYPES[one["target_dtype"]]
     )

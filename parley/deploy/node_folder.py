@@ -97,9 +97,14 @@ class NodeFolder:
         return new
 
     def point(
-        self, *, server: str | None = None, ca: Path | None = None, key: Path | None = None, data: str | None = None,
+        self,
+        *,
+        server: str | None = None,
+        ca: Path | None = None,
+        key: Path | None = None,
+        data: str | None = None,
         target: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Settings given on the command line, whose paths are relative to where it is typed."""
         changes: dict[str, object] = {}
         if server is not None:

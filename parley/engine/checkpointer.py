@@ -39,9 +39,13 @@ class Checkpointer:
         kept = memories.save()
         manifest = self.states.save(number, states)
         checkpoint = {
-            "round": number, **manifest, "memories": vars(kept), "records": len(run.records),
-            "best_round": run.best_round, "best_value": run.best_value,
-        }  # fmt: skip
+            "round": number,
+            **manifest,
+            "memories": vars(kept),
+            "records": len(run.records),
+            "best_round": run.best_round,
+            "best_value": run.best_value,
+        }
         counts = {} if run.counts is None else {COUNTS: run.counts.text}
         summary = run.summary() | counts if status is not None else None
         self.store.commit(self.run, self.pending, checkpoint=checkpoint, status=status, summary=summary)

@@ -192,7 +192,7 @@ class Run:
 
     def predictor(
         self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None
-    ) -> Predictor:  # fmt: skip
+    ) -> Predictor:
         """Scaled inputs -> outputs of the last model, of the best one, or of a client's own; of scaled targets, too."""
         memory, model, learned = self._memory_for(best, client), self.model(best=best), self.learned
         step = self._recalibrated(nn.Identity(), recalibrate, best, client)
@@ -214,9 +214,14 @@ class Run:
 
     @torch.no_grad()
     def predict(
-        self, x: Tensor | ArrayLike, *, best: bool = False, client: str | None = None, scaled: bool = False,
+        self,
+        x: Tensor | ArrayLike,
+        *,
+        best: bool = False,
+        client: str | None = None,
+        scaled: bool = False,
         recalibrate: Method | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Outputs for new raw inputs [n, ...]: logits of classes, or values. `client`: with its own model (`personal`).
 
         They are filled and scaled like the training samples; with `scaled`, they have been, like those in `federation`.
@@ -256,9 +261,7 @@ class Run:
         first = next(iter(self.task.module.parameters()), None)
         return torch.float32 if first is None else first.dtype
 
-    def module(
-        self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None
-    ) -> nn.Module:  # fmt: skip
+    def module(self, *, best: bool = False, client: str | None = None, recalibrate: Method | None = None) -> nn.Module:
         """The trained network, or a client's own, as an ordinary module in evaluation mode that takes raw inputs.
 
         Where samples were filled or scaled for training, it does that first; its `network` is what follows. Of scaled
@@ -305,11 +308,17 @@ class Run:
         info = self.task.info
         rounds = self.records[-1].number if self.records else 0
         card = {
-            "run": self.id, "name": self.name, "status": self.status, "rounds": self.best_round if best else rounds,
+            "run": self.id,
+            "name": self.name,
+            "status": self.status,
+            "rounds": self.best_round if best else rounds,
             "model": "best" if best else "last" if client is None else f"that of client {client}",
-            "algorithm": self.algorithm.title, "data": info.name, "results": self.summary(),
-            "left_out": left_out(self.records), "study": portable(self.config),
-        }  # fmt: skip
+            "algorithm": self.algorithm.title,
+            "data": info.name,
+            "results": self.summary(),
+            "left_out": left_out(self.records),
+            "study": portable(self.config),
+        }
         module = self.module(best=best, client=client, recalibrate=recalibrate)
         return export_module(module, self._example(), folder, FORMATS if formats is None else formats, card, info)
 

@@ -148,9 +148,7 @@ def _recalibration(module: nn.Module) -> dict[str, Any]:
         numbers = {"center": scaled.target_center.tolist(), "scale": scaled.target_scale.tolist()}  # type: ignore[operator]
         return {"target_scaling": numbers}
     step = recalibration_of(module)
-    return {} if step is None else {
-        "recalibration": {"method": step.method, "slope": step.slope, "shift": step.shift}
-    }  # fmt: skip
+    return {} if step is None else {"recalibration": {"method": step.method, "slope": step.slope, "shift": step.shift}}
 
 
 def _preprocessing(module: nn.Module, info: DataInfo | None) -> dict[str, Any]:

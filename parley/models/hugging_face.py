@@ -23,8 +23,12 @@ from parley.models.spec import check_positive, check_tokens, models
 from parley.models.text import PADDING
 
 SMALL_OPT: dict[str, Any] = {
-    "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "ffn_dim": 256, "dropout": 0.0,
-}  # fmt: skip
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "ffn_dim": 256,
+    "dropout": 0.0,
+}
 """OPT's layout at a size for trying things out; OPT-125M has 12 blocks of 768 units."""
 
 # Plain attention has gradients of every order and makes no hidden choice of kernels.

@@ -30,10 +30,19 @@ def convert_llama2c(weights: Path | str, tokenizer: Path | str, folder: Path | s
     if len(raw) < 4 * _HEADER:
         raise InputError(f"'{weights}' is no checkpoint of llama2.c: it has {len(raw)} bytes.")
     dim, hidden, layers, heads, groups, vocabulary, length = struct.unpack(f"<{_HEADER}i", raw[: 4 * _HEADER])
-    tensors = _tensors(np.frombuffer(raw, "<f4", offset=4 * _HEADER), str(weights), {
-        "dim": dim, "hidden": hidden, "layers": layers, "heads": heads, "groups": groups, "vocabulary": vocabulary,
-        "length": length,
-    })  # fmt: skip
+    tensors = _tensors(
+        np.frombuffer(raw, "<f4", offset=4 * _HEADER),
+        str(weights),
+        {
+            "dim": dim,
+            "hidden": hidden,
+            "layers": layers,
+            "heads": heads,
+            "groups": groups,
+            "vocabulary": vocabulary,
+            "length": length,
+        },
+    )
     tokens = _tokenizer(Path(tokenizer), vocabulary)
     config = {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": dim, "intermediate_size": hidden,
@@ -62,11 +71,18 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
     dim, hidden, layers, heads, groups = (size[key] for key in ("dim", "hidden", "layers", "heads", "groups"))
     head = dim // heads if heads > 0 else 0
     shapes = {
-        "embed": (size["vocabulary"], dim), "input": (layers, dim), "q": (layers, dim, dim),
-        "k": (layers, groups * head, dim), "v": (layers, groups * head, dim), "o": (layers, dim, dim),
-        "post": (layers, dim), "gate": (layers, hidden, dim), "down": (layers, dim, hidden),
-        "up": (layers, hidden, dim), "norm": (dim,),
-    }  # fmt: skip
+        "embed": (size["vocabulary"], dim),
+        "input": (layers, dim),
+        "q": (layers, dim, dim),
+        "k": (layers, groups * head, dim),
+        "v": (layers, groups * head, dim),
+        "o": (layers, dim, dim),
+        "post": (layers, dim),
+        "gate": (layers, hidden, dim),
+        "down": (layers, dim, hidden),
+        "up": (layers, hidden, dim),
+        "norm": (dim,),
+    }
     tables = size["length"] * head  # cosines and sines of the positions, which transformers computes itself
     expected = sum(int(np.prod(shape)) for shape in shapes.values()) + tables
     if min(size.values()) < 1 or len(values) != expected:
@@ -80,10 +96,14 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
     tensors = {"model.embed_tokens.weight": parts["embed"], "model.norm.weight": parts["norm"]}
     for layer in range(layers):
         own = {
-            "input_layernorm": parts["input"], "post_attention_layernorm": parts["post"],
-            "mlp.gate_proj": parts["gate"], "mlp.down_proj": parts["down"], "mlp.up_proj": parts["up"],
-            "self_attn.v_proj": parts["v"], "self_attn.o_proj": parts["o"],
-        }  # fmt: skip
+            "input_layernorm": parts["input"],
+            "post_attention_layernorm": parts["post"],
+            "mlp.gate_proj": parts["gate"],
+            "mlp.down_proj": parts["down"],
+            "mlp.up_proj": parts["up"],
+            "self_attn.v_proj": parts["v"],
+            "self_attn.o_proj": parts["o"],
+        }
         made = {key: tensor[layer] for key, tensor in own.items()}
         made["self_attn.q_proj"] = _rotated(parts["q"][layer], heads)
         made["self_attn.k_proj"] = _rotated(parts["k"][layer], groups)
@@ -120,25 +140,58 @@ def _tokenizer(path: Path, vocabulary: int) -> dict[str, Any]:
         if number > _END and token[:cut] in ids and token[cut:] in ids and not token.startswith("<0x")
     )
     special = [
-        {"id": number, "content": tokens[number], "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
+        {
+            "id": number,
+            "content": tokens[number],
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for number in (_UNKNOWN, _BEGIN, _END)
-    ]  # fmt: skip
+    ]
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
-        "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special,
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        },
         "pre_tokenizer": None,
-        "post_processor": {"type": "TemplateProcessing", "single": [_special("<s>"), _text("A", 0)],
-                           "pair": [_special("<s>"), _text("A", 0), _special("<s>"), _text("B", 0)],
-                           "special_tokens": {"<s>": {"id": "<s>", "ids": [_BEGIN], "tokens": ["<s>"]}}},
-        "decoder": {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
-            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
-                  "vocab": ids, "merges": [pair for *_, pair in merges]},
-    }  # fmt: skip
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [_special("<s>"), _text("A", 0)],
+            "pair": [_special("<s>"), _text("A", 0), _special("<s>"), _text("B", 0)],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [_BEGIN], "tokens": ["<s>"]}},
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": [pair for *_, pair in merges],
+        },
+    }
 
 
 def _special(token: str) -> dict[str, Any]:

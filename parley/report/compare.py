@@ -41,8 +41,12 @@ NEAR = 0.95
 """The default target is this share of the best final accuracy."""
 MOST_PAIRS = 45
 """Pairs that are tested without being asked for: those of ten groups."""
-_WHERE = {"central": "on the central test set", "clients": "on clients' own held-out samples", "train": "in training",
-          "pooled": "on all clients' held-out samples together"}  # fmt: skip
+_WHERE = {
+    "central": "on the central test set",
+    "clients": "on clients' own held-out samples",
+    "train": "in training",
+    "pooled": "on all clients' held-out samples together",
+}
 
 
 @dataclass(frozen=True, repr=False)

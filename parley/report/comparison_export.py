@@ -36,12 +36,17 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
             own = _summary(comparison, line, run) | {"reached": None if reached is None else asdict(reached)}
             runs.append(own | {"curve": curve, "clients": run.clients})
     groups = [
-        {"group": line.label, "runs": [run.id or run.label for run in line.group.runs], "last": line.last.plain(),
-         "best": line.best.plain(), "reached": len(line.successes),
-         "left_out": [{"run": one.id, "seed": one.seed, "status": one.status} for one in line.group.unfinished],
-         **{f"{what}_to_target": _plain(line.cost(what)) for what in COSTS}}
+        {
+            "group": line.label,
+            "runs": [run.id or run.label for run in line.group.runs],
+            "last": line.last.plain(),
+            "best": line.best.plain(),
+            "reached": len(line.successes),
+            "left_out": [{"run": one.id, "seed": one.seed, "status": one.status} for one in line.group.unfinished],
+            **{f"{what}_to_target": _plain(line.cost(what)) for what in COSTS},
+        }
         for line in comparison.lines
-    ]  # fmt: skip
+    ]
     pairs = [asdict(pair) | {"difference": pair.difference.plain()} for pair in comparison.pairs]
     head = {
         "metric": comparison.metric,

@@ -79,9 +79,17 @@ class Envelope:
     def read(cls, head: Mapping[str, Any]) -> Envelope:
         """From a head that anybody may have written; a WireError says what is wrong with it."""
         kinds = {
-            "run": str, "incarnation": int, "round": int, "exchange": int, "asked": str, "version": str | None,
-            "durable": int, "round_key": str, "recipient": str, "party": bool,
-        }  # fmt: skip
+            "run": str,
+            "incarnation": int,
+            "round": int,
+            "exchange": int,
+            "asked": str,
+            "version": str | None,
+            "durable": int,
+            "round_key": str,
+            "recipient": str,
+            "party": bool,
+        }
         envelope = cls(**_checked(head, kinds))
         if _KEY.fullmatch(envelope.round_key) is None:
             raise WireError("the envelope's key is not 16 bytes in hexadecimal digits.")

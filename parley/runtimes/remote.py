@@ -66,11 +66,19 @@ class Remote(ABC):
         encoded = _Encoded()
         envelopes = [
             Envelope(
-                stamp.run, self._outbox.incarnation, stamp.round, stamp.exchange, call.context.asked,
-                _version(call.memory), stamp.durable, call.context.round_key.digest.hex(), call.recipient, call.party,
+                stamp.run,
+                self._outbox.incarnation,
+                stamp.round,
+                stamp.exchange,
+                call.context.asked,
+                _version(call.memory),
+                stamp.durable,
+                call.context.round_key.digest.hex(),
+                call.recipient,
+                call.party,
             )
             for call in calls
-        ]  # fmt: skip
+        ]
         digests = [e.question(encoded[c.message]).digest.hex() for e, c in zip(envelopes, calls, strict=True)]
         return self._asked(
             (stamp.round, stamp.exchange),

@@ -330,9 +330,15 @@ def _nothing(task: Task) -> Tree:
     many = features(task)
     labels = 0 if task.info.kind == "regression" else task.info.outputs
     shapes: dict[str, tuple[int, ...]] = {
-        "clients": (), "rows": (), "count": (many,), "missing": (many,), "small": (many,), "first": (many, DIGITS[1]),
-        "second": (many, DIGITS[2]), "labels": (labels,),
-    }  # fmt: skip
+        "clients": (),
+        "rows": (),
+        "count": (many,),
+        "missing": (many,),
+        "small": (many,),
+        "first": (many, DIGITS[1]),
+        "second": (many, DIGITS[2]),
+        "labels": (labels,),
+    }
     return {name: torch.zeros(shape, dtype=torch.int64) for name, shape in shapes.items()}
 
 

@@ -120,13 +120,18 @@ class Statistics(Brief):
         named = {0.0: "low", 1.0: "high"}
         return [
             {
-                "feature": one.name, "count": one.count, "missing": one.missing, "mean": one.mean, "std": one.std,
+                "feature": one.name,
+                "count": one.count,
+                "missing": one.missing,
+                "mean": one.mean,
+                "std": one.std,
                 "variance": one.variance,
                 **{named.get(share, f"{share:.0%}"): one.quantiles.get(share) for share in SHARES},
-                "rank_error": one.rank_error, "withheld": one.withheld,
+                "rank_error": one.rank_error,
+                "withheld": one.withheld,
             }
             for one in self.features
-        ]  # fmt: skip
+        ]
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame with the features' names as index."""

@@ -95,9 +95,8 @@ class DataSection:
             assert self.client is not None
             assert self.target is not None
             return Federation.from_frame(
-                Path(self.file), client=self.client, target=self.target, dtype=self.dtype,
-                **how, **held_out,
-            )  # fmt: skip
+                Path(self.file), client=self.client, target=self.target, dtype=self.dtype, **how, **held_out
+            )
         folder = Path(self.folder or "")
         of_tables: dict[str, Any] = {"target": self.target, "dtype": self.dtype, **how}
         of_images: dict[str, Any] = {"grey": self.grey, "size": self.size}

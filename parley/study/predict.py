@@ -27,9 +27,15 @@ BATCH = 1000
 
 
 def predict_file(
-    run: Run, source: Path, out: Path, *, target: str | None = None, best: bool = False, client: str | None = None,
+    run: Run,
+    source: Path,
+    out: Path,
+    *,
+    target: str | None = None,
+    best: bool = False,
+    client: str | None = None,
     recalibrate: Method | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Write one line per sample of `source` to the .csv file `out`; returns how many.
 
     `source`: a table (.csv, .parquet) or arrays with `x` (.npz, .safetensors), in the form the training data had before

@@ -287,23 +287,38 @@ class Study:
 
         Parts that only Python can make are described by name and digest, and cannot be taken back.
         """
-        return {
-            "name": self.title, "seed": int(self.seed), "rounds": int(self.rounds), "loss": self._described_loss(),
-            "buffers": self.buffers,
-            "plugins": list(self.plugins), "listeners": list(self.observers), "revision": self.revision,
-            "data": self._described_data(),
-            "model": None if self.model is None else self._described_model(self.model),
-            "algorithm": self._described_algorithm(),
-            "channels": {"up": [described(one) for one in stages(self.channels)]},
-            "cohort": plain(self.sampling),
-            "faults": plain(self.faults),
-            "evaluate": plain(self.evaluation),
-            "runtime": {"name": self.runtime, "workers": self.workers, "address": self.address, "device": self.device},
-            "store": {"checkpoint": float(self.checkpoint)},
-            "logging": plain(self.logging),
-            **({} if self.precision == "full" else {"precision": self.precision}),
-            **({} if self.robust is None else {"robust": plain(self.robust)}),
-        } | self._described_preprocessing() | self._described_privacy() | self._described_start()  # fmt: skip
+        return (
+            {
+                "name": self.title,
+                "seed": int(self.seed),
+                "rounds": int(self.rounds),
+                "loss": self._described_loss(),
+                "buffers": self.buffers,
+                "plugins": list(self.plugins),
+                "listeners": list(self.observers),
+                "revision": self.revision,
+                "data": self._described_data(),
+                "model": None if self.model is None else self._described_model(self.model),
+                "algorithm": self._described_algorithm(),
+                "channels": {"up": [described(one) for one in stages(self.channels)]},
+                "cohort": plain(self.sampling),
+                "faults": plain(self.faults),
+                "evaluate": plain(self.evaluation),
+                "runtime": {
+                    "name": self.runtime,
+                    "workers": self.workers,
+                    "address": self.address,
+                    "device": self.device,
+                },
+                "store": {"checkpoint": float(self.checkpoint)},
+                "logging": plain(self.logging),
+                **({} if self.precision == "full" else {"precision": self.precision}),
+                **({} if self.robust is None else {"robust": plain(self.robust)}),
+            }
+            | self._described_preprocessing()
+            | self._described_privacy()
+            | self._described_start()
+        )
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""

@@ -314,9 +314,16 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
     measured = scorers(evaluation.metrics, federation.info)
     there = replace(task, population=population).on(_device(algorithm, study.device))
     return Job(
-        algorithm, there, federation, Channels.of(algorithm, up), secret, measured, evaluation.pooled,
-        evaluation.batch, evaluation.digits,
-    )  # fmt: skip
+        algorithm,
+        there,
+        federation,
+        Channels.of(algorithm, up),
+        secret,
+        measured,
+        evaluation.pooled,
+        evaluation.batch,
+        evaluation.digits,
+    )
 
 
 def check_inputs(algorithm: Algorithm, federation: Federation) -> None:

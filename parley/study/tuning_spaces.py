@@ -87,9 +87,13 @@ def integers(low: int, high: int) -> Space:
 
 
 NAMED: dict[str, Callable[..., Space]] = {
-    "half-decades": half_decades, "decades": decades, "powers-of-two": powers_of_two, "log": log,
-    "uniform": uniform, "integers": integers,
-}  # fmt: skip
+    "half-decades": half_decades,
+    "decades": decades,
+    "powers-of-two": powers_of_two,
+    "log": log,
+    "uniform": uniform,
+    "integers": integers,
+}
 
 
 def space_of(value: Any, path: str) -> Space:

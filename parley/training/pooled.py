@@ -75,9 +75,10 @@ class Counts:
         """The counts of all clients together."""
         several = list(each)
         return Counts(
-            np.sum([one.confusion for one in several], axis=0), np.sum([one.scores for one in several], axis=0),
+            np.sum([one.confusion for one in several], axis=0),
+            np.sum([one.scores for one in several], axis=0),
             sum(one.lost for one in several),
-        )  # fmt: skip
+        )
 
     # -- on the wire and in the store --------------------------------------------------------------------------------
 

@@ -127,39 +127,65 @@ _SIGN = (
 )
 CAUSES = (
     Cause(
-        "pfl", "0.6.0", "scaffold", "option I", "pfl/algorithm/scaffold.py", _SIGN,
+        "pfl",
+        "0.6.0",
+        "scaffold",
+        "option I",
+        "pfl/algorithm/scaffold.py",
+        _SIGN,
         lambda trial, x, rounds: _scaffold(trial, x, rounds, True),
     ),
     Cause(
-        "pfl", "0.6.0", "scaffold", "option II", "pfl/algorithm/scaffold.py", _SIGN,
+        "pfl",
+        "0.6.0",
+        "scaffold",
+        "option II",
+        "pfl/algorithm/scaffold.py",
+        _SIGN,
         lambda trial, x, rounds: _scaffold(trial, x, rounds, False),
     ),
     Cause(
-        "fluke", "0.8.1", "fednova", "", "fluke/algorithms/fednova.py",
+        "fluke",
+        "0.8.1",
+        "fednova",
+        "",
+        "fluke/algorithms/fednova.py",
         "the factors p_i tau_eff / tau_i multiply the clients' models instead of their changes, and do not sum to one"
         " when clients take different numbers of steps",
         _averaged_models,
     ),
     Cause(
-        "fluke", "0.8.1", "feddyn", "", "fluke/algorithms/feddyn.py",
+        "fluke",
+        "0.8.1",
+        "feddyn",
+        "",
+        "fluke/algorithms/feddyn.py",
         "`prev_grads` grows by alpha (server - client), but the penalty and the server's model use it as the sum of"
         " (client - server), as in the code of the method's authors",
         _dyn_fluke,
     ),
     Cause(
-        "fedlab", "1.3.0", "feddyn", "", "fedlab/contrib/algorithm/feddyn.py",
+        "fedlab",
+        "1.3.0",
+        "feddyn",
+        "",
+        "fedlab/contrib/algorithm/feddyn.py",
         "the clients' linear and quadratic terms are computed from detached copies of the weights (`param.data`) and"
         " have no gradient, and the server subtracts its model from the sum of the models once instead of once per"
         " client",
         _dyn_fedlab,
     ),
     Cause(
-        "flower", "1.41.0", "fedprox", "as its example", "flwr/serverapp/strategy/fedprox.py",
+        "flower",
+        "1.41.0",
+        "fedprox",
+        "as its example",
+        "flwr/serverapp/strategy/fedprox.py",
         "the formula in the docstring of FedProx has the squared norm, the code printed below it the norm; here the"
         " client does what that code does",
         _unsquared,
     ),
-)  # fmt: skip
+)
 
 
 def cause_of(library: str, version: str, method: str, variant: str) -> Cause | None:

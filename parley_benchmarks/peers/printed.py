@@ -27,9 +27,13 @@ def peers_table(rows: Sequence[Row]) -> RenderableType:
         distance = "" if row.distance is None else f"{row.distance:.1e}"
         verdict = row.verdict + (f": {row.where or row.error}" if row.where or row.error else "")
         drawn.add_row(
-            f"{row.library} {row.version}".strip(), title, row.setting, row.weights, distance,
+            f"{row.library} {row.version}".strip(),
+            title,
+            row.setting,
+            row.weights,
+            distance,
             Text(verdict, style=STYLES.get(row.verdict, "yellow")),
-        )  # fmt: skip
+        )
     reasons: dict[str, list[float]] = {}
     for row in rows:
         if row.explained is not None:

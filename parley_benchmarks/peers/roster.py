@@ -60,12 +60,6 @@ LIBRARIES = {
             "Its strategies average; local training is its users', here the adapter's.",
         ),
         Library("flgo", "FLGo", "flgo", {name: Offer() for name in _ALL} | {"fedprox": BY_CLIENT}),
-        Library(
-            "fedlab",
-            "FedLab",
-            "fedlab",
-            dict.fromkeys(_ALL, BY_CLIENT),
-            "It weights all clients equally.",
-        ),
+        Library("fedlab", "FedLab", "fedlab", dict.fromkeys(_ALL, BY_CLIENT), "It weights all clients equally."),
     )
-}  # fmt: skip
+}

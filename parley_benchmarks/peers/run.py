@@ -74,9 +74,15 @@ def ask(python: Path, adapter: str, asked: dict[str, Any], root: Path = ADAPTERS
     with TemporaryDirectory(prefix="parley-peers-") as folder:
         try:
             done = subprocess.run(
-                [str(python), "-m", f"adapters.{adapter}"], input=json.dumps(asked), capture_output=True, text=True,
-                cwd=folder, env=environment, timeout=PATIENCE, check=False,
-            )  # fmt: skip
+                [str(python), "-m", f"adapters.{adapter}"],
+                input=json.dumps(asked),
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env=environment,
+                timeout=PATIENCE,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return {"ok": False, "error": f"no answer within {PATIENCE:g} s"}
     try:
@@ -90,9 +96,15 @@ def ask(python: Path, adapter: str, asked: dict[str, Any], root: Path = ADAPTERS
 def fill(plan: Plan, python: Callable[[Library], Path], root: Path = ADAPTERS) -> Row:
     """Run one line."""
     blank = Row(
-        plan.library.name, "", plan.method.name, plan.variant, plan.setting.name, plan.weights, "not offered",
+        plan.library.name,
+        "",
+        plan.method.name,
+        plan.variant,
+        plan.setting.name,
+        plan.weights,
+        "not offered",
         command=plan.command,
-    )  # fmt: skip
+    )
     if plan.offer is None:
         return replace(blank, setting="", weights="", command="")
     try:

@@ -49,9 +49,15 @@ class Row:
 
 
 def judge(
-    library: str, version: str, method: Method, variant: str, setting: Setting, weights: Weights,
-    points: Sequence[Sequence[float]], rounds: Sequence[int] = ROUNDS,
-) -> Row:  # fmt: skip
+    library: str,
+    version: str,
+    method: Method,
+    variant: str,
+    setting: Setting,
+    weights: Weights,
+    points: Sequence[Sequence[float]],
+    rounds: Sequence[int] = ROUNDS,
+) -> Row:
     """The verdict on the models after so many `rounds`; the last two tell whether it rests."""
     early, before, last = (np.array(point, dtype=np.float64) for point in points)
     goal = method.point(setting, weights)
@@ -76,9 +82,18 @@ def judge(
         explained = float(np.linalg.norm(seen - cause.predicts(method, setting, weights, number))) / unit
         reason = f"{cause.sentence} ({cause.file})"
     return Row(
-        library, version, method.name, variant, setting.name, weights, verdict, distance if finite else None, where,
-        reason, explained,
-    )  # fmt: skip
+        library,
+        version,
+        method.name,
+        variant,
+        setting.name,
+        weights,
+        verdict,
+        distance if finite else None,
+        where,
+        reason,
+        explained,
+    )
 
 
 def _where(x: Array, setting: Setting, weights: Weights, unit: float) -> str:

@@ -58,21 +58,24 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
     checks: list[Check] = [
         holds(
             "federations whose target the grid reaches",
-            all(np.isfinite(one.best) for one in judged), sum(np.isfinite(one.best) for one in judged), len(judged),
-        ),
-    ]  # fmt: skip
+            all(np.isfinite(one.best) for one in judged),
+            sum(np.isfinite(one.best) for one in judged),
+            len(judged),
+        )
+    ]
     checks += claims(
         [
             at_least(f"without a pilot: share within {WITHIN:g}x of the best", float((plain <= WITHIN).mean()), SHARE),
             at_most("without a pilot: federations where it is the worst", sum(one.is_worst for one in judged), 0),
             at_least(
-                f"with a pilot: share within {PILOT_WITHIN:g}x of the best", float((tried <= PILOT_WITHIN).mean()),
+                f"with a pilot: share within {PILOT_WITHIN:g}x of the best",
+                float((tried <= PILOT_WITHIN).mean()),
                 PILOT_SHARE,
             ),
             at_most("rounds of the pilot over the budget's, at most", max(one.pilot_share for one in judged), 0.5),
         ],
         scale,
-    )  # fmt: skip
+    )
     spread_of = {"without_pilot": plain, "with_pilot": tried}
     data = {
         "quantiles": QUANTILES,

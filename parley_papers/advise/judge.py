@@ -68,10 +68,21 @@ def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> J
         one: cost_of(own, one.algorithm(batch=own.batch), one.channels, PATIENCE * own.rounds) for one in {first, last}
     }
     return Judged(
-        seed, own.kind, own.unit, own.about, costs[best], best, len(costs), _worse(own, paid[first], costs),
-        paid[first], str(first), advice.first.rounds, paid[last], str(last),
+        seed,
+        own.kind,
+        own.unit,
+        own.about,
+        costs[best],
+        best,
+        len(costs),
+        _worse(own, paid[first], costs),
+        paid[first],
+        str(first),
+        advice.first.rounds,
+        paid[last],
+        str(last),
         advice.pilot.rounds / advice.pilot.of,
-    )  # fmt: skip
+    )
 
 
 def _budget(own: Problem) -> dict[str, Any]:
@@ -103,9 +114,12 @@ class _Cost(pl.Listener):
 
 
 def cost_of(
-    own: Problem, algorithm: pl.Algorithm, channels: tuple[pl.Channel, ...] = (), rounds: int | None = None,
+    own: Problem,
+    algorithm: pl.Algorithm,
+    channels: tuple[pl.Channel, ...] = (),
+    rounds: int | None = None,
     most: float = math.inf,
-) -> float:  # fmt: skip
+) -> float:
     """In the problem's unit; infinite where neither `rounds` (default: the budget's) nor `most` reach the target."""
     spent = _Cost(own, most)
     try:

@@ -68,9 +68,15 @@ def measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
     problem = clients(scale, images, 0.1)
     shown = problem.evaluated_on("validation")
     plain = pl.Study(
-        pl.FedAvg(), shown, model=problem.model, rounds=ROUNDS[scale], cohort=pl.Sampling(problem.cohort), seed=seed,
-        evaluation=pl.Evaluation(clients="none"), workers=1,
-    )  # fmt: skip
+        pl.FedAvg(),
+        shown,
+        model=problem.model,
+        rounds=ROUNDS[scale],
+        cohort=pl.Sampling(problem.cohort),
+        seed=seed,
+        evaluation=pl.Evaluation(clients="none"),
+        workers=1,
+    )
     budget = ROUNDS[scale] * traffic(plain) / 1e6
     advice = pl.advise(plain, megabytes=budget, whole=False, pilot=True)
     assert advice.first is not None
@@ -88,7 +94,8 @@ def measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
         sent = [run.series(metric)[1] for metric in ("up/bytes", "down/bytes")]
         spent = np.concatenate([[0.0], np.cumsum(np.sum(sent, axis=0))]) / 1e6
         found[name] = {
-            "setting": setting, "megabytes": spent[np.asarray(rounds, dtype=int)].tolist(),
+            "setting": setting,
+            "megabytes": spent[np.asarray(rounds, dtype=int)].tolist(),
             "accuracy": np.asarray(accuracy).tolist(),
-        }  # fmt: skip
+        }
     return found

@@ -56,10 +56,16 @@ class Problem:
     ) -> pl.Study:
         """A method on it, which stops at the target."""
         return pl.Study(
-            algorithm, self.federation, model=MODEL, rounds=rounds or self.rounds, cohort=pl.Sampling(self.cohort),
-            seed=self.seed, channels=channels, runtime="stacked",
+            algorithm,
+            self.federation,
+            model=MODEL,
+            rounds=rounds or self.rounds,
+            cohort=pl.Sampling(self.cohort),
+            seed=self.seed,
+            channels=channels,
+            runtime="stacked",
             evaluation=pl.Evaluation(metric="loss", clients="none", target=self.target),
-        )  # fmt: skip
+        )
 
 
 def problem(seed: int) -> Problem:
@@ -84,9 +90,7 @@ def problem(seed: int) -> Problem:
         signal = x @ own + skew * rng.standard_normal(outputs) * (0.3 if kind == "regression" else 1.0)
         y = _targets(kind, signal, rng)
         sites[f"{number:02d}"] = pl.ClientData(torch.from_numpy(x).float(), y)
-    pooled = pl.ClientData(
-        torch.cat([own.x for own in sites.values()]), torch.cat([own.y for own in sites.values()])
-    )  # fmt: skip
+    pooled = pl.ClientData(torch.cat([own.x for own in sites.values()]), torch.cat([own.y for own in sites.values()]))
     federation = pl.Federation.from_arrays(sites, test=pooled, dtype="float32")
     batch = 0 if rng.random() < 0.6 else 20
     cohort = max(3, clients // 2) if rng.random() < 0.3 else None
@@ -96,9 +100,18 @@ def problem(seed: int) -> Problem:
     rounds = round(_between(rng, 40, 100))
     start, least = _ends(federation, pooled, seed)
     about = {
-        "clients": clients, "inputs": width, "outputs": outputs, "kappa": kappa, "scale": scale, "shift": shift,
-        "concept": concept, "skew": skew, "spread": spread, "samples": int(sizes.sum()), "share": share,
-    }  # fmt: skip
+        "clients": clients,
+        "inputs": width,
+        "outputs": outputs,
+        "kappa": kappa,
+        "scale": scale,
+        "shift": shift,
+        "concept": concept,
+        "skew": skew,
+        "spread": spread,
+        "samples": int(sizes.sum()),
+        "share": share,
+    }
     target = least + share * (start - least)
     return Problem(seed, kind, federation, batch, cohort, unit, rounds, start, least, target, about)
 
@@ -152,9 +165,8 @@ def _ends(federation: pl.Federation, pooled: pl.ClientData, seed: int) -> tuple[
 
     x0 = pl.tree.flat(task.initial())
     best = minimize(
-        loss, x0, jac=True, method="L-BFGS-B",
-        options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-10},
-    )  # fmt: skip
+        loss, x0, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-10}
+    )
     return loss(x0)[0], float(best.fun)
 
 

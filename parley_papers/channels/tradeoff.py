@@ -42,8 +42,9 @@ BOOSTING = "boosting"
 _BOOSTING_KEPT = ("qsgd(8)", "fedcom")
 """The same of boosting, where there is no feedback."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 10 clients, 4 rounds", "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
-}  # fmt: skip
+    "smoke": "digits, 10 clients, 4 rounds",
+    "cpu": "Fashion-MNIST, 10 clients, 60 rounds, 2 seeds",
+}
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,14 @@ def ten_clients(scale: Scale, network: bool = True) -> TrainingProblem:
     test = official_test(data)
     clients = data.split(pl.Dirichlet(0.3), 10, seed=0)
     return TrainingProblem(
-        clients, model if network else None, between(test, 0, first), between(test, first, None), 10, 32,
+        clients,
+        model if network else None,
+        between(test, 0, first),
+        between(test, first, None),
+        10,
+        32,
         f"{about}, Dirichlet(0.3)",
-    )  # fmt: skip
+    )
 
 
 @study("channels/tradeoff", scales=_WORDS)
@@ -96,17 +102,34 @@ def tradeoff(scale: Scale, context: StudyContext) -> StudyResult:
     size, problem, tables = SIZES[scale], Recipe(ten_clients, (scale,)), Recipe(ten_clients, (scale, False))
     networks, boosting = _networks(size), _boosting(size)
     arms = [
-        Arm(f"{method}, {name}", problem, algorithm, size.rounds, size.every, runtime="stacked", metrics=("up/",),
-            channels=chain)
-        for method, algorithm in networks.items() for name, chain in CHANNELS.items()
-    ]  # fmt: skip
+        Arm(
+            f"{method}, {name}",
+            problem,
+            algorithm,
+            size.rounds,
+            size.every,
+            runtime="stacked",
+            metrics=("up/",),
+            channels=chain,
+        )
+        for method, algorithm in networks.items()
+        for name, chain in CHANNELS.items()
+    ]
     refused = _refused(boosting)
     possible = [name for name in CHANNELS if name not in refused]
     arms += [
-        Arm(f"{BOOSTING}, {name}", tables, boosting, size.rounds, size.every,
-            runtime="inline", metrics=("up/",), channels=CHANNELS[name])
+        Arm(
+            f"{BOOSTING}, {name}",
+            tables,
+            boosting,
+            size.rounds,
+            size.every,
+            runtime="inline",
+            metrics=("up/",),
+            channels=CHANNELS[name],
+        )
         for name in possible
-    ]  # fmt: skip
+    ]
     trials = trained(arms, size.seeds, context)
     checks = [check for method in networks for check in _exact(method, trials)]
     checks += _histograms(possible, refused, trials)
@@ -209,8 +232,12 @@ def _curve(trials: Sequence[Trial]) -> TrafficCurve:
 def _numbers(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Any]:
     return {
         "arms": [
-            {"arm": name, "accuracy": _accuracy(runs).plain(), "megabytes": _sent(runs[0]),
-             "trials": [trial.plain() for trial in runs]}
+            {
+                "arm": name,
+                "accuracy": _accuracy(runs).plain(),
+                "megabytes": _sent(runs[0]),
+                "trials": [trial.plain() for trial in runs],
+            }
             for name, runs in trials.items()
         ]
-    }  # fmt: skip
+    }

@@ -105,7 +105,7 @@ def judge(model: pl.theory.rounds.Rounds, rounds: int) -> dict[str, Judged]:
             rounds=rounds, start_distance=model.start_distance, C=C, L=L, mu=mu, server=server
         ).best
         for server in pl.theory.servers.SERVERS
-    }  # fmt: skip
+    }
     settings = [(share / L, K) for share, K in _GRID] + [(setting.gamma, setting.K) for setting in best.values()]
     descents = model.descent(*np.array(settings).T)
     # What `curvature_bound` gives one by one; equal but for rounding once kappa = 1.

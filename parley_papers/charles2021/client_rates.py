@@ -116,9 +116,12 @@ def _tuned(size: _Size, problem: Recipe, context: StudyContext) -> StudyResult:
     """Every gamma with the eta that lowers the loss most."""
     arms = {gamma: _arm(problem, gamma, size.tuning, max(size.tuning // 10, 1)) for gamma in size.gammas}
     chosen = tuned(
-        list(arms.values()), size.etas, lambda arm, eta: having_rates(arm, (_gamma(arm), eta)),
-        at_end(lambda trial: -trial.loss), context,
-    )  # fmt: skip
+        list(arms.values()),
+        size.etas,
+        lambda arm, eta: having_rates(arm, (_gamma(arm), eta)),
+        at_end(lambda trial: -trial.loss),
+        context,
+    )
     return _compared(
         size, problem, {gamma: chosen.best[arm.name] for gamma, arm in arms.items()}, chosen.plain(), context
     )
@@ -146,9 +149,13 @@ def _compared(
     shown = {"Training loss": [ArmCurve(f"$\\gamma$ = {g:g}", runs, i) for i, (g, runs) in enumerate(kept.items())]}
     about = problem().about
     data = {
-        "problem": about, "etas": etas, "tuning": table, "diverged": [gamma for gamma in trials if gamma not in kept],
-        "overtakes": overtakes(kept), "trials": [trial.plain() for runs in trials.values() for trial in runs],
-    }  # fmt: skip
+        "problem": about,
+        "etas": etas,
+        "tuning": table,
+        "diverged": [gamma for gamma in trials if gamma not in kept],
+        "overtakes": overtakes(kept),
+        "trials": [trial.plain() for runs in trials.values() for trial in runs],
+    }
     figures = {"training-loss": training_curves(shown, "loss", about)} if kept else {}
     return context.result([*_trains(kept), *claims(_trade_off(kept), context.scale)], figures, data)
 

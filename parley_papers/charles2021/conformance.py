@@ -86,9 +86,7 @@ def _fixed_points(
 def _maml_is_theta(setting: pl.conformance.quadratics.QuadraticSetting, steps: int) -> Check:
     """Theorem 2: MAML with K steps sends what Theta_{2K+1} sends; here along the whole path."""
     maml = next(m for m in pl.conformance.members.members(setting, steps, TOLERANCE) if m.name == "maml")
-    simulated = pl.LocalUpdate(
-        lr=maml.gamma, steps=2 * steps + 1, batch=None, theta="last", server=maml.method.server
-    )  # fmt: skip
+    simulated = pl.LocalUpdate(lr=maml.gamma, steps=2 * steps + 1, batch=None, theta="last", server=maml.method.server)
     paths = [pl.conformance.quadratics.path(setting, method, 20, "inline") for method in (maml.method, simulated)]
     return at_most(f"maml, K = {steps}, moves like Theta_{2 * steps + 1} to", np.abs(paths[0] - paths[1]).max(), 1e-12)
 

@@ -80,10 +80,13 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
         ],
     }
     data = {
-        "problem": problem().about, "chosen (gamma, eta)": chosen.best, "tuning": chosen.plain(),
+        "problem": problem().about,
+        "chosen (gamma, eta)": chosen.best,
+        "tuning": chosen.plain(),
         "trials": [trial.plain() for runs in trials.values() for trial in runs],
-        "mean_accuracy": mean, "last_accuracy": last,
-    }  # fmt: skip
+        "mean_accuracy": mean,
+        "last_accuracy": last,
+    }
     figure = training_curves(panels, "accuracy", problem().about)
     return context.result([*checks, *claims(_claims(mean, last), scale)], {"accuracy": figure}, data)
 

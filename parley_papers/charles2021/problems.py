@@ -112,9 +112,15 @@ def _small_cnn(channels: int, side: int, outputs: int) -> pl.Model:
 
     def build() -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(32 * last * last, outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, 16, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * last * last, outputs),
+        )
 
     return build
 

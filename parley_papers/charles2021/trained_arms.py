@@ -21,8 +21,9 @@ _SERVERS = {
 }
 
 
-def local_update(name: str, problem: Recipe, *, steps: int, rounds: int, every: int, server: str = "none",
-                 alpha: float = 0.0) -> Arm:  # fmt: skip
+def local_update(
+    name: str, problem: Recipe, *, steps: int, rounds: int, every: int, server: str = "none", alpha: float = 0.0
+) -> Arm:
     """An arm without its learning rates."""
     method = pl.LocalUpdate(steps=steps, batch=problem().batch, alpha=alpha, server=_SERVERS[server])
     return Arm(name, problem, method, rounds, every)

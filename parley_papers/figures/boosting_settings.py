@@ -25,9 +25,15 @@ def settings_figure(
     for place, (name, values) in enumerate(errors.items()):
         without = "no residual" in name
         over.plot(
-            rounds, values, marker="o", markersize=5, linewidth=2.2, color=style.PALETTE[place % 2], label=name,
+            rounds,
+            values,
+            marker="o",
+            markersize=5,
+            linewidth=2.2,
+            color=style.PALETTE[place % 2],
+            label=name,
             linestyle=(0, (4, 2)) if without else "-",
-        )  # fmt: skip
+        )
     over.set(xscale="log", yscale="log")
     over.set_ylim(bottom=min(min(values) for values in errors.values()) / 30)  # room for the legend
     over.set_xticks(rounds, [str(T) for T in rounds])

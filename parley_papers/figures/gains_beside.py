@@ -40,8 +40,16 @@ def gains_beside(panels: Mapping[str, Sequence[GainPair]], one: str, other: str,
             (-0.13, style.PALETTE[1], other, [pair.compared for pair in pairs]),
         ):
             value, low, high = np.clip(np.array(rows).T, 1 / _WIDEST, _WIDEST)
-            axes.errorbar(value, places + shift, xerr=[value - low, high - value], fmt="o", color=colour, capsize=3,
-                          linewidth=1.6, label=label)  # fmt: skip
+            axes.errorbar(
+                value,
+                places + shift,
+                xerr=[value - low, high - value],
+                fmt="o",
+                color=colour,
+                capsize=3,
+                linewidth=1.6,
+                label=label,
+            )
         axes.axvline(1.0, color=style.FAINT, linewidth=1.2)
         axes.set_xscale("log")
         axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])

@@ -41,10 +41,17 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
         for number, method in enumerate(methods):
             first = number == 0
             left.plot(
-                table.scores[method], place, marker="D" if number == 1 else "o", markersize=13 if first else 8,
-                color=style.PALETTE[number // 2 if number > 1 else 0], markerfacecolor=_fill(number), markeredgewidth=2,
-                linestyle="none", zorder=2 if first else 3, label=method if place == 0 else None,
-            )  # fmt: skip
+                table.scores[method],
+                place,
+                marker="D" if number == 1 else "o",
+                markersize=13 if first else 8,
+                color=style.PALETTE[number // 2 if number > 1 else 0],
+                markerfacecolor=_fill(number),
+                markeredgewidth=2,
+                linestyle="none",
+                zorder=2 if first else 3,
+                label=method if place == 0 else None,
+            )
     left.set_yticks(range(len(tables)), [table.name for table in reversed(tables)])
     left.set_ylim(-0.6, len(tables) - 0.4)
     style.percent_axis(left.xaxis)

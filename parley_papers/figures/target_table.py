@@ -31,8 +31,13 @@ class TargetRow:
     best: pl.report.SeedMean
 
     def plain(self) -> dict[str, Any]:
-        means = {"rounds": self.rounds, "MiB up": self.up, "MiB down": self.down, "seconds": self.seconds,
-                 "best accuracy": self.best}  # fmt: skip
+        means = {
+            "rounds": self.rounds,
+            "MiB up": self.up,
+            "MiB down": self.down,
+            "seconds": self.seconds,
+            "best accuracy": self.best,
+        }
         return {"reached": f"{self.reached} of {self.seeds} seeds", **{n: mean.plain() for n, mean in means.items()}}
 
 
@@ -48,9 +53,14 @@ def target_table(title: str, rows: Sequence[TargetRow]) -> Figure:
     for number, row in enumerate(rows, 1):
         colour = style.INK if row.reached == row.seeds else style.FAINT
         cells = (
-            row.name, f"{row.reached} of {row.seeds}", f"{row.rounds.value:.0f}", _short(row.up.value),
-            _short(row.down.value), _short(row.seconds.value), f"{row.best.value:.1%}",
-        )  # fmt: skip
+            row.name,
+            f"{row.reached} of {row.seeds}",
+            f"{row.rounds.value:.0f}",
+            _short(row.up.value),
+            _short(row.down.value),
+            _short(row.seconds.value),
+            f"{row.best.value:.1%}",
+        )
         for place, cell in zip(_PLACES, cells, strict=True):
             axes.text(place, number, cell, color=colour, fontsize=11, ha="right" if place else "left", va="center")
         axes.axhline(number - 0.5, color=style.FAINT, linewidth=0.5, alpha=0.5)

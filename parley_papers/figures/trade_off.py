@@ -38,8 +38,9 @@ def trade_off(trades: list[Trade]) -> Figure:
         _curve(left, trade.name, trade.to_goal[:end], shade, above=end < len(trade.to_goal))
         _curve(right, trade.name, trade.to_optimum[:_EARLY], shade)
     for axes, name, last in (
-        (left, "to where the method leads", len(trades[0].to_goal) - 1), (right, "to the true optimum", _EARLY - 1),
-    ):  # fmt: skip
+        (left, "to where the method leads", len(trades[0].to_goal) - 1),
+        (right, "to the true optimum", _EARLY - 1),
+    ):
         axes.set_yscale("log")
         axes.set_xlim(0, last * 1.28)
         axes.set_xticks(range(0, last + 1, last // 3))
@@ -54,6 +55,11 @@ def _curve(axes: Axes, name: str, distances: Array, colour: str, above: bool = F
     """A line with its name at its end."""
     axes.plot(distances, color=colour, linewidth=2.4, solid_capstyle="round")
     axes.annotate(
-        name, (len(distances) - 1, float(distances[-1])), xytext=(7, 4 if above else 0), textcoords="offset points",
-        color=colour, fontsize=11, va="bottom" if above else "center",
-    )  # fmt: skip
+        name,
+        (len(distances) - 1, float(distances[-1])),
+        xytext=(7, 4 if above else 0),
+        textcoords="offset points",
+        color=colour,
+        fontsize=11,
+        va="bottom" if above else "center",
+    )

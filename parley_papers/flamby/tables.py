@@ -77,9 +77,15 @@ class Table:
     def trained(self, method: str, seed: int) -> pl.Run:
         data, rounds = (self.pooled, 1) if method == POOLED else (self.data, self.rounds)
         return pl.train(
-            self.methods[method], data.split("natural", seed=0), model=self.model, rounds=rounds, seed=seed,
-            loss=self.loss, runtime="inline", evaluation=pl.Evaluation(central=False, clients="none"),
-        )  # fmt: skip
+            self.methods[method],
+            data.split("natural", seed=0),
+            model=self.model,
+            rounds=rounds,
+            seed=seed,
+            loss=self.loss,
+            runtime="inline",
+            evaluation=pl.Evaluation(central=False, clients="none"),
+        )
 
     def scores(self, run: pl.Run) -> dict[str, float]:
         """On all test patients as FLamby shows them, and the mean over clients, each on its own."""
@@ -104,10 +110,13 @@ class Rates:
     pooled: float
 
 
-@study("flamby/heart-disease", scales={
-    "smoke": "made-up patients, 2 rounds of 20 updates, 2 seeds",
-    "cpu": "four hospitals, 15 rounds of 100 updates, seeds 42-46",
-})  # fmt: skip
+@study(
+    "flamby/heart-disease",
+    scales={
+        "smoke": "made-up patients, 2 rounds of 20 updates, 2 seeds",
+        "cpu": "four hospitals, 15 rounds of 100 updates, seeds 42-46",
+    },
+)
 def heart(scale: Scale, context: StudyContext) -> StudyResult:
     """Fed-Heart-Disease: FLamby's accuracies, by its recipe."""
     small = scale == "smoke"
@@ -116,26 +125,54 @@ def heart(scale: Scale, context: StudyContext) -> StudyResult:
     )
     inputs = data.info.shape[0]
     rates = Rates(0.001, 0.01, 0.001, 0.01, 0.01, 0.003162, 0.01, pooled=0.001)
-    return _measured(Table(
-        "Fed-Heart-Disease", "accuracy", 2 if small else 15, data, pooled, lambda: Logistic(inputs), None, accuracy,
-        methods(rates, small, batch=4, passes=50), HEART,
-    ), scale, context)  # fmt: skip
+    return _measured(
+        Table(
+            "Fed-Heart-Disease",
+            "accuracy",
+            2 if small else 15,
+            data,
+            pooled,
+            lambda: Logistic(inputs),
+            None,
+            accuracy,
+            methods(rates, small, batch=4, passes=50),
+            HEART,
+        ),
+        scale,
+        context,
+    )
 
 
-@study("flamby/tcga-brca", scales={
-    "smoke": "made-up patients, 2 rounds of 20 updates, 2 seeds",
-    "cpu": "six regions, 5 rounds of 100 updates, seeds 42-46",
-})  # fmt: skip
+@study(
+    "flamby/tcga-brca",
+    scales={
+        "smoke": "made-up patients, 2 rounds of 20 updates, 2 seeds",
+        "cpu": "six regions, 5 rounds of 100 updates, seeds 42-46",
+    },
+)
 def brca(scale: Scale, context: StudyContext) -> StudyResult:
     """Fed-TCGA-BRCA: FLamby's concordance indices, by its recipe."""
     small = scale == "smoke"
     data = made_up_patients(True) if small else pl.data.tcga_brca()
     inputs = data.info.shape[0]
     rates = Rates(0.1, 0.1, 0.01, 0.01, 0.1, 0.01, 0.1, pooled=0.1)
-    return _measured(Table(
-        "Fed-TCGA-BRCA", "c-index", 2 if small else 5, data, data, lambda: nn.Linear(inputs, 1), cox, concordance,
-        methods(rates, small, batch=8, passes=30), BRCA,
-    ), scale, context, exact_cox(data, () if small else ESTIMABLE))  # fmt: skip
+    return _measured(
+        Table(
+            "Fed-TCGA-BRCA",
+            "c-index",
+            2 if small else 5,
+            data,
+            data,
+            lambda: nn.Linear(inputs, 1),
+            cox,
+            concordance,
+            methods(rates, small, batch=8, passes=30),
+            BRCA,
+        ),
+        scale,
+        context,
+        exact_cox(data, () if small else ESTIMABLE),
+    )
 
 
 def exact_cox(data: pl.Dataset, covariates: tuple[str, ...]) -> dict[str, float]:
@@ -182,11 +219,17 @@ def _measured(
     about = f"mean and deviation over seeds {seeds[0]}-{seeds[-1]}; all test patients together, as FLamby shows them"
     figure = beside(f"{table.title}: {table.score}", rows, "here", "FLamby", about)
     data = {
-        "rows": {row.name: {"here": [row.ours, row.ours_spread], "FLamby": [row.theirs, row.theirs_spread],
-                            "clients' mean here": float(np.mean([one["clients"] for one in found[row.name]]))}
-                 for row in rows},
-        "scores": found, "seeds": seeds,
-    } | ({"exact Cox model": dict(exact)} if exact else {})  # fmt: skip
+        "rows": {
+            row.name: {
+                "here": [row.ours, row.ours_spread],
+                "FLamby": [row.theirs, row.theirs_spread],
+                "clients' mean here": float(np.mean([one["clients"] for one in found[row.name]])),
+            }
+            for row in rows
+        },
+        "scores": found,
+        "seeds": seeds,
+    } | ({"exact Cox model": dict(exact)} if exact else {})
     return context.result(checks, {"beside": figure}, data)
 
 

@@ -25,9 +25,10 @@ FALL = 0.02
 PAPER = {1: 0.4651, 5: 0.5201, 10: 0.5224, 25: 0.3814, 50: 0.2853, 100: 0.2817}
 """Table 2's accuracies on CIFAR-10."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds, 3 seeds",
+    "smoke": "digits, 20 rounds",
+    "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds, 3 seeds",
     "paper": "CIFAR-10 and SVHN, ResNet-20, 4000 rounds, 20 seeds",
-}  # fmt: skip
+}
 _ACROSS = "$\\alpha$ (1 is FedAvg)"
 
 
@@ -68,9 +69,10 @@ def batchnorm(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"accuracy": figure}, numbers(trials, by_name))
 
 
-@study("004/resnet20", scales={
-    "smoke": "digits, 4 rounds", "cpu": "CIFAR-10, 120 rounds (600 steps), 2 rates, 2 seeds; 3 hours",
-})  # fmt: skip
+@study(
+    "004/resnet20",
+    scales={"smoke": "digits, 4 rounds", "cpu": "CIFAR-10, 120 rounds (600 steps), 2 rates, 2 seeds; 3 hours"},
+)
 def resnet20(scale: Scale, context: StudyContext) -> StudyResult:
     """Table 2's rise in the paper's own network on its own pictures, far fewer steps."""
     size, name = RESNET[scale], data_sets(scale)[0]

@@ -159,9 +159,14 @@ def sorted_images(name: str, side: int, norm: pl.models.Norm = "batch") -> Train
     titles = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "scikit-learn's digits"}
     words = f"{titles[name]} at {side}x{side}, ResNet-20{'' if norm == 'batch' else ' with GroupNorm'}, sorted by label"
     return TrainingProblem(
-        federation, CroppedResNet(data.info.shape, data.info.outputs, norm), validation, test, CLIENTS,
-        16 if name == "digits" else 64, words,
-    )  # fmt: skip
+        federation,
+        CroppedResNet(data.info.shape, data.info.outputs, norm),
+        validation,
+        test,
+        CLIENTS,
+        16 if name == "digits" else 64,
+        words,
+    )
 
 
 def held_out(data: pl.Dataset, per_class: int) -> tuple[pl.Dataset, pl.ClientData]:
@@ -193,13 +198,25 @@ def authors_arm(name: str, problem: Recipe, head: int, body: int, moments: type[
     """FedALS whose head and body are averaged every so many steps, without its rate; alike periods are FedAvg."""
     length = moments.length
     method = pl.FedALS(
-        steps=1, batch=problem().batch, periods={"*.head.*": head, "*": body}, report=1, schedule=pl.Inverse(),
+        steps=1,
+        batch=problem().batch,
+        periods={"*.head.*": head, "*": body},
+        report=1,
+        schedule=pl.Inverse(),
         options=OPTIONS,
-    )  # fmt: skip
+    )
     return Arm(
-        name, problem, method, length.ends[0], length.curve, runtime="inline", weights="size", listeners=(moments,),
-        metrics=("moment/",), extend=True,
-    )  # fmt: skip
+        name,
+        problem,
+        method,
+        length.ends[0],
+        length.curve,
+        runtime="inline",
+        weights="size",
+        listeners=(moments,),
+        metrics=("moment/",),
+        extend=True,
+    )
 
 
 def by_seed(arms: Sequence[Arm], seeds: Sequence[int], context: StudyContext) -> dict[str, list[Trial]]:

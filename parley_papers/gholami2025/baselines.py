@@ -41,9 +41,10 @@ _SIZES: dict[Scale, _Size] = {
     "paper": _Size(tuple(2.0**k for k in range(-9, 0)), 200, 2, tuple(range(20))),
 }
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 10 clients, 10 rounds", "cpu": "12,000 samples of Fashion-MNIST at 14x14, 20 clients, 3 seeds",
+    "smoke": "digits, 10 clients, 10 rounds",
+    "cpu": "12,000 samples of Fashion-MNIST at 14x14, 20 clients, 3 seeds",
     "paper": "Fashion-MNIST, 20 clients, 200 rounds, 20 seeds",
-}  # fmt: skip
+}
 
 
 @study("004/fednova", scales=_WORDS)
@@ -90,10 +91,14 @@ def _problem(scale: Scale) -> TrainingProblem:
     test = official_test(data)
     first = len(test) // 5
     return TrainingProblem(
-        data.split(pl.Dirichlet(0.1, by="class"), clients, seed=0), pl.models.mlp(50), between(test, 0, first),
-        between(test, first, None), clients, 32,
+        data.split(pl.Dirichlet(0.1, by="class"), clients, seed=0),
+        pl.models.mlp(50),
+        between(test, 0, first),
+        between(test, first, None),
+        clients,
+        32,
         f"{words}, {clients} clients, Dirichlet(0.1), MLP of 50 units",
-    )  # fmt: skip
+    )
 
 
 def _arm(scale: Scale, name: str, **work: Any) -> Arm:
@@ -124,10 +129,14 @@ def _result(
     passes = next(method.epochs for method in methods.values() if isinstance(method, pl.FedAvg))
     words = f"{_problem(scale).about}, {passes} passes a round"
     data = {
-        name: {"lr": rates[name], "rounds": runs[0].rounds, "accuracy": [t.accuracy for t in runs],
-               "last fifth": [t.last(0.2) for t in runs]}
+        name: {
+            "lr": rates[name],
+            "rounds": runs[0].rounds,
+            "accuracy": [t.accuracy for t in runs],
+            "last fifth": [t.last(0.2) for t in runs],
+        }
         for name, runs in trials.items()
-    }  # fmt: skip
+    }
     figure = training_curves({"Test accuracy": curves}, "accuracy", words)
     return context.result(checks, {"accuracy": figure}, data)
 

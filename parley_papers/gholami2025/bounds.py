@@ -145,10 +145,13 @@ def _theorems(measured: dict[str, list[_Row]], rounds: list[pl.theory.generaliza
     rows += [_Row(found, None, found.bound().value) for found in rounds]
     known = [row.off for row in rows if row.gap is not None]
     return [
-        at_least("bound above the measured gap everywhere: least difference, in standard errors",
-                 min(row.margin for row in rows), -Z),
+        at_least(
+            "bound above the measured gap everywhere: least difference, in standard errors",
+            min(row.margin for row in rows),
+            -Z,
+        ),
         at_most("mean estimation: measured gap off its closed form, in standard errors", max(known), Z),
-    ]  # fmt: skip
+    ]
 
 
 def _alike(clients: Sequence[int], mean: list[_Row], ridge: list[_Row]) -> list[Check]:
@@ -161,10 +164,14 @@ def _alike(clients: Sequence[int], mean: list[_Row], ridge: list[_Row]) -> list[
     return [
         near("alike: slope of the measured gap in K, mean estimation", _slope(K, _values(mean)), -1, absolute=0.05),
         near("alike: slope of the measured gap in K, ridge regression", _slope(K, _values(ridge)), -1, absolute=0.1),
-        near("alike: slope of Theorem 4.1 itself for K >= 4",
-             _slope(K[late], np.array([row.bound for row in mean])[late]), -1, absolute=0.05),
+        near(
+            "alike: slope of Theorem 4.1 itself for K >= 4",
+            _slope(K[late], np.array([row.bound for row in mean])[late]),
+            -1,
+            absolute=0.05,
+        ),
         at_most("alike, K > 1: its first term over the measured gap (a bound would be >= 1)", max(first[1:]), 0.6),
-    ]  # fmt: skip
+    ]
 
 
 def _apart(mean: list[_Row]) -> list[Check]:
@@ -181,11 +188,17 @@ def _steps(same: list[_Row], fresh: list[_Row], rounds: list[pl.theory.generaliz
     return [
         at_least("steps on one sample: measured gap, last over first", float(rise[-1] / rise[0]), 2),
         at_least("steps on fresh samples: measured gap, first over last", float(fall[0] / fall[-1]), 2),
-        at_most("(8) as printed: off zero, in standard errors",
-                max(abs(f.start_gap.value) / f.start_gap.error for f in rounds), Z),
-        at_least("(8) with the model a round makes: above zero, in standard errors",
-                 min(f.gap.value / f.gap.error for f in rounds), 10),
-    ]  # fmt: skip
+        at_most(
+            "(8) as printed: off zero, in standard errors",
+            max(abs(f.start_gap.value) / f.start_gap.error for f in rounds),
+            Z,
+        ),
+        at_least(
+            "(8) with the model a round makes: above zero, in standard errors",
+            min(f.gap.value / f.gap.error for f in rounds),
+            10,
+        ),
+    ]
 
 
 def _partial(
@@ -193,13 +206,22 @@ def _partial(
 ) -> list[Check]:
     everything = [*duplicates, *absent]
     return [
-        at_least("Case I with alike clients: truth over the printed bound, largest",
-                 max(found.gap / found.printed.total for found in duplicates), 2),
-        at_least("Case II with unlike clients: truth over the printed bound, largest",
-                 max(found.gap / found.printed.total for found in absent), 5),
-        at_least("repaired bound over the out-of-sample part, least",
-                 min(found.repaired.total / found.out_of_sample for found in everything), 1 - 1e-12),
-    ]  # fmt: skip
+        at_least(
+            "Case I with alike clients: truth over the printed bound, largest",
+            max(found.gap / found.printed.total for found in duplicates),
+            2,
+        ),
+        at_least(
+            "Case II with unlike clients: truth over the printed bound, largest",
+            max(found.gap / found.printed.total for found in absent),
+            5,
+        ),
+        at_least(
+            "repaired bound over the out-of-sample part, least",
+            min(found.repaired.total / found.out_of_sample for found in everything),
+            1 - 1e-12,
+        ),
+    ]
 
 
 def _panels(

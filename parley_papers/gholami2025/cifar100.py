@@ -53,9 +53,10 @@ NEAR, EQUAL_TRAFFIC = "FedAvg, tau = 5", "FedAvg, tau = 50"
 RIVALS = (NEAR, EQUAL_TRAFFIC)
 FEDALS = "FedALS, tau = 5, alpha = 10"
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 8 steps", "cpu": "CIFAR-100 at 16x16, 7000 steps (undecided: 10,000), 2 rates, 3 seeds; 5 hours",
+    "smoke": "digits, 8 steps",
+    "cpu": "CIFAR-100 at 16x16, 7000 steps (undecided: 10,000), 2 rates, 3 seeds; 5 hours",
     "paper": "CIFAR-100 at 32x32, otherwise the same; 20 hours",
-}  # fmt: skip
+}
 
 
 @study("004/cifar100", scales=_WORDS)
@@ -64,9 +65,12 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
     length = LENGTHS[scale]
     short, end = _arms(scale, length), length.ends[0]
     rates = tuned(
-        list(short.values()), length.rates, having_rate,
-        lambda trial: result(trial, length, "authors", "averaged", length.ends[0]), context,
-    )  # fmt: skip
+        list(short.values()),
+        length.rates,
+        having_rate,
+        lambda trial: result(trial, length, "authors", "averaged", length.ends[0]),
+        context,
+    )
     arms = [having_rate(arm, rates.best[name]) for name, arm in short.items()]
     trials = by_seed(arms, length.seeds, context)
     gains = gains_over(RIVALS, FEDALS, trials, length, end, "averaged")
@@ -86,7 +90,10 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
     trains = at_least("least accuracy of any trial, none having diverged", least, 0.005)
     about = f"{arms[0].problem().about}; {len(length.seeds)} seeds, step {end}"
     data = {
-        "verdict": found, "verdict after the first end": first, "steps": end, "rates": rates.plain(),
+        "verdict": found,
+        "verdict after the first end": first,
+        "steps": end,
+        "rates": rates.plain(),
         "gains": {how: _plain(gains_over(RIVALS, FEDALS, trials, length, end, how)) for how in STATISTICS},
         "results": {
             name: {f"{moment}, {how}": values for (moment, how), values in own.items()}
@@ -94,7 +101,7 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
         },
         "authors' gain, half of it": _half(end, scale),
         "trials": [trial.plain() for runs in trials.values() for trial in runs],
-    }  # fmt: skip
+    }
     figures = {"accuracy": _ladder(trials, length, end, about), "curves": _curves(scale, trials, end, about)}
     return context.result([trains, *claims(checks, scale)], figures, data)
 

@@ -21,9 +21,10 @@ from parley_papers.training_problem import Recipe
 from parley_papers.trials import Arm, trained
 
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 1500 steps, 3 seeds",
+    "smoke": "digits",
+    "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 1500 steps, 3 seeds",
     "paper": "CIFAR-10, ResNet-20, 20,000 steps, 20 seeds",
-}  # fmt: skip
+}
 
 
 @study("004/fig1", scales=_WORDS)
@@ -39,9 +40,11 @@ def fig1(scale: Scale, context: StudyContext) -> StudyResult:
     late_rounds = distances[:, :, distances.shape[2] // 2 :].mean(axis=2)
     checks = [*_claims(late_rounds), *claims([_without_last(late_rounds)], scale)]
     data = {
-        "layers": layers, "distance by seed, layer, round": distances,
-        "mean over the second half": late_rounds.mean(axis=0), "trials": [trial.plain() for trial in trials],
-    }  # fmt: skip
+        "layers": layers,
+        "distance by seed, layer, round": distances,
+        "mean over the second half": late_rounds.mean(axis=0),
+        "trials": [trial.plain() for trial in trials],
+    }
     figure = consensus_figure(layers, distances, tau, f"FedAvg, {problem.about}")
     return context.result(checks, {"consensus": figure}, data)
 
@@ -49,9 +52,10 @@ def fig1(scale: Scale, context: StudyContext) -> StudyResult:
 STEPS: dict[Scale, int] = {"smoke": 4, "cpu": 1500}
 
 
-@study("004/fig1-resnet20", scales={
-    "smoke": "digits, 4 steps", "cpu": "CIFAR-10 at 16x16, ResNet-20, 1500 steps, 3 seeds; 20 minutes",
-})  # fmt: skip
+@study(
+    "004/fig1-resnet20",
+    scales={"smoke": "digits, 4 steps", "cpu": "CIFAR-10 at 16x16, ResNet-20, 1500 steps, 3 seeds; 20 minutes"},
+)
 def fig1_resnet20(scale: Scale, context: StudyContext) -> StudyResult:
     """In ResNet-20, with the layers' running statistics or without, early layers stay closer than late ones."""
     tau = 2 if scale == "smoke" else 50
@@ -59,9 +63,16 @@ def fig1_resnet20(scale: Scale, context: StudyContext) -> StudyResult:
     method = pl.FedALS(alpha=1, lr=1 / 4, steps=tau, batch=recipe().batch, schedule=pl.Inverse(), options=OPTIONS)
     rounds = STEPS[scale] // tau
     arm = Arm(
-        "FedAvg", recipe, method, rounds, rounds, runtime="inline", weights="size",
-        listeners=(pl.ConsensusDistance, pl.ConsensusWithStatistics), metrics=("consensus",),
-    )  # fmt: skip
+        "FedAvg",
+        recipe,
+        method,
+        rounds,
+        rounds,
+        runtime="inline",
+        weights="size",
+        listeners=(pl.ConsensusDistance, pl.ConsensusWithStatistics),
+        metrics=("consensus",),
+    )
     trials = trained([arm], (0,) if scale == "smoke" else (0, 1, 2), context)[arm.name]
     layers = list(pl.layer_groups(pl.make_task(recipe().federation, recipe().model, seed=0).network))
     checks: list[Check] = [at_least("layers", len(layers), 20)]

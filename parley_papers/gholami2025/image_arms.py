@@ -57,11 +57,33 @@ FURTHER: dict[Scale, int] = {"smoke": 0, "cpu": 4, "paper": 8}
 """How often the grid may be widened for an arm."""
 SIZES: dict[Scale, Size] = {
     "smoke": Size(20, 10, (1 / 16, 1 / 8), 5, (0,), (1, 2, 5), 2, (1, 2, 3), 2, 10, 1),
-    "cpu": Size(300, 200, tuple(2.0**k for k in range(-8, -4)), 25, (0, 1, 2), (1, 5, 10, 25, 50, 100), 10,
-                (1, 3, 5, 6), 5, 100, 2),
-    "paper": Size(4000, 2000, tuple(0.01 * 2.0**k for k in range(-4, 5)), 100, tuple(range(20)),
-                  (1, 5, 10, 25, 50, 100), 10, (0, 4, 8, 12, 16, 19), 16, 100, 5),
-}  # fmt: skip
+    "cpu": Size(
+        300,
+        200,
+        tuple(2.0**k for k in range(-8, -4)),
+        25,
+        (0, 1, 2),
+        (1, 5, 10, 25, 50, 100),
+        10,
+        (1, 3, 5, 6),
+        5,
+        100,
+        2,
+    ),
+    "paper": Size(
+        4000,
+        2000,
+        tuple(0.01 * 2.0**k for k in range(-4, 5)),
+        100,
+        tuple(range(20)),
+        (1, 5, 10, 25, 50, 100),
+        10,
+        (0, 4, 8, 12, 16, 19),
+        16,
+        100,
+        5,
+    ),
+}
 RESNET: dict[Scale, Size] = {
     "smoke": replace(SIZES["smoke"], rounds=4, rates=(1 / 16,), every=2, alphas=(1, 2), period=4),
     "cpu": replace(SIZES["cpu"], rounds=120, rates=(1 / 64, 1 / 32), every=20, seeds=(0, 1), alphas=(1, 10), period=20),
@@ -70,9 +92,17 @@ RESNET: dict[Scale, Size] = {
 
 
 def image_arm(
-    name: str, scale: Scale, data: str, *, method: str = "fedals", alpha: int = 1, layers: int | None = None,
-    iid: bool = False, tau: int = TAU, network: Network = "plain",
-) -> Arm:  # fmt: skip
+    name: str,
+    scale: Scale,
+    data: str,
+    *,
+    method: str = "fedals",
+    alpha: int = 1,
+    layers: int | None = None,
+    iid: bool = False,
+    tau: int = TAU,
+    network: Network = "plain",
+) -> Arm:
     """A method on a data set, without its rate.
 
     `method`: fedals (with alpha = 1 that is FedAvg), scaffold or fedals-scaffold. `layers`: how many are in phi, None
@@ -91,10 +121,15 @@ def image_arm(
     listeners: tuple[type[pl.Listener], ...] = (SentEntries, pl.ConsensusDistance) if tau != TAU else (SentEntries,)
     rounds = size.iid if iid else size.rounds
     return Arm(
-        name, problem, algorithm, max(rounds * TAU // tau, 1), max(size.every * TAU // tau, 1),
-        runtime="inline" if scale == "paper" or network != "plain" else "stacked", listeners=listeners,
+        name,
+        problem,
+        algorithm,
+        max(rounds * TAU // tau, 1),
+        max(size.every * TAU // tau, 1),
+        runtime="inline" if scale == "paper" or network != "plain" else "stacked",
+        listeners=listeners,
         metrics=("consensus/", "entries/"),
-    )  # fmt: skip
+    )
 
 
 def compared(

@@ -34,9 +34,14 @@ def five_client_images(scale: Scale, name: str, iid: bool, network: Network = "p
     data, model, first, last, batch, about = _ingredients(scale, name, network)
     test = official_test(data)
     return TrainingProblem(
-        data.split("iid" if iid else "sorted", CLIENTS, seed=0), model, between(test, 0, first),
-        between(test, first, last), CLIENTS, batch, f"{about}, {'iid' if iid else 'sorted by label'}",
-    )  # fmt: skip
+        data.split("iid" if iid else "sorted", CLIENTS, seed=0),
+        model,
+        between(test, 0, first),
+        between(test, first, last),
+        CLIENTS,
+        batch,
+        f"{about}, {'iid' if iid else 'sorted by label'}",
+    )
 
 
 def _ingredients(scale: Scale, name: str, network: Network) -> tuple[pl.Dataset, pl.Model, int, int | None, int, str]:

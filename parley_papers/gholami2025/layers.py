@@ -15,9 +15,10 @@ from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_le
 PAPER = {0: 0.4013, 4: 0.3730, 8: 0.3779, 12: 0.4125, 16: 0.4687, 20: 0.4383}
 """Table 3's accuracies on CIFAR-10; 0 is printed as 1."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 300 rounds, 3 seeds",
+    "smoke": "digits, 20 rounds",
+    "cpu": "CIFAR-10 at 16x16, a CNN of 7 layers, 300 rounds, 3 seeds",
     "paper": "CIFAR-10, CIFAR-100 and SVHN, ResNet-20, 4000 rounds, 20 seeds",
-}  # fmt: skip
+}
 
 
 @study("004/table3", scales=_WORDS)

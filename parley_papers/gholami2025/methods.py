@@ -26,9 +26,10 @@ SAME = 0.02
 PAPER = {"FedAvg, iid": 0.876, "FedALS, iid": 0.887, "FedAvg, sorted": 0.465, "FedALS, sorted": 0.522}
 """Table 1 (and 2) on CIFAR-10, SCAFFOLD's columns left out."""
 _WORDS: dict[Scale, str] = {
-    "smoke": "digits, 20 rounds", "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds (iid 200), 3 seeds",
+    "smoke": "digits, 20 rounds",
+    "cpu": "CIFAR-10 at 16x16, a small CNN, 300 rounds (iid 200), 3 seeds",
     "paper": "CIFAR-10, CIFAR-100, SVHN and MNIST, ResNet-20, 4000 rounds (iid 2000), 20 seeds",
-}  # fmt: skip
+}
 
 
 def _arms(scale: Scale, data: str) -> dict[str, Arm]:

@@ -73,10 +73,13 @@ def _pair(problem: Recipe, moments: type[Moments], gain: float, context: StudyCo
     curves = [ArmCurve(name, runs, i) for i, (name, runs) in enumerate(trials.items())]
     figure = training_curves({"Test accuracy": curves}, "accuracy", f"{problem().about}; a round is a step")
     data = {
-        "verdict": found, "steps": end, "rates": rates.plain(), "authors' gain": gain,
+        "verdict": found,
+        "steps": end,
+        "rates": rates.plain(),
+        "authors' gain": gain,
         "gains": {MOMENTS[moment]: own.plain() for (_, moment), own in gains.items()},
         "results": {name: {f"{m}, {s}": v for (m, s), v in own.items()} for name, own in measured.items()},
         "trials": [trial.plain() for runs in trials.values() for trial in runs],
-    }  # fmt: skip
+    }
     trains = at_least("least accuracy of any trial, none having diverged", least, 0.005)
     return context.result([trains, *claims(checks, context.scale)], {"curves": figure}, data)

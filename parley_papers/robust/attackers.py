@@ -30,8 +30,12 @@ _ARMS: dict[str, tuple[pl.FedAvg, pl.Robust | None]] = {
     "mixing, median, momentum": (_MOMENTUM, pl.Robust("median", f=_F, mixing=True)),
 }
 _ATTACKS: dict[str, float | None] = {
-    "sign-flip": 5.0, "noise": None, "scaled": None, "a-little": None, "label-flip": None,
-}  # fmt: skip
+    "sign-flip": 5.0,
+    "noise": None,
+    "scaled": None,
+    "a-little": None,
+    "label-flip": None,
+}
 _ALPHAS = (0.1, 1.0, 100.0)
 
 
@@ -89,14 +93,17 @@ def attackers(scale: Scale, context: StudyContext) -> StudyResult:
         shown = size.arms[:7]
         panels = [
             LinePanel(
-                attack, "share of attackers", np.array(shares),
+                attack,
+                "share of attackers",
+                np.array(shares),
                 {arm: np.array([mean(arm, attack, share) for share in shares]) for arm in shown},
             )
             for attack in size.attacks
-        ]  # fmt: skip
+        ]
         cost = {arm: np.array([mean(arm, "none", 0.0, alpha) for alpha in alphas]) for arm in shown}
-        panels.append(LinePanel("no attacker", "alpha (to the left: clients differ)", np.array(alphas), cost,
-                                across_scale="log"))  # fmt: skip
+        panels.append(
+            LinePanel("no attacker", "alpha (to the left: clients differ)", np.array(alphas), cost, across_scale="log")
+        )
         figures = {"accuracy": line_panels("Test accuracy on the digits among attackers", panels)}
     told = [run for run in runs.values() if not 0 <= run <= 1]
     checks = [at_most("accuracies that are no share", len(told), 0), *claims(_claims(table), scale)]
@@ -139,15 +146,22 @@ def _claims(table: dict[str, dict[str, dict[str, float]]]) -> list[Check]:
         at_most("the mean's accuracy, 40% flip signs", table["mean"]["sign-flip"]["0.4"], 0.3),
         at_most("the mean's accuracy, 40% send noise", table["mean"]["noise"]["0.4"], 0.8),
         *(
-            at_least(f"accuracy at 20% attackers over the mean's without, worst of three attacks: {arm}", value - free,
-                     -0.1)
+            at_least(
+                f"accuracy at 20% attackers over the mean's without, worst of three attacks: {arm}", value - free, -0.1
+            )
             for arm, value in least.items()
         ),
         at_least("lost without attackers where clients differ (alpha 0.1): median", lost["median"], 0.02),
         at_least("lost without attackers where clients differ (alpha 0.1): Krum", lost["Krum"], 0.1),
-        at_most("lost without attackers where clients are alike (alpha 100): median",
-                table["mean"]["none"]["alpha 100"] - table["median"]["none"]["alpha 100"], 0.02),
-        at_most("lost by mixing before the median over the median's, alpha 0.1", lost["mixing, median"]
-                / max(lost["median"], 1e-9), 1.0),
+        at_most(
+            "lost without attackers where clients are alike (alpha 100): median",
+            table["mean"]["none"]["alpha 100"] - table["median"]["none"]["alpha 100"],
+            0.02,
+        ),
+        at_most(
+            "lost by mixing before the median over the median's, alpha 0.1",
+            lost["mixing, median"] / max(lost["median"], 1e-9),
+            1.0,
+        ),
         at_least("lost by the trimmed mean to a-little at 40%", free - table["trimmed mean"]["a-little"]["0.4"], 0.03),
-    ]  # fmt: skip
+    ]

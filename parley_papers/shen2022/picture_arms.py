@@ -73,9 +73,15 @@ def picture_arm(method: str, scale: Scale, pair: str, s: float, target: float) -
     # Weak learners are fitted client by client; convolutions run best so.
     runtime = "inline" if method == FFGB or scale == "paper" else "stacked"
     return Arm(
-        method, Recipe(picture_pair, (pair, s)), algorithm, size.rounds, 1, runtime=runtime,
-        metrics=("up/bytes", "down/bytes"), target=target if method in (FFGB, DISTILL) else None,
-    )  # fmt: skip
+        method,
+        Recipe(picture_pair, (pair, s)),
+        algorithm,
+        size.rounds,
+        1,
+        runtime=runtime,
+        metrics=("up/bytes", "down/bytes"),
+        target=target if method in (FFGB, DISTILL) else None,
+    )
 
 
 def chosen(methods: Sequence[str], pair: str, s: float, target: float, context: StudyContext) -> dict[str, Arm]:

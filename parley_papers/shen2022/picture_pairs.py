@@ -81,9 +81,14 @@ def _problem(data: pl.Dataset, public: Tensor, s: float, clients: int, model: pl
     first = min(_VALIDATION, len(test) // 3)
     federation = data.split(pl.SHomogeneity(s), clients, seed=0).with_public(public)
     return TrainingProblem(
-        federation, model, between(test, 0, first), between(test, first, None), clients, 64,
+        federation,
+        model,
+        between(test, 0, first),
+        between(test, first, None),
+        clients,
+        64,
         f"{about}; {clients} clients, s = {s}",
-    )  # fmt: skip
+    )
 
 
 def _mlp(data: pl.Dataset, width: int) -> pl.Model:
@@ -106,10 +111,18 @@ def _paper_network(data: pl.Dataset) -> pl.Model:
     def build() -> nn.Module:
         return nn.Sequential(
             pl.models.RandomCrop(side, padding=4, standardise=False) if coloured else nn.Identity(),
-            nn.Conv2d(channels, 64, 5), nn.LeakyReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(64, 64, 5), nn.LeakyReLU(), nn.MaxPool2d(2), nn.Flatten(),
-            nn.Linear(64 * left**2, widths[0]), nn.LeakyReLU(), nn.Linear(widths[0], widths[1]), nn.LeakyReLU(),
+            nn.Conv2d(channels, 64, 5),
+            nn.LeakyReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 64, 5),
+            nn.LeakyReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * left**2, widths[0]),
+            nn.LeakyReLU(),
+            nn.Linear(widths[0], widths[1]),
+            nn.LeakyReLU(),
             nn.Linear(widths[1], outputs),
-        )  # fmt: skip
+        )
 
     return build

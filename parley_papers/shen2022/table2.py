@@ -21,10 +21,13 @@ _CIFAR10, _CIFAR100, _LETTERS, _DIGITS = PAIRS
 TARGETS: dict[tuple[str, float], tuple[float, ...]] = {
     **{(pair, s): (0.50,) for pair in (DIGITS, HALVES) for s in (0.1, 0.2, 0.3)},
     **{(HUNDRED, s): (0.05, 0.07) for s in (0.1, 0.2, 0.3)},
-    (_CIFAR10, 0.1): (0.50, 0.55), (_CIFAR10, 0.2): (0.54, 0.60), (_CIFAR10, 0.3): (0.55, 0.60),
+    (_CIFAR10, 0.1): (0.50, 0.55),
+    (_CIFAR10, 0.2): (0.54, 0.60),
+    (_CIFAR10, 0.3): (0.55, 0.60),
     **{(_CIFAR100, s): (0.20, 0.25) for s in (0.1, 0.2, 0.3)},
-    **{(_LETTERS, s): (0.89,) for s in (0.1, 0.2, 0.3)}, **{(_DIGITS, s): (0.99,) for s in (0.1, 0.2, 0.3)},
-}  # fmt: skip
+    **{(_LETTERS, s): (0.89,) for s in (0.1, 0.2, 0.3)},
+    **{(_DIGITS, s): (0.99,) for s in (0.1, 0.2, 0.3)},
+}
 """The paper's targets, and those of the smaller scales."""
 _NEVER = 101
 PAPER: dict[tuple[str, float, float], tuple[int, ...]] = {

@@ -54,9 +54,14 @@ class Hospitals:
         """With `factor` times the method's rate."""
         federation = pl.Federation(self.data.info, tuple(clients), pl.data.InMemory(tuple(clients.values())))
         return pl.train(
-            replace(self.method, lr=factor * self.method.lr), federation, model=self.model, rounds=rounds,
-            loss=self.loss, runtime="inline", evaluation=pl.Evaluation(central=False, clients="none"),
-        )  # fmt: skip
+            replace(self.method, lr=factor * self.method.lr),
+            federation,
+            model=self.model,
+            rounds=rounds,
+            loss=self.loss,
+            runtime="inline",
+            evaluation=pl.Evaluation(central=False, clients="none"),
+        )
 
     def losses(self, run: pl.Run, data: pl.ClientData) -> Array:
         """Of each sample, [n]."""
@@ -80,9 +85,13 @@ def deviance(outputs: Tensor, targets: Tensor) -> Tensor:
     return 2 * (expected - torch.where(y > 0, 1 + log_expected, 0.0))
 
 
-@study("000/gain", scales={
-    "smoke": "made-up patients, three folds", "cpu": "heart disease, 4 hospitals; TCGA-BRCA, 6 regions; 8 folds",
-})  # fmt: skip
+@study(
+    "000/gain",
+    scales={
+        "smoke": "made-up patients, three folds",
+        "cpu": "heart disease, 4 hospitals; TCGA-BRCA, 6 regions; 8 folds",
+    },
+)
 def joining(scale: Scale, context: StudyContext) -> StudyResult:
     """`parley gain` names the hospitals that gain as a simple comparison on held-out patients does."""
     checks: list[Check] = []
@@ -97,10 +106,14 @@ def joining(scale: Scale, context: StudyContext) -> StudyResult:
         checks += claims(agreement(hospitals.name, ours, simple), scale)
         panels[hospitals.name] = pairs
         data[hospitals.name] = {
-            one.client: {"patients": one.samples, "gain": [one.gain, one.low, one.high], "decision": one.decision,
-                         "held out": simple[one.client]}
+            one.client: {
+                "patients": one.samples,
+                "gain": [one.gain, one.low, one.high],
+                "decision": one.decision,
+                "held out": simple[one.client],
+            }
             for one in ours
-        }  # fmt: skip
+        }
     about = "gain = error of the client's own model / of the federated one; 90% intervals"
     return context.result(checks, {"gains": gains_beside(panels, "parley gain", "test patients", about)}, data)
 
@@ -112,9 +125,16 @@ def estimated(hospitals: Hospitals, scale: Scale) -> tuple[pl.ClientGain, ...]:
     last = hospitals.rounds[-1]
     few: dict[str, Any] = {"folds": 3, "local_rounds": last} if scale == "smoke" else {"folds": 8, "local_rounds": last}
     return pl.gain(
-        hospitals.method, federation, model=hospitals.model, rounds=last, loss=hospitals.loss, level=LEVEL,
-        measure=hospitals.measure, runtime="inline", **few,
-    ).clients  # fmt: skip
+        hospitals.method,
+        federation,
+        model=hospitals.model,
+        rounds=last,
+        loss=hospitals.loss,
+        level=LEVEL,
+        measure=hospitals.measure,
+        runtime="inline",
+        **few,
+    ).clients
 
 
 def compared(hospitals: Hospitals) -> dict[str, tuple[float, float, float]]:
@@ -158,8 +178,12 @@ def bootstrapped(pair: Array, key: pl.Key) -> tuple[float, float, float]:
 
 def agreement(name: str, ours: tuple[pl.ClientGain, ...], simple: dict[str, tuple[float, float, float]]) -> list[Check]:
     """Nobody is told the opposite of what held-out patients say, and the intervals overlap for all but one at most."""
-    wrong = [one.client for one in ours if (one.decision == "join" and simple[one.client][2] < 1)
-             or (one.decision == "stay alone" and simple[one.client][1] > 1)]  # fmt: skip
+    wrong = [
+        one.client
+        for one in ours
+        if (one.decision == "join" and simple[one.client][2] < 1)
+        or (one.decision == "stay alone" and simple[one.client][1] > 1)
+    ]
     overlap = sum(one.low <= simple[one.client][2] and simple[one.client][1] <= one.high for one in ours)
     return [
         holds(f"{name}: clients told the opposite", not wrong, ", ".join(wrong) or "none", "none"),

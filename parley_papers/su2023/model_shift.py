@@ -99,11 +99,17 @@ def fig4(scale: Scale, context: StudyContext) -> StudyResult:
     ]
     panels = [
         LinePanel(
-            f"data-{kind} client, n = {n}", "heterogeneity Gamma", GAMMAS, curves[kind], "log", "log",
-            {theory[kind]: f"theory: {theory[kind]:.2g}"}, (1.0,),
+            f"data-{kind} client, n = {n}",
+            "heterogeneity Gamma",
+            GAMMAS,
+            curves[kind],
+            "log",
+            "log",
+            {theory[kind]: f"theory: {theory[kind]:.2g}"},
+            (1.0,),
         )
         for kind, n in (("scarce", 50), ("rich", 500))
-    ]  # fmt: skip
+    ]
     data = {"Gamma": GAMMAS, "ratio_of_norms": curves, "thresholds": crossing, "theory": theory}
     return context.result(
         checks,

@@ -59,12 +59,14 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
         *(at_least(f"1/MSE is linear in N, R^2, {name}", value, 0.98) for name, value in straight.items()),
         *(near(f"exponent of N in the MSE, {name}", value, -1.0, relative=0.15) for name, value in rate.items()),
         holds(
-            "lowest slope of 1/MSE", min(slopes, key=lambda name: slopes[name]) == "FedAvg, s = 10",
-            min(slopes, key=lambda name: slopes[name]), "FedAvg, s = 10",
+            "lowest slope of 1/MSE",
+            min(slopes, key=lambda name: slopes[name]) == "FedAvg, s = 10",
+            min(slopes, key=lambda name: slopes[name]),
+            "FedAvg, s = 10",
         ),
         near("slope of s = 10 over s = 1", slopes["FedAvg, s = 10"] / slopes["FedAvg, s = 1"], 1.0, relative=0.25),
         at_most("mean of the trials off their exact expectation, relative", worst, 0.15),
-    ]  # fmt: skip
+    ]
     panels = [
         LinePanel("mean squared error", "samples N of all clients", N, means),
         LinePanel(

@@ -104,10 +104,14 @@ def stopping(scale: Scale, context: StudyContext) -> StudyResult:
         ),
     }
     data = {
-        "N": sizes, "T_over_best": ratios, "error_over_least": excess, "T_over_best_by_norm": moved,
+        "N": sizes,
+        "T_over_best": ratios,
+        "error_over_least": excess,
+        "T_over_best_by_norm": moved,
         "slopes": {law: {beta: table.slope(law, beta) for beta in BETAS} for law in LAWS},
-        "ideal_N": WIDE, "ideal_T_over_best": {law: {b: ideal.medians("ratio", law, b) for b in BETAS} for law in LAWS},
-    }  # fmt: skip
+        "ideal_N": WIDE,
+        "ideal_T_over_best": {law: {b: ideal.medians("ratio", law, b) for b in BETAS} for law in LAWS},
+    }
     return context.result([*_rates(table, ideal), *_nearness(ratios, excess, moved)], figures, data)
 
 
@@ -156,11 +160,15 @@ def _by_law(ratios: dict[str, dict[float, float]], excess: dict[str, dict[float,
     betas = np.array(BETAS)
     return [
         LinePanel(
-            name, "beta", betas, {law: np.array([by[b] for b in BETAS]) for law, by in values.items()}, "log",
+            name,
+            "beta",
+            betas,
+            {law: np.array([by[b] for b in BETAS]) for law, by in values.items()},
+            "log",
             levels=levels,
         )
         for name, values, levels in (
             ("T over the best round, median", ratios, (0.5, 2.0)),
             ("error at T over the least error, median", excess, (1.0,)),
         )
-    ]  # fmt: skip
+    ]

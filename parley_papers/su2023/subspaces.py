@@ -73,11 +73,14 @@ def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     ]
     panels = [
         LinePanel(
-            f"data-{kind} client", "dimension r of each client's subspace", r, curves[kind],
+            f"data-{kind} client",
+            "dimension r of each client's subspace",
+            r,
+            curves[kind],
             upright={23.0: "M r = d log d"},
         )
         for kind in ("scarce", "rich")
-    ]  # fmt: skip
+    ]
     figure = line_panels(
         "Federation gain (ratio of norms) when each client sees r of 100 dimensions", panels, share=True
     )

@@ -44,10 +44,16 @@ def pooled(scale: Scale, context: StudyContext) -> StudyResult:
     small = scale == "smoke"
     rounds, clients = (4, 3) if small else (100, 10)
     tables = (
-        [embedded("wine", scored=1), synthetic(300)] if small else
-        [embedded("breast-cancer"), embedded("digits", scored=1), embedded("wine", repeats=2),
-         embedded("diabetes", repeats=2), synthetic(50_000)]
-    )  # fmt: skip
+        [embedded("wine", scored=1), synthetic(300)]
+        if small
+        else [
+            embedded("breast-cancer"),
+            embedded("digits", scored=1),
+            embedded("wine", repeats=2),
+            embedded("diabetes", repeats=2),
+            synthetic(50_000),
+        ]
+    )
     checks, scores = [], {}
     with threadpool_limits(1):
         for table in context.track(tables, "tables"):
@@ -61,8 +67,9 @@ def pooled(scale: Scale, context: StudyContext) -> StudyResult:
     figure = tabular(
         f"Trees grown from sums: what pooled data give, however the rows are dealt to {clients} clients",
         [Dots(name, own) for name, own in scores.items()],
-        [Bars(f"{one['clients']} clients, {one['bins']} bins", one["times"]) for one in costs], TIMES,
-    )  # fmt: skip
+        [Bars(f"{one['clients']} clients, {one['bins']} bins", one["times"]) for one in costs],
+        TIMES,
+    )
     return context.result(checks, {"scores": figure}, {"rounds": rounds, "scores": scores, "costs": costs})
 
 
@@ -77,7 +84,7 @@ def _same_bits(table: Table, rounds: int, clients: int) -> Check:
     one, *others = [
         _train(pl.HistogramBoosting(), each, rounds).state.tensors
         for each in (table.federation(data, 1, False), *dealt)
-    ]  # fmt: skip
+    ]
     differing = sum(not torch.equal(value, other[name]) for other in others for name, value in one.items())
     return holds(f"{table.name}: tensors that differ from the pooled model's", differing == 0, differing, 0)
 

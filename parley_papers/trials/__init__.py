@@ -93,8 +93,15 @@ class Trial:
 
     def plain(self) -> dict[str, Any]:
         """For a study's data."""
-        return {"arm": self.arm.name, "algorithm": settings(self.arm.algorithm), "seed": self.seed, "run": self.run,
-                "rounds": self.rounds, "accuracy": self.accuracy, "loss": self.loss}  # fmt: skip
+        return {
+            "arm": self.arm.name,
+            "algorithm": settings(self.arm.algorithm),
+            "seed": self.seed,
+            "run": self.run,
+            "rounds": self.rounds,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+        }
 
 
 @dataclass(frozen=True)
@@ -128,13 +135,17 @@ class _Job:
         """All that decides the numbers but the seed, as plain JSON; without `defaults`, only what differs from them."""
         arm = self.arm
         return {
-            "rounds": arm.rounds, "algorithm": settings(arm.algorithm, defaults=defaults),
-            "data": arm.problem.plain() | {"evaluated on": self.samples}, "cohort": {"weights": arm.weights},
+            "rounds": arm.rounds,
+            "algorithm": settings(arm.algorithm, defaults=defaults),
+            "data": arm.problem.plain() | {"evaluated on": self.samples},
+            "cohort": {"weights": arm.weights},
             "channels": [settings(channel, defaults=defaults) for channel in arm.channels.stages],
             "evaluate": {"every": arm.every, "target": arm.target},
-            "observe": [kind.__name__ for kind in arm.listeners], "metrics": list(arm.metrics),
-            "init_from": None if arm.init_from is None else arm.init_from.described(), "version": self.version,
-        }  # fmt: skip
+            "observe": [kind.__name__ for kind in arm.listeners],
+            "metrics": list(arm.metrics),
+            "init_from": None if arm.init_from is None else arm.init_from.described(),
+            "version": self.version,
+        }
 
     def fingerprint(self) -> str:
         """The same for two jobs exactly if they must give the same numbers with the same seed."""
@@ -193,9 +204,14 @@ def _from_kept(job: _Job, kept: KeptTrials) -> Trial | None:
 
 
 def tuned(
-    arms: Sequence[Arm], grid: Sequence[Point], apply: Callable[[Arm, Point], Arm], score: Callable[[Trial], float],
-    context: StudyContext, *, further: int = 0,
-) -> Tuned[Point]:  # fmt: skip
+    arms: Sequence[Arm],
+    grid: Sequence[Point],
+    apply: Callable[[Arm, Point], Arm],
+    score: Callable[[Trial], float],
+    context: StudyContext,
+    *,
+    further: int = 0,
+) -> Tuned[Point]:
     """The point of one grid, the same for all arms, with which each scores best on the validation samples.
 
     A setting that diverges scores minus infinity. `further`: how often an arm whose best rate is the smallest or
@@ -213,9 +229,14 @@ def tuned(
 
 
 def tuned_and_trained(
-    arms: Sequence[Arm], rates: Sequence[float], score: Callable[[Trial], float], seeds: Sequence[int],
-    context: StudyContext, *, further: int,
-) -> dict[str, list[Trial]]:  # fmt: skip
+    arms: Sequence[Arm],
+    rates: Sequence[float],
+    score: Callable[[Trial], float],
+    seeds: Sequence[int],
+    context: StudyContext,
+    *,
+    further: int,
+) -> dict[str, list[Trial]]:
     """The trials of every arm with its best step size and all seeds."""
     best = tuned(arms, rates, having_rate, score, context, further=further).best
     return trained([having_rate(arm, best[arm.name]) for arm in arms], seeds, context)
@@ -224,11 +245,20 @@ def tuned_and_trained(
 def _perform(job: _Job) -> Trial:
     arm, problem = job.arm, job.arm.problem()
     study = pl.Study(
-        arm.algorithm, problem.evaluated_on(job.samples), model=problem.model, rounds=arm.rounds,
-        cohort=pl.Sampling(problem.cohort, weights=arm.weights), seed=job.seed, runtime=arm.runtime,
-        workers=None if job.alone else 1, evaluation=pl.Evaluation(every=arm.every, target=arm.target),
-        channels=arm.channels, name=arm.name, revision=job.fingerprint(), init_from=arm.init_from,
-    )  # fmt: skip
+        arm.algorithm,
+        problem.evaluated_on(job.samples),
+        model=problem.model,
+        rounds=arm.rounds,
+        cohort=pl.Sampling(problem.cohort, weights=arm.weights),
+        seed=job.seed,
+        runtime=arm.runtime,
+        workers=None if job.alone else 1,
+        evaluation=pl.Evaluation(every=arm.every, target=arm.target),
+        channels=arm.channels,
+        name=arm.name,
+        revision=job.fingerprint(),
+        init_from=arm.init_from,
+    )
     with ExitStack() as stack:
         store = stack.enter_context(pl.RunStore(job.store)) if job.store is not None else None
         return _trial(job, pl.attempt(study, store, [kind() for kind in arm.listeners], extend=arm.extend))

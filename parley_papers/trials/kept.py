@@ -85,10 +85,13 @@ def _plain(key: Key, trial: KeptTrial) -> dict[str, Any]:
     fingerprint, seed, until = key
     curves = {"rounds": trial.rounds, "accuracy": trial.accuracy, "loss": trial.loss}
     return {
-        "fingerprint": fingerprint, "seed": seed, "until": until, "settings": trial.settings,
+        "fingerprint": fingerprint,
+        "seed": seed,
+        "until": until,
+        "settings": trial.settings,
         **{name: _list(values) for name, values in curves.items()},
         "metrics": {name: _list(values) for name, values in trial.metrics.items()},
-    }  # fmt: skip
+    }
 
 
 def _array(values: list[float | None]) -> Array:

@@ -51,9 +51,17 @@ RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 SIZES: dict[Scale, Size] = {
     "smoke": Size(3, 1, (0,), (0.01, 0.1), (5,), (0.1, 0.5), 0.5, (100, 200), (100, 150, 200)),
     "cpu": Size(30, 2, (0, 1, 2), RATES, (10, 30), (0.1, 0.3, 0.5), 0.3, (100, 200, 400, 800)),
-    "paper": Size(50, 1, (0, 1, 2), RATES, (1, 3, 5, 7, 9, 10, 20, 30, 40, 50), (0.1, 0.2, 0.3, 0.4, 0.5), 1.0,
-                  tuple(range(100, 2001, 100))),
-}  # fmt: skip
+    "paper": Size(
+        50,
+        1,
+        (0, 1, 2),
+        RATES,
+        (1, 3, 5, 7, 9, 10, 20, 30, 40, 50),
+        (0.1, 0.2, 0.3, 0.4, 0.5),
+        1.0,
+        tuple(range(100, 2001, 100)),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,19 @@ class SubsampledFedAvg(pl.FedAvg):
 
 
 def arm(
-    method: Method, scale: Scale, images: Images = "fashion", alpha: float = 0.1, *, projected: int = 0,
-    beta: float | None = None, name: str | None = None, rounds: int | None = None, target: float | None = None,
-    every: int | None = None, authors: bool = False,
-) -> Arm:  # fmt: skip
+    method: Method,
+    scale: Scale,
+    images: Images = "fashion",
+    alpha: float = 0.1,
+    *,
+    projected: int = 0,
+    beta: float | None = None,
+    name: str | None = None,
+    rounds: int | None = None,
+    target: float | None = None,
+    every: int | None = None,
+    authors: bool = False,
+) -> Arm:
     """A method on the paper's clients, without its rate.
 
     `beta`: the share of its samples that a client uses; `authors`: on the authors' own clients, with their times.
@@ -96,9 +113,15 @@ def arm(
         kinds: dict[str, type[pl.FedAvg]] = {"FedNova": pl.FedNova, "centralised": pl.Centralised}
         algorithm = kinds.get(method, pl.FedAvg)(**common)
     return Arm(
-        name or method, problem, algorithm, rounds or size.rounds, every or size.every, runtime=runtime,
-        metrics=COSTS, target=target,
-    )  # fmt: skip
+        name or method,
+        problem,
+        algorithm,
+        rounds or size.rounds,
+        every or size.every,
+        runtime=runtime,
+        metrics=COSTS,
+        target=target,
+    )
 
 
 def ntk_fl(scale: Scale, beta: float, authors: bool = False) -> pl.NtkFL:

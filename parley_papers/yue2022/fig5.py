@@ -11,19 +11,26 @@ FLAT = 0.02
 """How much NTK-FL's accuracy may vary with alpha."""
 
 
-@study("003/fig5", scales={
-    "smoke": "digits, alpha = .1, .5, 3 rounds", "cpu": "Fashion-MNIST, alpha = .1, .3, .5, 30 rounds, seeds 0-2",
-    "paper": "alpha = .1 ... .5, 50 rounds, beta = 1",
-})  # fmt: skip
+@study(
+    "003/fig5",
+    scales={
+        "smoke": "digits, alpha = .1, .5, 3 rounds",
+        "cpu": "Fashion-MNIST, alpha = .1, .3, .5, 30 rounds, seeds 0-2",
+        "paper": "alpha = .1 ... .5, 50 rounds, beta = 1",
+    },
+)
 def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """NTK-FL's accuracy does not depend on how much labels are skewed; FedAvg's (and FedNova's) falls at alpha = .1."""
     return _measured(scale, context, False)
 
 
-@study("003/fig5-authors", scales={
-    "smoke": "digits, alpha = .1, .5, 3 rounds",
-    "cpu": "the authors' index sets, alpha = .1, .3, .5, 21 clients a round, 12 times, beta = .3, seeds 0-2",
-})  # fmt: skip
+@study(
+    "003/fig5-authors",
+    scales={
+        "smoke": "digits, alpha = .1, .5, 3 rounds",
+        "cpu": "the authors' index sets, alpha = .1, .3, .5, 21 clients a round, 12 times, beta = .3, seeds 0-2",
+    },
+)
 def fig5_authors(scale: Scale, context: StudyContext) -> StudyResult:
     """Figure 5 on the authors' own index sets."""
     return _measured(scale, context, True)
@@ -36,26 +43,42 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
     settings = chosen(first, context)
     arms = {
         (name, alpha): arm(
-            name, scale, alpha=alpha, beta=size.beta if name == "NTK-FL" else None, name=f"{name}, alpha {alpha:g}",
+            name,
+            scale,
+            alpha=alpha,
+            beta=size.beta if name == "NTK-FL" else None,
+            name=f"{name}, alpha {alpha:g}",
             authors=authors,
         )
-        for name in METHODS for alpha in size.alphas
-    }  # fmt: skip
+        for name in METHODS
+        for alpha in size.alphas
+    }
     own = {one.name: settings[name] for (name, _), one in arms.items() if name in settings}
     trials = tuned_trials(list(arms.values()), context, own)
     means = {name: [mean_at(trials[arms[name, a].name], size.rounds) for a in size.alphas] for name in METHODS}
     flat = [mean.value for mean in means["NTK-FL"]]
     checks = [trains(trials)]
-    checks += claims([
-        at_most("NTK-FL: accuracy, largest less smallest over alpha", max(flat) - min(flat), FLAT),
-        at_least("FedAvg: accuracy lost from alpha = .5 to .1", means["FedAvg"][-1].value - means["FedAvg"][0].value,
-                 FLAT),
-        *(at_least(f"alpha = {a:g}: NTK-FL over FedAvg", ours.value - theirs.value, 0)
-          for a, ours, theirs in zip(size.alphas, means["NTK-FL"], means["FedAvg"], strict=True)),
-        at_least("NTK-FL's lead over FedAvg, alpha = .1 less .5",
-                 (means["NTK-FL"][0].value - means["FedAvg"][0].value)
-                 - (means["NTK-FL"][-1].value - means["FedAvg"][-1].value), 0),
-    ], scale)  # fmt: skip
+    checks += claims(
+        [
+            at_most("NTK-FL: accuracy, largest less smallest over alpha", max(flat) - min(flat), FLAT),
+            at_least(
+                "FedAvg: accuracy lost from alpha = .5 to .1",
+                means["FedAvg"][-1].value - means["FedAvg"][0].value,
+                FLAT,
+            ),
+            *(
+                at_least(f"alpha = {a:g}: NTK-FL over FedAvg", ours.value - theirs.value, 0)
+                for a, ours, theirs in zip(size.alphas, means["NTK-FL"], means["FedAvg"], strict=True)
+            ),
+            at_least(
+                "NTK-FL's lead over FedAvg, alpha = .1 less .5",
+                (means["NTK-FL"][0].value - means["FedAvg"][0].value)
+                - (means["NTK-FL"][-1].value - means["FedAvg"][-1].value),
+                0,
+            ),
+        ],
+        scale,
+    )
     where = first[0].problem().about.replace(f", Dir({size.alphas[0]:g})", "")
     about = f"{where}; NTK-FL with beta = {size.beta:g}; FedNova is FedAvg here"
     lines = {"FedAvg, FedNova" if name == "FedAvg" else name: values for name, values in means.items()}

@@ -19,19 +19,25 @@ NOISE = 0.005
 """What a step to a larger beta or width may lose by chance."""
 
 
-@study("003/fig6", scales={
-    "smoke": "digits, 2 x 2 settings, 2 rounds", "cpu": "Fashion-MNIST, 3 x 3 settings, 10 rounds, seeds 0-2",
-    "paper": "5 x 4 settings",
-})  # fmt: skip
+@study(
+    "003/fig6",
+    scales={
+        "smoke": "digits, 2 x 2 settings, 2 rounds",
+        "cpu": "Fashion-MNIST, 3 x 3 settings, 10 rounds, seeds 0-2",
+        "paper": "5 x 4 settings",
+    },
+)
 def fig6(scale: Scale, context: StudyContext) -> StudyResult:
     """More samples a round and wider projections give CP-NTK-FL more accuracy."""
     betas, widths = _BETAS[scale], _WIDTHS[scale]
     rounds = 2 if scale == "smoke" else ROUNDS
     arms = {
-        (beta, width): arm("NTK-FL", scale, projected=width, beta=beta, rounds=rounds, every=rounds,
-                           name=f"beta {beta:g}, d' {width}")
-        for beta in betas for width in widths
-    }  # fmt: skip
+        (beta, width): arm(
+            "NTK-FL", scale, projected=width, beta=beta, rounds=rounds, every=rounds, name=f"beta {beta:g}, d' {width}"
+        )
+        for beta in betas
+        for width in widths
+    }
     trials = tuned_trials(list(arms.values()), context, {})
     mean = {place: mean_at(trials[one.name], rounds) for place, one in arms.items()}
     steps = {
@@ -39,12 +45,18 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
         "d'": min(mean[b, w].value - mean[b, v].value for b in betas for v, w in pairwise(widths)),
     }
     checks = [trains(trials)]
-    checks += claims([
-        at_least("a step to a larger beta gains, at least", steps["beta"], -NOISE),
-        at_least("a step to a larger d' gains, at least", steps["d'"], -NOISE),
-        at_least("from the smallest to the largest of both",
-                 mean[betas[-1], widths[-1]].value - mean[betas[0], widths[0]].value, 0.01),
-    ], scale)  # fmt: skip
+    checks += claims(
+        [
+            at_least("a step to a larger beta gains, at least", steps["beta"], -NOISE),
+            at_least("a step to a larger d' gains, at least", steps["d'"], -NOISE),
+            at_least(
+                "from the smallest to the largest of both",
+                mean[betas[-1], widths[-1]].value - mean[betas[0], widths[0]].value,
+                0.01,
+            ),
+        ],
+        scale,
+    )
     lines = {f"d' = {width}": [mean[beta, width] for beta in betas] for width in widths}
     about = arms[betas[0], widths[0]].problem().about.replace(f", projected to {widths[0]}", ", projected inputs")
     figure = interval_lines(f"Accuracy after {rounds} rounds", "beta", betas, lines, about)

@@ -14,16 +14,20 @@ BETA = 0.1
 """Convolutions make kernels and products more expensive: 20 samples a client and round."""
 FULL = "NTK-FL, full kernel"
 _FULL: dict[Scale, dict[str, Any]] = {
-    "smoke": {"share": 0.5, "times": (50, 100)}, "cpu": {"share": 0.2, "times": (200, 400, 800, 1600)},
-}  # fmt: skip
+    "smoke": {"share": 0.5, "times": (50, 100)},
+    "cpu": {"share": 0.2, "times": (200, 400, 800, 1600)},
+}
 """Of the exact kernel over samples and outputs; set on the seed and the samples for choosing settings, like rates."""
 BASELINES: tuple[Method, ...] = ("FedAvg", "DataShare", "centralised")
 
 
-@study("003/fig7", scales={
-    "smoke": "digits, two convolutions, 2 rounds",
-    "cpu": "CIFAR-10 at 16x16, three convolutions, 300 clients, 20 rounds, beta = .1 and .2, seeds 0-2",
-})  # fmt: skip
+@study(
+    "003/fig7",
+    scales={
+        "smoke": "digits, two convolutions, 2 rounds",
+        "cpu": "CIFAR-10 at 16x16, three convolutions, 300 clients, 20 rounds, beta = .1 and .2, seeds 0-2",
+    },
+)
 def fig7(scale: Scale, context: StudyContext) -> StudyResult:
     """NTK-FL trains a convolutional network with the structured kernel, ahead of FedAvg."""
     rounds = 2 if scale == "smoke" else 20

@@ -73,9 +73,10 @@ def _exact(federation: pl.Federation, size: _Size, rows: list[Row]) -> list[Chec
         holds(
             "the same seed gives the same scores",
             again.values("ssim", "dlg") == rows[0].values("ssim", "dlg")[:1],
-            str(again.values("ssim", "dlg")), str(rows[0].values("ssim", "dlg")[:1]),
+            str(again.values("ssim", "dlg")),
+            str(rows[0].values("ssim", "dlg")[:1]),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _claims(rows: list[Row]) -> list[Check]:
@@ -89,11 +90,17 @@ def _claims(rows: list[Row]) -> list[Check]:
         at_least("SSIM of deep leakage without sparsity", means[-1].value, 0.9),
         at_most("SSIM of deep leakage at the highest sparsity", means[0].value, 0.3),
         at_least("SSIM gained from the highest sparsity to none: lower end of 95%", change.value - change.half, 0.3),
-        at_least("smallest step of the mean SSIM as sparsity falls, plus its interval",
-                 float(np.min([rise.value + rise.half for rise in rises])), 0.0),
-        at_least("SSIM of the best attack over a blind guess at 90% sparsity: lower end of 95%",
-                 (best - blind).value - (best - blind).half, 0.1),
-    ]  # fmt: skip
+        at_least(
+            "smallest step of the mean SSIM as sparsity falls, plus its interval",
+            float(np.min([rise.value + rise.half for rise in rises])),
+            0.0,
+        ),
+        at_least(
+            "SSIM of the best attack over a blind guess at 90% sparsity: lower end of 95%",
+            (best - blind).value - (best - blind).half,
+            0.1,
+        ),
+    ]
 
 
 def _name(sparsity: float) -> str:

@@ -18,9 +18,10 @@ COEFFICIENT = 2.0
 """What the paper sets in place of Lemma 2's coefficient."""
 _SAMPLES: dict[Scale, int] = {"smoke": 60, "cpu": 1000, "paper": 4000}
 _TIMES: dict[Scale, tuple[int, ...]] = {
-    "smoke": (1, 5, 20, 60), "cpu": (1, 5, 20, 50, 100, 150, 200, 300, 400, 500),
+    "smoke": (1, 5, 20, 60),
+    "cpu": (1, 5, 20, 50, 100, 150, 200, 300, 400, 500),
     "paper": (1, *range(100, 2001, 100)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +53,17 @@ def fig9(scale: Scale, context: StudyContext) -> StudyResult:
         curve = COEFFICIENT * found.largest
         panels.append(
             LinePanel(
-                f"||difference of the weights||_1, {name}", "steps t", times[1:],
+                f"||difference of the weights||_1, {name}",
+                "steps t",
+                times[1:],
                 {
-                    "NTK-FL (9b)": found.averaged[1:], "with the full kernel": found.full[1:],
+                    "NTK-FL (9b)": found.averaged[1:],
+                    "with the full kernel": found.full[1:],
                     "Lemma 2's sum, coefficient 2": curve[1:],
                 },
                 scale="log",
             )
-        )  # fmt: skip
+        )
         data[name] = {"averaged": found.averaged, "full": found.full, "moved": found.moved, "curve": curve}
     figure = line_panels("NTK-FL's weights and gradient descent's", panels)
     return context.result(checks, {"gap": figure}, {"t": times, **data})
@@ -70,10 +74,13 @@ def _checks(name: str, found: Gaps) -> list[Check]:
     return [
         at_most(f"{name}: gap after one step, of what descent moved", float(found.averaged[0] / found.moved[0]), 1e-5),
         at_least(f"{name}: the gap grows from time to time, least", float(rise.min() / found.averaged[-1]), 0.0),
-        at_most(f"{name}: the gap over Lemma 2's curve, from t = 2", float((found.averaged / np.maximum(
-            COEFFICIENT * found.largest, 1e-30))[1:].max()), 1.0),
+        at_most(
+            f"{name}: the gap over Lemma 2's curve, from t = 2",
+            float((found.averaged / np.maximum(COEFFICIENT * found.largest, 1e-30))[1:].max()),
+            1.0,
+        ),
         at_most(f"{name}: smaller with the full kernel, last t", float(found.full[-1] / found.averaged[-1]), 1.0),
-    ]  # fmt: skip
+    ]
 
 
 def _gaps(data: pl.Dataset, samples: int, times: tuple[int, ...]) -> Gaps:

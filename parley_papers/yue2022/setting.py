@@ -29,14 +29,22 @@ _AUTHORS: dict[Images, str] = {"fashion": "fmnist300", "mnist": "mnist300"}
 GLOBAL = 0.1
 """DataShare's global set, as a share of all samples."""
 _NAMES: dict[Images, str] = {
-    "fashion": "Fashion-MNIST", "mnist": "MNIST", "writers": "MNIST by writer", "cifar": "CIFAR-10 at 16x16",
-}  # fmt: skip
+    "fashion": "Fashion-MNIST",
+    "mnist": "MNIST",
+    "writers": "MNIST by writer",
+    "cifar": "CIFAR-10 at 16x16",
+}
 
 
 def clients(
-    scale: Scale, images: Images = "fashion", alpha: float = 0.1, projected: int = 0, shared: bool = False,
-    on: Literal["network", "inputs", "fourier"] = "network", authors: bool = False,
-) -> TrainingProblem:  # fmt: skip
+    scale: Scale,
+    images: Images = "fashion",
+    alpha: float = 0.1,
+    projected: int = 0,
+    shared: bool = False,
+    on: Literal["network", "inputs", "fourier"] = "network",
+    authors: bool = False,
+) -> TrainingProblem:
     """The paper's clients.
 
     `projected`: inputs become their products with so many random Gaussian vectors, as CP-NTK-FL's are. `shared`: the
@@ -66,9 +74,14 @@ def clients(
     how = "" if images == "writers" else f", Dir({alpha:g})"
     width = f", projected to {projected}" if projected else ""
     return TrainingProblem(
-        federation, _model(images, small, on), between(test, 0, first), between(test, first, None), cohort,
-        SAMPLES, f"{name}{how}{width}; {len(federation)} clients, {cohort} a round",
-    )  # fmt: skip
+        federation,
+        _model(images, small, on),
+        between(test, 0, first),
+        between(test, first, None),
+        cohort,
+        SAMPLES,
+        f"{name}{how}{width}; {len(federation)} clients, {cohort} a round",
+    )
 
 
 def _data(images: Images) -> pl.Dataset:

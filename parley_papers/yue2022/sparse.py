@@ -44,9 +44,13 @@ _SMALL = WAYS[:2]
 _TARGETS: dict[Scale, Size] = {"smoke": Size(0.6, 4, 4, 16, 32), "cpu": Size(0.85, ROUNDS, ROUNDS, 200, 400)}
 
 
-@study("003/table1-sparse", scales={
-    "smoke": "digits, 12 clients, two ways", "cpu": "Fashion-MNIST, 300 clients, six ways of 386 MiB, seeds 0-2",
-})  # fmt: skip
+@study(
+    "003/table1-sparse",
+    scales={
+        "smoke": "digits, 12 clients, two ways",
+        "cpu": "Fashion-MNIST, 300 clients, six ways of 386 MiB, seeds 0-2",
+    },
+)
 def table1_sparse(scale: Scale, context: StudyContext) -> StudyResult:
     """CP-NTK-FL with sparsified Jacobians reaches 85% in 386 MiB, its bytes spent in the best of six ways."""
     size, ways = _TARGETS[scale], _SMALL if scale == "smoke" else WAYS
@@ -60,9 +64,14 @@ def table1_sparse(scale: Scale, context: StudyContext) -> StudyResult:
     checks = [
         holds("ways that were tried", len(best.scores[base.name]) == len(ways), len(best.scores[base.name]), len(ways)),
         *claims([at_most("MiB of uplink, the most of a whole run", sent, UPLINK)], scale),
-        *claims([at_least("seeds that reach 85%", found.reached, found.seeds),
-                 at_least("best accuracy, mean over seeds", found.best.value, 0.85)], scale),
-    ]  # fmt: skip
+        *claims(
+            [
+                at_least("seeds that reach 85%", found.reached, found.seeds),
+                at_least("best accuracy, mean over seeds", found.best.value, 0.85),
+            ],
+            scale,
+        ),
+    ]
     about = base.problem().about
     figures = {
         "table": target_table(f"Until {size.target:.0%}: {about}", [found]),

@@ -72,8 +72,10 @@ def _lemmas(x: Array, rng: np.random.Generator, draws: int, width: int) -> list[
         drifted.append(np.linalg.norm(other.kernel(x) - net.kernel(x), 2) > drift_bound(len(x), radius, DELTA))
         apart.append(np.linalg.norm(net.kernel(x) - limit, 2) > width_bound(len(x), narrow, DELTA))
     # One neuron and orthogonal samples: each fails with the chance erf(R/sqrt(2)) < delta, all of them together do not.
-    single = [flips(TwoLayer.drawn(1, INPUTS, rng), np.eye(INPUTS), 0.12) > flip_bound(1, 0.12, DELTA)
-              for _ in range(20 * draws)]  # fmt: skip
+    single = [
+        flips(TwoLayer.drawn(1, INPUTS, rng), np.eye(INPUTS), 0.12) > flip_bound(1, 0.12, DELTA)
+        for _ in range(20 * draws)
+    ]
     gaps = [float(np.linalg.norm(TwoLayer.drawn(n, INPUTS, rng).kernel(x) - limit, 2)) for n in (width // 64, width)]
     return [
         at_most("Lemma 1, one sample: share of draws beyond the bound", float(np.mean(flipped)), DELTA),
@@ -141,9 +143,11 @@ def _second_theorem(net: TwoLayer, x: Array, y: Array, smallest: float) -> tuple
         at_least(f"with (1), {most} clients' decay over one's: no 1/M", float(objective[-1] / objective[0]), 0.8),
         near(f"with (58b), {most} clients' over one's: 1/M", float(printed[-1] / printed[0]), 1 / most, relative=0.2),
         at_least("Remark 2: NTK-FL's decay in 1000 steps over FedAvg's in 10, two clients", ours / objective[1], 10.0),
-    ]  # fmt: skip
+    ]
     curves = {
-        "M": np.array(CLIENTS, dtype=np.float64), "mean over N_m, as in (1)": objective / objective[0],
-        "over N_k, as in (58b)": printed / printed[0], "1/M": 1 / np.array(CLIENTS, dtype=np.float64),
-    }  # fmt: skip
+        "M": np.array(CLIENTS, dtype=np.float64),
+        "mean over N_m, as in (1)": objective / objective[0],
+        "over N_k, as in (58b)": printed / printed[0],
+        "1/M": 1 / np.array(CLIENTS, dtype=np.float64),
+    }
     return checks, curves

@@ -66,8 +66,10 @@ def test_total_variation_of_points_that_hardly_ever_repeat_is_not_shown(count: i
         assert [found.informative(part, metric) for metric in METRICS] == [False, True]
     classes = {name: (x, (y > 0).astype(int)) for name, (x, y) in parts.items()}
     assert [heterogeneity(pl.Federation.from_arrays(classes)).informative(part, "tv") for part in PARTS] == [
-        True, False, False
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+    ]
     few = {name: (np.round(x[:, :1]), y) for name, (x, y) in parts.items()}
     assert heterogeneity(pl.Federation.from_arrays(few)).informative("inputs", "tv")
 

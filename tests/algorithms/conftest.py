@@ -125,9 +125,18 @@ def works_everywhere(table: Federation, tmp_path) -> Callable[..., Run]:
         def run(make: Callable[[], nn.Module], runtime: str = "inline", rounds: int = rounds, **options) -> Run:
             faults = Faults(dropout=0.25, quorum=0.0)
             done = train(
-                method, table, model=make, rounds=rounds, cohort=4, faults=faults, seed=3, secret=bytes(16),
-                runtime=runtime, workers=2, **options,
-            )  # fmt: skip
+                method,
+                table,
+                model=make,
+                rounds=rounds,
+                cohort=4,
+                faults=faults,
+                seed=3,
+                secret=bytes(16),
+                runtime=runtime,
+                workers=2,
+                **options,
+            )
             failures = [failure for record in done.records for failure in record.failures]
             assert all("simulated" in failure.reason for failure in failures)
             assert failures

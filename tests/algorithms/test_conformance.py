@@ -15,7 +15,7 @@ import torch
 from parley.algorithms.averaging import local_sgd
 from parley.algorithms.averaging import local_update as module
 from parley.algorithms.averaging.baselines import Centralised, LocalOnly, Lookahead, MinibatchSGD
-from parley.algorithms.averaging.local_update import (  # fmt: skip
+from parley.algorithms.averaging.local_update import (
     FOMAML,
     MAML,
     FedAdagrad,
@@ -150,9 +150,15 @@ def check(case: Case, problem, runtime: str = "inline", weighting: str = "size")
     np.testing.assert_allclose(clients.minimiser(case.gamma, theory(case.theta), case.alpha), minimiser, atol=1e-12)
     iterates = Iterates()
     run = train(
-        case.algorithm, problem.federation, model=problem.model, rounds=case.rounds, loss="half-squares",
-        cohort=Sampling(weights=weighting), runtime=runtime, listeners=[iterates],
-    )  # fmt: skip
+        case.algorithm,
+        problem.federation,
+        model=problem.model,
+        rounds=case.rounds,
+        loss="half-squares",
+        cohort=Sampling(weights=weighting),
+        runtime=runtime,
+        listeners=[iterates],
+    )
     # Sending the change of the model multiplies what the server sees by gamma.
     factor = case.gamma if case.delta else 1.0
     steps = simulate(case.algorithm.server, lambda x: factor * hessian @ (x - minimiser), problem.start, 20)
@@ -180,14 +186,20 @@ def test_the_change_of_the_model_is_gamma_times_the_gradients(quadratics):
     problem = quadratics(3)
     runs = [
         train(
-            algorithm, problem.federation, model=problem.model, rounds=15, loss="half-squares", runtime="inline",
-            cohort=2, seed=4,
+            algorithm,
+            problem.federation,
+            model=problem.model,
+            rounds=15,
+            loss="half-squares",
+            runtime="inline",
+            cohort=2,
+            seed=4,
         )
         for algorithm in (
             FedAvg(lr=GAMMA, epochs=2, batch=4, alpha=ALPHA, server=Descent(0.7)),
             LocalUpdate(lr=GAMMA, epochs=2, batch=4, alpha=ALPHA, server=Descent(0.7 * GAMMA)),
         )
-    ]  # fmt: skip
+    ]
     a, b = (run.state["model"]["weight"].numpy() for run in runs)
     np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
@@ -200,10 +212,12 @@ def test_theorem_1_in_expectation_needs_independent_batches(quadratics):
     data = problem.federation.client("0")
     message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
     count = 1500
-    updates = np.array([
-        algorithm.client(task, message, Memory(), data, context).message["update"]["weight"].numpy().ravel()
-        for context in [Context.alone(Key(9).fold(i)) for i in range(count)]
-    ])  # fmt: skip
+    updates = np.array(
+        [
+            algorithm.client(task, message, Memory(), data, context).message["update"]["weight"].numpy().ravel()
+            for context in [Context.alone(Key(9).fold(i)) for i in range(count)]
+        ]
+    )
     alone = replace(problem, A=problem.A[:1], c=problem.c[:1], sizes=problem.sizes[:1])
     hessian, minimiser = alone.surrogate(GAMMA, ONES, 0.0, np.ones(1))
     error = updates.std(0) / np.sqrt(count)
@@ -308,9 +322,15 @@ def first_order(patch: pytest.MonkeyPatch) -> None:
 
     def gradient(task, x, data, key, *, work, lr, alpha):
         return local_sgd.train(
-            task, x, data, key, work=replace(work, steps=K + 1), optimizer=LocalOptimizer(lr=lr), theta="last",
+            task,
+            x,
+            data,
+            key,
+            work=replace(work, steps=K + 1),
+            optimizer=LocalOptimizer(lr=lr),
+            theta="last",
             transform=module.pull(x, alpha) if alpha else None,
-        )  # fmt: skip
+        )
 
     patch.setattr(module, "meta_gradient", gradient)
 

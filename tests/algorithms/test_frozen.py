@@ -74,9 +74,15 @@ def trained(method, runtime: str = "inline", rounds: int = 2):
     module, seen = Adapted(), Travelling()
     federation = digits().split("sorted", 3, seed=0)
     run = train(
-        method, federation, model=module, rounds=rounds, runtime=runtime, listeners=[seen],
-        evaluation=Evaluation(every=rounds), workers=1 if runtime in ("pool", "wire") else None,
-    )  # fmt: skip
+        method,
+        federation,
+        model=module,
+        rounds=rounds,
+        runtime=runtime,
+        listeners=[seen],
+        evaluation=Evaluation(every=rounds),
+        workers=1 if runtime in ("pool", "wire") else None,
+    )
     return run, seen, module
 
 

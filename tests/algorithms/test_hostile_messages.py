@@ -28,9 +28,11 @@ from parley.runtimes.protocol import Answer, Call, Job, Stamp
 
 QUIET = pl.Evaluation(every=100, clients="none", central=False)
 SETTINGS: dict[str, Any] = {
-    "ema": {"of": pl.FedAvg(lr=0.05)}, "fedbabu": {"personalise_after": 1}, "glm": {"sites": True},
+    "ema": {"of": pl.FedAvg(lr=0.05)},
+    "fedbabu": {"personalise_after": 1},
+    "glm": {"sites": True},
     "histogram-boosting": {"depth": 2, "min_leaf": 2, "bins": 8},
-}  # fmt: skip
+}
 FEDERATED = [name for name in algorithms if not algorithms[name](**SETTINGS.get(name, {})).needs.pooled]
 METHODS: dict[str, Algorithm] = {name: algorithms[name](**SETTINGS.get(name, {})) for name in FEDERATED} | {
     "histogram-boosting with a floor": pl.HistogramBoosting(depth=2, min_leaf=2, bins=8, floor=3, ranges=((-9, 9),)),
@@ -189,8 +191,19 @@ def test_numbers_of_no_honest_run_are_refused_or_answered_in_the_form_of_a_reply
 # --- parts that clients keep to themselves ---
 
 
-@pytest.mark.parametrize("lists", [{"send": "0,1"}, {"due": "0,1", "send": "0,1"}, {"send": "-1"}, {"send": "1,1"},
-                                   {"send": "7"}, {"send": "one"}, {"due": "1", "send": ""}, {"send": 1}])  # fmt: skip
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"send": "0,1"},
+        {"due": "0,1", "send": "0,1"},
+        {"send": "-1"},
+        {"send": "1,1"},
+        {"send": "7"},
+        {"send": "one"},
+        {"due": "1", "send": ""},
+        {"send": 1},
+    ],
+)
 def test_a_part_that_is_never_averaged_cannot_be_asked_for(lists: dict[str, Any]):
     job, calls = overheard("fedals, never")
     message = calls["client"].message

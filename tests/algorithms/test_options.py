@@ -45,13 +45,16 @@ OFTEN = ("fedavg", "scaffold", "fedals", "fedrep")
 """Those that are tried in processes every time, the others in the slow suite."""
 
 REFUSED = {
-    **{(name, option): 'form = "gradients" is defined for plain local SGD'
-       for name in ("local-update", "fomaml", "maml", *STILL) for option in ("optimizer", "options", "keep")},
+    **{
+        (name, option): 'form = "gradients" is defined for plain local SGD'
+        for name in ("local-update", "fomaml", "maml", *STILL)
+        for option in ("optimizer", "options", "keep")
+    },
     **{(name, "schedule"): "lr is 0" for name in STILL},
     ("maml", "clip"): "leave out clip",
     ("scaffold", "optimizer"): 'use option = "I"',
     ("fedals-scaffold", "optimizer"): "take sgd",
-}  # fmt: skip
+}
 
 
 def made(name: str, settings: dict[str, Any]) -> LocalSGD:

@@ -34,10 +34,12 @@ SECRET = bytes(range(16))
 
 
 def federation() -> Federation:
-    return Federation.from_arrays({
-        name: (np.full((3 + i, 2), i + np.arange(3 + i)[:, None] / 16, np.float32), np.zeros(3 + i, np.float32))
-        for i, name in enumerate(NAMES)
-    })  # fmt: skip
+    return Federation.from_arrays(
+        {
+            name: (np.full((3 + i, 2), i + np.arange(3 + i)[:, None] / 16, np.float32), np.zeros(3 + i, np.float32))
+            for i, name in enumerate(NAMES)
+        }
+    )
 
 
 EVERYTHING = sorted(float(v) for name in NAMES for v in federation().client(name).x[:, 0])
@@ -100,9 +102,10 @@ def test_the_server_gets_every_row_in_an_order_of_the_shuffler_s():
     run = trained(toy(), watch=watch)
     assert sorted(run.state.tensor("x")[:, 0].tolist()) == EVERYTHING
     orders = [
-        tuple(map(bytes, replies[SHUFFLER].tensor("rows")[:, 32:].numpy())) for _, asked, _, replies in watch.exchanges
+        tuple(map(bytes, replies[SHUFFLER].tensor("rows")[:, 32:].numpy()))
+        for _, asked, _, replies in watch.exchanges
         if asked == "shuffle"
-    ]  # fmt: skip
+    ]
     assert sorted(orders[0]) == sorted(orders[1])
     assert orders[0] != orders[1]
     in_order = [row.tobytes() for name in NAMES for row in federation().client(name).x.numpy()]
@@ -139,9 +142,11 @@ def test_who_sees_what():
             if row.any():  # eight zero bytes are everywhere
                 assert row.tobytes() not in passed
     received = [
-        (asked, party, set(message.tensors) | set(message.scalars)) for _, asked, sent, _ in watch.exchanges
-        for party, message in sent.items() if not isinstance(party, str)
-    ]  # fmt: skip
+        (asked, party, set(message.tensors) | set(message.scalars))
+        for _, asked, sent, _ in watch.exchanges
+        for party, message in sent.items()
+        if not isinstance(party, str)
+    ]
     names = {(asked, party): names for asked, party, names in received}
     keys = {f"keys/{name}" for name in NAMES}
     assert names["shuffle", SHUFFLER] == keys | {f"boxes/{name}" for name in NAMES} | {"width"}
@@ -150,9 +155,11 @@ def test_who_sees_what():
     assert set(first.tensors) == keys
     assert "shared" not in run.memory(SHUFFLER).tensors
     assert shared.check_key(1) not in b"".join(
-        value.contiguous().numpy().tobytes() for _, _, sent, _ in watch.exchanges if SHUFFLER in sent
+        value.contiguous().numpy().tobytes()
+        for _, _, sent, _ in watch.exchanges
+        if SHUFFLER in sent
         for value in sent[SHUFFLER].tensors.values()
-    )  # fmt: skip
+    )
 
 
 def test_a_planted_leak_of_the_secret_would_be_seen():

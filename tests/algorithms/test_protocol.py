@@ -109,8 +109,10 @@ def test_a_wrapper_passes_on_what_was_learned(learned: dict[str, bool], task):
     seen = Plain().learned(task)
     assert isinstance(seen, Special)
     assert (seen.secret, seen.personal, seen.incremental) == (
-        3, learned.get("personal", False), learned.get("incremental", False),
-    )  # fmt: skip
+        3,
+        learned.get("personal", False),
+        learned.get("incremental", False),
+    )
     state = pl.State.of(of={"model/w": task.initial()["weight"]}, model={"w": task.initial()["weight"] + 1})
     assert seen.message(state)["model"]["w"].equal(task.initial()["weight"])
 
@@ -145,10 +147,14 @@ def test_the_methods_of_the_docstring_are_what_they_are_called(name: str, real: 
     cohort = pl.Sampling(size=2, scheme="unbiased")
     runs = [
         pl.train(
-            kind(lr=0.1, steps=3, batch=8), federation, model=pl.models.linear(), rounds=4, cohort=cohort,
+            kind(lr=0.1, steps=3, batch=8),
+            federation,
+            model=pl.models.linear(),
+            rounds=4,
+            cohort=cohort,
             runtime="inline",
         )
         for kind in (scope[name], real)
-    ]  # fmt: skip
+    ]
     for tree, value in runs[1].model()["model"].items():
         torch.testing.assert_close(runs[0].model()["model"][tree], value)

@@ -42,10 +42,11 @@ NORM = {"2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_
 @pytest.mark.parametrize(
     ("recipe", "model", "own", "shared"),
     [
-        ("fedper", "mlp", HEAD, BODY), ("lg_fedavg", "mlp", BODY, HEAD),
+        ("fedper", "mlp", HEAD, BODY),
+        ("lg_fedavg", "mlp", BODY, HEAD),
         ("fedbn", "normalised", NORM, BODY | {"4.weight", "4.bias"}),
     ],
-)  # fmt: skip
+)
 def test_what_travels_and_what_stays(printed, recipe, model, own, shared):
     method, federation, names = printed[recipe], printed["federation"], Names()
     run = pl.train(method, federation, model=printed[model], rounds=3, cohort=5, listeners=[names], runtime="inline")

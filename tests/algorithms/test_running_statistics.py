@@ -29,11 +29,15 @@ from parley.study.train import train
 SIZES = (40, 3, 25, 4, 11, 60, 5)
 SCHEMES = ("without-replacement", "with-replacement", "unbiased", "poisson")
 ELSEWHERE = {
-    "centralised": "pooled data", "local-only": "nothing is averaged", "lookahead": "pooled data",
-    "minibatch-sgd": "pooled data", "datashare": "clients have samples of others",
-    "fedavg-distill": "the student's own statistics, on public inputs", "fedsgd": "lr = 0 takes no step",
+    "centralised": "pooled data",
+    "local-only": "nothing is averaged",
+    "lookahead": "pooled data",
+    "minibatch-sgd": "pooled data",
+    "datashare": "clients have samples of others",
+    "fedavg-distill": "the student's own statistics, on public inputs",
+    "fedsgd": "lr = 0 takes no step",
     "maml": "refuses BatchNorm",
-}  # fmt: skip
+}
 """Methods with local SGD whose server statistics are not the mean of what its clients' data say, and why."""
 LOCAL = [name for name in algorithms if issubclass(algorithms[name], LocalSGD)]
 METHODS = [name for name in LOCAL if name not in ELSEWHERE]
@@ -87,9 +91,15 @@ def expected(federation: pl.Federation, cohort: Cohort) -> tuple[torch.Tensor, t
 def test_the_servers_statistics_are_the_cohorts(name, scheme, weights, drawn):
     federation = clients(len(name))
     run = train(
-        method(name), federation, model=Normed, rounds=2, cohort=Sampling(3, scheme, weights), seed=1,
-        evaluation=Evaluation(every=1000), runtime="inline",
-    )  # fmt: skip
+        method(name),
+        federation,
+        model=Normed,
+        rounds=2,
+        cohort=Sampling(3, scheme, weights),
+        seed=1,
+        evaluation=Evaluation(every=1000),
+        runtime="inline",
+    )
     cohort = next(c for c in reversed(drawn) if c.ids)  # an empty Poisson cohort leaves them as they were
     mean, variance = expected(federation, cohort)
     shown = run.learned.weights(run.model())
@@ -123,9 +133,15 @@ def test_means_of_equal_values_are_those_values_however_weights_sum(sizes, popul
 def test_empty_poisson_cohorts_keep_the_statistics(drawn):
     federation = clients(0)
     run = train(
-        pl.Scaffold(lr=0.01, steps=1, batch=None), federation, model=Normed, rounds=40, seed=0,
-        cohort=Sampling(1, "poisson"), evaluation=Evaluation(every=1000), runtime="inline",
-    )  # fmt: skip
+        pl.Scaffold(lr=0.01, steps=1, batch=None),
+        federation,
+        model=Normed,
+        rounds=40,
+        seed=0,
+        cohort=Sampling(1, "poisson"),
+        evaluation=Evaluation(every=1000),
+        runtime="inline",
+    )
     assert not drawn[-1].ids or any(not cohort.ids for cohort in drawn)
     last = next(cohort for cohort in reversed(drawn) if cohort.ids)
     mean, _ = expected(federation, last)
@@ -156,9 +172,15 @@ def test_fedals_with_few_clients_equals_its_loop(drawn):
         return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
 
     run = train(
-        pl.FedALS(lr=lr, steps=steps, batch=None, alpha=alpha), federation, model=network, rounds=rounds, seed=2,
-        cohort=Sampling(3, "unbiased"), evaluation=Evaluation(every=1000), runtime="inline",
-    )  # fmt: skip
+        pl.FedALS(lr=lr, steps=steps, batch=None, alpha=alpha),
+        federation,
+        model=network,
+        rounds=rounds,
+        seed=2,
+        cohort=Sampling(3, "unbiased"),
+        evaluation=Evaluation(every=1000),
+        runtime="inline",
+    )
     head = ("3.weight", "3.bias")
     start = {**run.task.initial(), **run.task.initial_buffers()}
     server, shown, own = dict(start), dict(start), {}
@@ -223,9 +245,16 @@ def test_tct_standardises_by_the_cohorts_moments(scheme, drawn):
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
 
     run = train(
-        tct, federation, model=network, rounds=2, seed=3, cohort=Sampling(4, scheme), faults=Faults(),
-        evaluation=Evaluation(every=1000), runtime="inline",
-    )  # fmt: skip
+        tct,
+        federation,
+        model=network,
+        rounds=2,
+        seed=3,
+        cohort=Sampling(4, scheme),
+        faults=Faults(),
+        evaluation=Evaluation(every=1000),
+        runtime="inline",
+    )
     cohort = drawn[1]
     w = torch.tensor(cohort.weights, dtype=torch.float64)
     given_ = Message(run.state.tensors, run.state.scalars)

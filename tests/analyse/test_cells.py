@@ -57,9 +57,10 @@ def asked(method: pl.Cox, whole: list[float], part: list[float]) -> dict[str, np
     task = make_task(federation, None, 0)
     at = {"center": torch.zeros(3), "scale": torch.ones(3), "beta": torch.zeros(2)}
     message = Message.of(
-        at={name: value.double() for name, value in at.items()}, grid=torch.tensor(method.grid, dtype=torch.float64),
+        at={name: value.double() for name, value in at.items()},
+        grid=torch.tensor(method.grid, dtype=torch.float64),
         weights={"whole": torch.tensor(whole).double(), "part": torch.tensor(part).double()},
-    )  # fmt: skip
+    )
     each = {each.name: each for each in method.exchanges()}["curvature"]
     each.check(task, message)
     data = ClientData(torch.from_numpy(one.x), y)

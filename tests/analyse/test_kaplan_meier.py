@@ -126,8 +126,10 @@ def test_secure_sums_give_the_same_counts():
     assert curves(x, time, owner, **more) == curves(x, time, owner, channels=pl.secure_sum(), **more)
     with pytest.raises(pl.ParleyError, match="reads single replies"):
         curves(x, time, owner, channels=pl.secure_sum())
-    disclosed = [[e.name for e in method.exchanges() if e.discloses] for method in (
-        pl.KaplanMeier(grid=GRID), pl.KaplanMeier(times="raw"))]  # fmt: skip
+    disclosed = [
+        [e.name for e in method.exchanges() if e.discloses]
+        for method in (pl.KaplanMeier(grid=GRID), pl.KaplanMeier(times="raw"))
+    ]
     assert disclosed == [[], ["event_times"]]
 
 

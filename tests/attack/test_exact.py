@@ -30,11 +30,8 @@ SIDE = 5
 def federation(seed: int, samples: int = 6, classes: int = 4) -> Federation:
     draw = np.random.default_rng(seed)
     return Federation.from_arrays(
-        {
-            str(i): (draw.standard_normal((samples, SIDE)), np.arange(i, i + samples) % classes)
-            for i in range(3)
-        }
-    )  # fmt: skip
+        {str(i): (draw.standard_normal((samples, SIDE)), np.arange(i, i + samples) % classes) for i in range(3)}
+    )
 
 
 def prepared(method: pl.Algorithm, seed: int, module: nn.Module | None = None) -> Prepared:

@@ -118,8 +118,10 @@ def test_the_whole_is_reproducible_from_a_seed(digits: Federation) -> None:
 
 
 def test_the_best_attack_on_each_victim() -> None:
-    scores = {name: tuple(Score(v, v, math.nan) for v in values) for name, values in
-              {"a": (0.1, 0.9), "b": (0.5, 0.2), BLIND: (1.0, 1.0)}.items()}  # fmt: skip
+    scores = {
+        name: tuple(Score(v, v, math.nan) for v in values)
+        for name, values in {"a": (0.1, 0.9), "b": (0.5, 0.2), BLIND: (1.0, 1.0)}.items()
+    }
     row = Row("none", 1, scores)
     assert row.values("ssim") == [0.5, 0.9]
     assert all(map(math.isnan, row.values("labels")))
@@ -174,7 +176,8 @@ def test_samples_are_a_client_s_own(digits: Federation) -> None:
     data = drawn(digits, 3, Key(1))
     assert isinstance(data, ClientData)
     owners = [
-        name for name in digits.ids
+        name
+        for name in digits.ids
         if all(bool((digits.client(name).x == row).flatten(1).all(1).any()) for row in data.x)
-    ]  # fmt: skip
+    ]
     assert len(owners) >= 1

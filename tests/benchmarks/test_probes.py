@@ -77,9 +77,7 @@ def diary(resident: list[int], peak: int = 10**9, **end: float) -> Diary:
 )
 def test_each_promise_can_be_broken(resident: list[int], end: dict[str, float], size: int, failing: str | None):
     message = {"memories": 100, "difference": 1e-6, "peak": 10**9, "resume": 0.5} | end
-    checks = many_memories._checks(
-        Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **message), 100 * size, "full"
-    )  # fmt: skip
+    checks = many_memories._checks(Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **message), 100 * size, "full")
     assert [failing in check.claim if failing else False for check in checks if not check.passed] == [True] * bool(
         failing
     )

@@ -34,10 +34,11 @@ from parley.study.train import train
 
 GIVEN: dict[str, Any] = {"share": 0.2, "bound": 5.0, "bits": 4}
 OURS = [
-    name for name in channels
+    name
+    for name in channels
     if channels[name].__module__.startswith("parley.channels.")
     and not any(other in name for other in ("noise", "adaptive", "secure"))
-]  # fmt: skip
+]
 
 
 def made(name: str) -> Chain:
@@ -82,9 +83,14 @@ def test_every_method_with_every_channel(name: str, clients: Federation, targets
         sentence = ""
         try:
             run = train(
-                algorithm, federation, model=model, rounds=2, channels=made(channel), runtime="inline",
+                algorithm,
+                federation,
+                model=model,
+                rounds=2,
+                channels=made(channel),
+                runtime="inline",
                 evaluation=Evaluation(every=2),
-            )  # fmt: skip
+            )
         except (InputError, UnsupportedError, QuorumError) as error:
             sentence = str(error)
         if sentence:

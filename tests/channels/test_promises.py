@@ -145,8 +145,14 @@ def test_hadamard_is_orthonormal_and_its_own_inverse(values: np.ndarray):
 @settings(max_examples=30, deadline=None)
 def test_sensitivity_holds_for_what_the_server_makes_of_it(values: np.ndarray, bound: float):
     x = torch.from_numpy(values)
-    for up in (clip(bound), top_k(0.3) | clip(bound), random_k(0.3) | clip(bound), projection(0.3) | clip(bound),
-               clip(bound) | top_k(0.4, False), clip(bound) | sign(False)):  # fmt: skip
+    for up in (
+        clip(bound),
+        top_k(0.3) | clip(bound),
+        random_k(0.3) | clip(bound),
+        projection(0.3) | clip(bound),
+        clip(bound) | top_k(0.4, False),
+        clip(bound) | sign(False),
+    ):
         chain = up if isinstance(up, Chain) else Chain((up,))
         chain.check()
         assert chain.sensitivity == bound

@@ -62,9 +62,14 @@ def fedavg(server: float = 1.0) -> FedAvg:
 def play(up: Channel | Chain | tuple = (), rounds: int = 90, algorithm: FedAvg | None = None, **more) -> Run:
     settings = {"runtime": "inline", "evaluation": Evaluation(every=1000)} | more
     return train(
-        algorithm or fedavg(), PROBLEM.federation(), model=TwoParts(PROBLEM.start, PROBLEM.phi), rounds=rounds,
-        loss="half-squares", channels=up, **settings,
-    )  # fmt: skip
+        algorithm or fedavg(),
+        PROBLEM.federation(),
+        model=TwoParts(PROBLEM.start, PROBLEM.phi),
+        rounds=rounds,
+        loss="half-squares",
+        channels=up,
+        **settings,
+    )
 
 
 def position(run: Run) -> np.ndarray:

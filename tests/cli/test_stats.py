@@ -92,8 +92,9 @@ def test_the_ends_are_named_for_what_they_are(parley, place: Path):
     row = next(csv.DictReader((place / "stats.csv").read_text().splitlines()))
     assert {"low", "high"} <= row.keys()
     assert {"0%", "100%", "least", "most"}.isdisjoint(row)
-    smallest = min(int(line.split(",")[0]) for path in place.glob("clinics/*.csv") for line in path.open()
-                   if line[0].isdigit())  # fmt: skip
+    smallest = min(
+        int(line.split(",")[0]) for path in place.glob("clinics/*.csv") for line in path.open() if line[0].isdigit()
+    )
     assert float(row["low"]) > smallest
     _, out, _ = parley("stats", "study.toml", "--quantiles", "cells")
     words = " ".join(out.split())
@@ -225,8 +226,10 @@ def test_mistakes(parley, place: Path, arguments: list[str], sentence: str):
 
 
 def test_every_runtime_gives_the_same(parley, place: Path):
-    shown = [parley("stats", "study.toml", "--set", f"runtime.name={name}", "--set", "runtime.workers=1")
-             for name in ("inline", "wire", "auto")]  # fmt: skip
+    shown = [
+        parley("stats", "study.toml", "--set", f"runtime.name={name}", "--set", "runtime.workers=1")
+        for name in ("inline", "wire", "auto")
+    ]
     assert {code for code, _, _ in shown} == {0}
     assert shown[0] == shown[1] == shown[2]
 

@@ -175,9 +175,14 @@ def test_exports_take_raw_rows_with_texts_and_gaps_and_give_the_predictions(tmp_
         np.testing.assert_allclose(torch.from_numpy(outputs).double().softmax(1), wanted, rtol=1e-4, atol=1e-6)
     assert {file["format"]: file["checked_with"].split()[0] for file in card["files"]}["onnx"] == "ONNX"
     page = (tmp_path / "model" / "README.md").read_text()
-    for line in ("| pain | 2 | severe |", "| pain | 3 | any other text |", "| pain | NaN | missing |",
-                 "| stage | NaN | missing, or any other text |", "| age | numeric | years |",
-                 "| came | date: days, month, weekday |"):  # fmt: skip
+    for line in (
+        "| pain | 2 | severe |",
+        "| pain | 3 | any other text |",
+        "| pain | NaN | missing |",
+        "| stage | NaN | missing, or any other text |",
+        "| age | numeric | years |",
+        "| came | date: days, month, weekday |",
+    ):
         assert line in page
     assert "It is not done inside `model.safetensors`" in page
 

@@ -63,7 +63,7 @@ def things(federation: pl.Federation, run: pl.Run, advice: pl.Advice) -> dict[st
         "Advice": advice,
         "Gains": advice.gains,
         "Partition": pl.IID()(pool.labels(), 5, pl.Key(0)),
-    }  # fmt: skip
+    }
 
 
 NAMES = [

@@ -26,11 +26,15 @@ NUMBERS, TEXTS = ["age", "dose"], ["pain", "stage"]
 
 def patients(rows: int = 240, gaps: float = 0.1, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({
-        "age": rng.normal(60, 10, rows).round(1), "dose": rng.gamma(2.0, 3.0, rows),
-        "pain": rng.choice(["none", "mild", "severe", "odd"], rows, p=[0.4, 0.3, 0.28, 0.02]),
-        "stage": rng.choice(["I", "II", "III"], rows), "site": rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2]),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, rows).round(1),
+            "dose": rng.gamma(2.0, 3.0, rows),
+            "pain": rng.choice(["none", "mild", "severe", "odd"], rows, p=[0.4, 0.3, 0.28, 0.02]),
+            "stage": rng.choice(["I", "II", "III"], rows),
+            "site": rng.choice(["a", "b", "c"], rows, p=[0.5, 0.3, 0.2]),
+        }
+    )
     frame["ill"] = np.where(frame.age + 5 * (frame.pain == "severe") + rng.normal(0, 5, rows) > 62, "yes", "no")
     for name in NUMBERS + TEXTS:
         frame.loc[rng.random(rows) < gaps, name] = None
@@ -60,8 +64,18 @@ def test_one_hot_filled_and_scaled_columns_are_those_of_scikit_learn_on_pooled_r
     theirs = ColumnTransformer([("numbers", numbers, NUMBERS), ("pain", texts, ["pain"])]).fit_transform(order)
     ours = pooled(agreed.apply(data))
     names = agreed.apply(data).info.columns
-    assert names == ("age", "dose", "pain_mild", "pain_none", "pain_severe", "pain_other", "stage_I", "stage_II",
-                     "stage_III", "stage_other")  # fmt: skip
+    assert names == (
+        "age",
+        "dose",
+        "pain_mild",
+        "pain_none",
+        "pain_severe",
+        "pain_other",
+        "stage_I",
+        "stage_II",
+        "stage_III",
+        "stage_other",
+    )
     for place, name in enumerate(NUMBERS):
         deviation = order[name].std(ddof=0)
         filled = order[name].fillna(order[name].mean()).to_numpy()
@@ -99,9 +113,12 @@ def test_declared_levels_are_counted_by_secure_sums_and_others_are_refused():
     frame, declared = patients(gaps=0.0), {"pain": ("none", "mild", "severe"), "stage": ("I", "II", "III")}
     table = {name: pl.Column("categorical", levels=levels) for name, levels in declared.items()}
     study = pl.Study(
-        pl.FedAvg(), federation(frame), model=pl.models.linear(), channels=[SecureSum()],
+        pl.FedAvg(),
+        federation(frame),
+        model=pl.models.linear(),
+        channels=[SecureSum()],
         preprocessing=pl.Preprocessing(table=table | {name: pl.Column() for name in NUMBERS}),
-    )  # fmt: skip
+    )
     found = pl.statistics(study, floor=1, runtime="inline")
     assert found.levels["stage"] == frame.stage.value_counts().sort_index().to_dict()
     assert found.preprocessing("standard", table=table).table["pain"].levels == declared["pain"]
@@ -138,8 +155,9 @@ def test_unknown_texts_share_an_input_or_are_refused_without_being_shown():
     expected = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 2], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
     assert torch.equal(encoding.apply(agreed), expected)
     assert torch.equal(Encoder(encoding)(agreed), expected)
-    strict = Encoding.of(table | {"pain": pl.Column("categorical", levels=("mild", "none"), unknown="refuse")},
-                         ("pain", "age"), "t")  # fmt: skip
+    strict = Encoding.of(
+        table | {"pain": pl.Column("categorical", levels=("mild", "none"), unknown="refuse")}, ("pain", "age"), "t"
+    )
     with pytest.raises(InputError, match="column 'pain'") as told:
         strict.coded(rows, ("pain",), (("none", "secret", "mild"),))
     assert "secret" not in str(told.value)
@@ -147,8 +165,17 @@ def test_unknown_texts_share_an_input_or_are_refused_without_being_shown():
 
 def test_numbers_that_are_names_are_one_level_however_they_are_written():
     assert [level_of(cell) for cell in (1, 1.0, "1", " 1.0 ", "01", True, None, float("nan"), "", "1.5")] == [
-        "1", "1", "1", "1", "1", "True", "", "", "", "1.5",
-    ]  # fmt: skip
+        "1",
+        "1",
+        "1",
+        "1",
+        "1",
+        "True",
+        "",
+        "",
+        "",
+        "1.5",
+    ]
     codes, levels = coded(["b", "a", None, "b"])
     assert levels == ("a", "b")
     np.testing.assert_array_equal(codes, [1, 0, np.nan, 1])

@@ -341,9 +341,10 @@ def test_each_class_gives_its_share_to_the_held_out_samples(fraction):
     clients = {str(i): (rng.normal(size=(len(y), 2)), y) for i, y in enumerate(labels)}
     federation = Federation.from_arrays(clients, test_fraction=fraction, seed=3)
     pooled = Dataset(
-        federation.info, torch.cat([torch.from_numpy(x) for x, _ in clients.values()]),
+        federation.info,
+        torch.cat([torch.from_numpy(x) for x, _ in clients.values()]),
         torch.from_numpy(np.concatenate(labels)),
-    ).split("iid", clients=4, test_fraction=fraction)  # fmt: skip
+    ).split("iid", clients=4, test_fraction=fraction)
     for each in (federation, pooled):
         for name in each.ids:
             train, held = each.client(name).y, each.client_test(name)

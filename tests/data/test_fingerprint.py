@@ -46,10 +46,19 @@ def test_everything_else_tells_too():
     y[5] = 0
     info = DataInfo("arrays", (2,), 4, "classification")
     others = [
-        make(), make(y=y), make(ids=("a", "c")), make(x=X.astype(np.float64)), make(info=info), make(test=(X, Y)),
-        make(test=(X[1:], Y[1:])), make(public=X), make(test_fraction=0.5), make(test_fraction=0.5, seed=1),
-        make().standardised(), Federation.from_arrays({"a": (X[:3], Y[:3]), "b": (X[3:], Y[3:])}),
-    ]  # fmt: skip
+        make(),
+        make(y=y),
+        make(ids=("a", "c")),
+        make(x=X.astype(np.float64)),
+        make(info=info),
+        make(test=(X, Y)),
+        make(test=(X[1:], Y[1:])),
+        make(public=X),
+        make(test_fraction=0.5),
+        make(test_fraction=0.5, seed=1),
+        make().standardised(),
+        Federation.from_arrays({"a": (X[:3], Y[:3]), "b": (X[3:], Y[3:])}),
+    ]
     assert len({federation.fingerprint() for federation in others}) == len(others)
 
 
@@ -67,9 +76,13 @@ def test_clients_made_on_demand_stand_for_their_recipe():
 
     start = time.perf_counter()
     others = [
-        population(), population(recipe="v2"), population(count=99_999), population(size=lambda i: 2 + i // 99_999),
-        population(test_fraction=0.5), population(test_fraction=0.5, seed=1),
-    ]  # fmt: skip
+        population(),
+        population(recipe="v2"),
+        population(count=99_999),
+        population(size=lambda i: 2 + i // 99_999),
+        population(test_fraction=0.5),
+        population(test_fraction=0.5, seed=1),
+    ]
     assert len({federation.fingerprint() for federation in others}) == len(others)
     assert population(recipe="v2").fingerprint() == others[1].fingerprint()
     assert not asked

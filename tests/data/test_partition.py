@@ -416,9 +416,11 @@ def test_fixed_index_sets_in_a_study_file(tmp_path, monkeypatch):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     np.savez(tmp_path / "sets.npz", a_idx=np.arange(60), a_sizes=np.array([20, 40]))
     table = {
-        "rounds": 1, "model": {"name": "linear"}, "algorithm": {"name": "fedavg"},
+        "rounds": 1,
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg"},
         "data": {"name": "iris", "partition": {"name": "fixed", "file": "sets.npz", "which": "a"}},
-    }  # fmt: skip
+    }
     study = study_from_dict(table)
     assert study.federation().sizes().tolist() == [20, 40]
     again = study_from_dict(study.resolved())

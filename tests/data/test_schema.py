@@ -64,9 +64,12 @@ def test_many_names_are_cut_and_arrays_have_shapes():
 
 def test_a_folder_is_read_file_by_file(tmp_path: Path):
     for name, text in {
-        "a": "age,dose,label\n1,2,ill\n3,4,well\n", "b": "dose,age,label\n1,2,ill\n", "c": "age,label\n1,well\n",
-        "d": "age,dose,label\n1,often,ill\n", "e": "age,dose,label\n1,2,ill\n",
-    }.items():  # fmt: skip
+        "a": "age,dose,label\n1,2,ill\n3,4,well\n",
+        "b": "dose,age,label\n1,2,ill\n",
+        "c": "age,label\n1,well\n",
+        "d": "age,dose,label\n1,often,ill\n",
+        "e": "age,dose,label\n1,2,ill\n",
+    }.items():
         (tmp_path / f"{name}.csv").write_text(text)
     found = schema_differences(folder_schemas(tmp_path, None, None, None, Cells()))
     said = {(one.client, one.what.partition(" '")[0]): one.harmless for one in found}

@@ -352,8 +352,10 @@ def write_hospitals(folder):
     """Ten patients a hospital, one of them with an empty cell; categories 1 to 3 and 0 to 1."""
     folder.mkdir()
     for k, name in enumerate(("cleveland", "hungarian", "switzerland", "va")):
-        rows = [[50 + i + k, i % 2, 1 + i % 3, 120 + i, 200 + k, 0, i % 2, 150, 0, 1.5, "?", "?", "?", i % 3]
-                for i in range(10)]  # fmt: skip
+        rows = [
+            [50 + i + k, i % 2, 1 + i % 3, 120 + i, 200 + k, 0, i % 2, 150, 0, 1.5, "?", "?", "?", i % 3]
+            for i in range(10)
+        ]
         rows[-1][3] = "?"
         (folder / f"processed.{name}.data").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
 

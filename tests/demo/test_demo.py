@@ -44,8 +44,13 @@ def test_the_demo_trains_stores_writes_and_says_where(shown: Shown) -> None:
     assert [line.last.value for line in again.lines] == [line.last.value for line in shown.comparison.lines]
     assert [run.label for run in shown.comparison.contenders] == list(METHODS)
     assert {path.name for path in shown.folder.iterdir()} == {
-        "demo.png", "demo.csv", "demo.json", "gains.csv", "report.html", "study.toml",
-    }  # fmt: skip
+        "demo.png",
+        "demo.csv",
+        "demo.json",
+        "gains.csv",
+        "report.html",
+        "study.toml",
+    }
     assert "parley compare default-" in shown.text
     assert [line[:3] for line in shown.text.splitlines() if line[1:3] == ". "] == [f"{n}. " for n in range(1, 6)]
 
@@ -75,13 +80,21 @@ def contender(label: str, last: float, megabytes: float, role: Role = "federated
 
 def table_of(**changed: tuple[float, float]) -> Comparison:
     values = {
-        "default": (0.80, 10.0), "advised": (0.95, 10.0), "fedavg": (0.93, 10.0), "fedals": (0.80, 5.0),
-        "ffgb": (0.70, 8.0), "histogram-boosting": (0.90, 500.0), NTK: (0.99, 12.0),
-    } | changed  # fmt: skip
-    return Comparison.of([
-        *(contender(label, *each) for label, each in values.items()),
-        contender("local-only", 0.3, 0.0, "alone"), contender("centralised", 0.97, 0.0, "pooled"),
-    ])  # fmt: skip
+        "default": (0.80, 10.0),
+        "advised": (0.95, 10.0),
+        "fedavg": (0.93, 10.0),
+        "fedals": (0.80, 5.0),
+        "ffgb": (0.70, 8.0),
+        "histogram-boosting": (0.90, 500.0),
+        NTK: (0.99, 12.0),
+    } | changed
+    return Comparison.of(
+        [
+            *(contender(label, *each) for label, each in values.items()),
+            contender("local-only", 0.3, 0.0, "alone"),
+            contender("centralised", 0.97, 0.0, "pooled"),
+        ]
+    )
 
 
 def gains_of(*decisions: Decision) -> pl.Gains:

@@ -62,9 +62,11 @@ class Bench:
 
     def table(self, name: str = "fedavg", rounds: int = 2, **sections: object) -> dict[str, object]:
         return {
-            "rounds": rounds, "model": {"name": "mlp", "hidden": [5]},
-            "algorithm": {"name": name, "lr": 0.1, "steps": 4, "batch": 7}, "evaluate": {"every": rounds},
-        } | sections  # fmt: skip
+            "rounds": rounds,
+            "model": {"name": "mlp", "hidden": [5]},
+            "algorithm": {"name": name, "lr": 0.1, "steps": 4, "batch": 7},
+            "evaluate": {"every": rounds},
+        } | sections
 
     def submit(self, table: dict[str, object], *, again: bool = False, resume: bool = False) -> Submission:
         written = {"table": table, "base": str(self.place)}

@@ -229,9 +229,13 @@ def test_a_long_line_is_sealed_whole(make_node):
 
 
 FRAMES = st.tuples(
-    st.sampled_from(["call", "call", "evaluation", "invitation"]), st.sampled_from(["r", "r", "r", "other"]),
-    st.integers(0, 4), st.integers(0, 2), st.sampled_from([0.0, 1.0]), st.integers(1, 4),
-)  # fmt: skip
+    st.sampled_from(["call", "call", "evaluation", "invitation"]),
+    st.sampled_from(["r", "r", "r", "other"]),
+    st.integers(0, 4),
+    st.integers(0, 2),
+    st.sampled_from([0.0, 1.0]),
+    st.integers(1, 4),
+)
 Frame = tuple[str, str, int, int, float, int]
 
 

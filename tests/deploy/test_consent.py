@@ -205,8 +205,13 @@ def test_every_method_says_whether_it_hands_out_samples():
     """Whoever sends rows of its data must say so; those that do are listed here for reviewers to think about."""
     ready = {name: algorithms[name]() for name in algorithms}
     assert sorted(name for name, method in ready.items() if disclosed(method.exchanges())) == [
-        "cp-ntk-fl", "datashare", "histogram-boosting", "kernel-fedavg", "kernel-fedprox", "ntk-fl",
-    ]  # fmt: skip
+        "cp-ntk-fl",
+        "datashare",
+        "histogram-boosting",
+        "kernel-fedavg",
+        "kernel-fedprox",
+        "ntk-fl",
+    ]
 
 
 def test_few_samples_and_small_federations_are_never_answered(make_node):
@@ -322,8 +327,11 @@ def test_the_log_seals_every_line(make_node):
     assert [line["event"] for line in node.logged()] == ["received", "message", "owner", "received", "message"]
     path = node.path / "audit.jsonl"
     whole = path.read_text()
-    for changed in (whole.replace("rejected", "approved", 1), "".join(whole.splitlines(True)[1:]),
-                    "".join(whole.splitlines(True)[::2])):  # fmt: skip
+    for changed in (
+        whole.replace("rejected", "approved", 1),
+        "".join(whole.splitlines(True)[1:]),
+        "".join(whole.splitlines(True)[::2]),
+    ):
         path.write_text(changed)
         with pytest.raises(InputError, match="was changed"):
             list(node.logged())

@@ -121,9 +121,14 @@ def test_what_the_server_says_was_agreed_must_fit_what_the_node_has():
 
 
 WRONG = (
-    {"samples": 0}, {"samples": "3"}, {"shape": [1.5]}, {"dtype": "int8"}, {"kind": "x"}, {"classes": [1]},
+    {"samples": 0},
+    {"samples": "3"},
+    {"shape": [1.5]},
+    {"dtype": "int8"},
+    {"kind": "x"},
+    {"classes": [1]},
     {"fingerprint": 3},
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("change", WRONG)

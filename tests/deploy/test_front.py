@@ -102,8 +102,11 @@ def test_what_nodes_ask_is_passed_on_written_anew(tls):
     head, body = flower.heard[0]
     assert body == b"abc"
     assert head.split(b"\r\n")[:4] == [
-        b"POST /v1/fleet/pull-messages HTTP/1.1", b"host: localhost", b"connection: close", b"content-length: 3",
-    ]  # fmt: skip
+        b"POST /v1/fleet/pull-messages HTTP/1.1",
+        b"host: localhost",
+        b"connection: close",
+        b"content-length: 3",
+    ]
     assert b"flwr-signature: s" in head
     assert b"evil" not in head
     assert b"cookie" not in head

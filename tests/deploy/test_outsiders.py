@@ -41,9 +41,10 @@ def test_an_outsider_with_the_authoritys_certificate_gets_nowhere(bench: Bench, 
     outside.prepare()
     keys.make_key(tmp_path / "k", tmp_path / "k.pub", "evil")
     for words in (
-        ("supernode", "register", str(tmp_path / "k.pub"), "here"), ("list", "here"),
+        ("supernode", "register", str(tmp_path / "k.pub"), "here"),
+        ("list", "here"),
         ("run", str(bench.folder.path / "flower" / "app"), "here"),
-    ):  # fmt: skip
+    ):
         done = subprocess.run(
             [program("flwr"), *words], env=surroundings(outside.home), capture_output=True, timeout=300, cwd=tmp_path
         )
@@ -63,12 +64,22 @@ def supernode(bench: Bench, home: Path, *more: str) -> str:
     with (home / "out").open("wb") as output:
         node = subprocess.Popen(
             [
-                program("flower-supernode"), "--superlink", f"localhost:{bench.folder.settings.port}",
-                "--port", str(free_port()), "--max-retries", "1", *more,
+                program("flower-supernode"),
+                "--superlink",
+                f"localhost:{bench.folder.settings.port}",
+                "--port",
+                str(free_port()),
+                "--max-retries",
+                "1",
+                *more,
             ],
-            env=surroundings(home), cwd=home, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=surroundings(home),
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
     with ended_at_last([node]):
         node.wait(300)
     said = (home / "out").read_text()

@@ -57,8 +57,16 @@ def test_statistics_are_asked_for_frozen_and_trained_with(bench: Bench, tmp_path
     table = bench.table()
     (tmp_path / "study.toml").write_text(to_toml(table) or "")
     with pytest.raises(SystemExit) as ended:
-        main(["stats", str(tmp_path / "study.toml"), "-f", str(bench.folder.path),
-              "--freeze", str(tmp_path / "frozen.toml")])  # fmt: skip
+        main(
+            [
+                "stats",
+                str(tmp_path / "study.toml"),
+                "-f",
+                str(bench.folder.path),
+                "--freeze",
+                str(tmp_path / "frozen.toml"),
+            ]
+        )
     out = capfd.readouterr().out
     assert ended.value.code == 0, out
     assert "3 of 3 clients told of theirs" in out

@@ -96,11 +96,15 @@ def test_no_weights_of_a_hub_or_a_folder_are_named(make_node, name: str):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"auto_map": {"AutoConfig": "x.Y"}}, {"trust_remote_code": True}, {"_attn_implementation": "eager"},
-        {"_attn_implementation_internal": "eager"}, {"attn_implementation": "evil-kernels"},
-        {"text_config": {"attn_implementation": {"": "evil:kernel"}}}, {"layers": [{"auto_map": {}}]},
+        {"auto_map": {"AutoConfig": "x.Y"}},
+        {"trust_remote_code": True},
+        {"_attn_implementation": "eager"},
+        {"_attn_implementation_internal": "eager"},
+        {"attn_implementation": "evil-kernels"},
+        {"text_config": {"attn_implementation": {"": "evil:kernel"}}},
+        {"layers": [{"auto_map": {}}]},
     ],
-)  # fmt: skip
+)
 def test_settings_that_load_code_are_refused_in_proposals(settings: dict[str, Any]):
     study = dict(proposed().study) | {"model": {"name": "hf-causal", "config": settings}}
     with pytest.raises(WireError, match="can load code from elsewhere"):

@@ -51,9 +51,12 @@ from parley.study.train import train
 from .conftest import ALL, table
 
 FEDERATED = sorted(
-    name for name in algorithms if not algorithms[name]().needs.pooled and not parties(algorithms[name]().exchanges())
+    name
+    for name in algorithms
+    if not algorithms[name]().needs.pooled
+    and not parties(algorithms[name]().exchanges())
     and not name.endswith("-distill")  # they need public inputs, which these studies have not
-)  # fmt: skip
+)
 QUICK = (
     "datashare", "ditto", "feature-fedavg", "fedals", "fedavg", "kernel-fedavg", "moon", "scaffold", "statistics",
 )  # fmt: skip
@@ -93,9 +96,11 @@ class Grid:
     def reply(id: str, reply: Any) -> Any:
         error = reply if isinstance(reply, SimpleNamespace) else None
         return SimpleNamespace(
-            metadata=SimpleNamespace(reply_to_message_id=id), has_error=lambda: error is not None, error=error,
+            metadata=SimpleNamespace(reply_to_message_id=id),
+            has_error=lambda: error is not None,
+            error=error,
             content=None if error is not None else record_of(reply),
-        )  # fmt: skip
+        )
 
 
 class Place:
@@ -283,8 +288,9 @@ def test_a_server_that_swaps_a_key_of_a_secure_sum_is_refused_by_name(place: Pla
     one = place.run(table("fedavg", 1, channels={"up": ["secure-sum"]}))
     assert one.status != "finished"
     assert why.rstrip(".") in place.said(one)
-    assert not any(line.get("answered") == "reply" and line["asked"] != "secure-sum-keys" for line in
-                   place.nodes["a"].logged())  # fmt: skip
+    assert not any(
+        line.get("answered") == "reply" and line["asked"] != "secure-sum-keys" for line in place.nodes["a"].logged()
+    )
 
 
 def test_keys_signed_for_another_sum_are_refused(place: Place):

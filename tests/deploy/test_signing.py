@@ -110,10 +110,25 @@ def test_openssl_reads_ours_and_we_read_its(server: ServerFolder, make_node, tmp
     )
     assert "CN = a" in read.stdout + read.stderr or "CN=a" in read.stdout + read.stderr
     subprocess.run(
-        ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-nodes", "-subj", "/CN=b",
-         "-keyout", str(tmp_path / "b.key"), "-out", str(theirs)],
-        capture_output=True, check=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-new",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-384",
+            "-nodes",
+            "-subj",
+            "/CN=b",
+            "-keyout",
+            str(tmp_path / "b.key"),
+            "-out",
+            str(theirs),
+        ],
+        capture_output=True,
+        check=True,
+    )
     assert server.register(theirs) == "b"
 
 

@@ -117,9 +117,7 @@ def test_the_terminal_is_restored_when_training_fails() -> None:
 
     shown, out = console(terminal=True)
     with pytest.raises(RuntimeError, match="boom"):
-        pl.train(
-            pl.FedAvg(), federation(), model=pl.models.linear(), rounds=5, listeners=[Progress(shown), Broken()]
-        )  # fmt: skip
+        pl.train(pl.FedAvg(), federation(), model=pl.models.linear(), rounds=5, listeners=[Progress(shown), Broken()])
     text = out.getvalue()
     assert text.count(HIDE) == 1
     assert text.rindex(SHOW) > text.rindex(HIDE)
@@ -162,8 +160,13 @@ def test_a_round_costs_next_to_nothing(terminal: bool) -> None:
 
 def test_numbers_for_people() -> None:
     assert [megabytes(b) for b in (0, 1234, 4_560_000, 99_950_000, 250e6, 2.5e9)] == [
-        "0", "0.00123", "4.56", "100", "250", "2,500",
-    ]  # fmt: skip
+        "0",
+        "0.00123",
+        "4.56",
+        "100",
+        "250",
+        "2,500",
+    ]
     assert [duration(s) for s in (0.2, 59.4, 59.6, 125, 3725)] == ["0 s", "59 s", "1:00", "2:05", "1:02:05"]
 
 

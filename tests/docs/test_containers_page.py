@@ -58,8 +58,11 @@ def test_compose_is_a_server_and_three_nodes_with_nothing_in_common() -> None:
     (compose,) = documents("compose.yaml")
     services = compose["services"]
     assert {name: understood(one["command"]) for name, one in services.items()} == {
-        "server": "server", "north": "client", "south": "client", "west": "client",
-    }  # fmt: skip
+        "server": "server",
+        "north": "client",
+        "south": "client",
+        "west": "client",
+    }
     built = CLUSTER / services["server"]["build"]["context"]
     assert (built / services["server"]["build"]["dockerfile"]).is_file()
     for name in ("north", "south", "west"):

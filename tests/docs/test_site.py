@@ -24,8 +24,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path):
     pytest.importorskip("furo")
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)],
-        capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "api" / "algorithms.html").read_text(encoding="utf-8")
     assert "parley.FedAvg" in page
@@ -48,9 +50,18 @@ def test_docstrings_become_markup(monkeypatch: pytest.MonkeyPatch):
 
     made = markup(["Sends `x`, |y| and a_ * b.", "", "    x <- x - y", "", "- one", "  more of it", "", "End."])
     assert made == [
-        "Sends ``x``, \\|y\\| and a\\_ \\* b.", "", "::", "", "        x <- x - y", "",
-        "- one", "  more of it", "", "End.", "",
-    ]  # fmt: skip
+        "Sends ``x``, \\|y\\| and a\\_ \\* b.",
+        "",
+        "::",
+        "",
+        "        x <- x - y",
+        "",
+        "- one",
+        "  more of it",
+        "",
+        "End.",
+        "",
+    ]
 
 
 def test_every_page_is_in_the_index_once():

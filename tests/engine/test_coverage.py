@@ -171,9 +171,7 @@ def test_a_run_that_nobody_could_judge_whole_has_no_best_model() -> None:
 def test_comparisons_take_best_and_costs_from_whole_evaluations(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     evaluation = Evaluation(clients="all", metrics=(flaky({12: 3}),))
-    run = train(
-        FedAvg(lr=0.5), uneven(), model=linear(), rounds=4, evaluation=evaluation, runtime="inline", store=path
-    )  # fmt: skip
+    run = train(FedAvg(lr=0.5), uneven(), model=linear(), rounds=4, evaluation=evaluation, runtime="inline", store=path)
     lost = run.records[3].metrics["clients/accuracy"].value
     assert lost > run.best("clients/accuracy")
     with RunStore(path) as store:

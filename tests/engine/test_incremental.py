@@ -116,8 +116,13 @@ def test_a_resumed_run_goes_on_with_the_same_numbers(tmp_path: Path):
 
 def test_in_worker_processes():
     pooled = train(
-        Ensemble(), federation(), model=linear(), rounds=4, runtime="pool", workers=2,
+        Ensemble(),
+        federation(),
+        model=linear(),
+        rounds=4,
+        runtime="pool",
+        workers=2,
         evaluation=Evaluation(clients="all", batch=16, metrics=("auc",)),
-    )  # fmt: skip
+    )
     inline = trained(Ensemble(), 4, evaluation=Evaluation(clients="all", batch=16, metrics=("auc",)))
     assert curves(pooled) == curves(inline)

@@ -105,9 +105,12 @@ def test_the_headline_chooses_best_and_target():
     run = train(FedAvg(lr=0.5), rare(), model=linear(), rounds=4, evaluation=evaluation)
     assert run.best_value == run.best("clients/auc") == run.series("clients/auc")[1].max()
     smaller = train(
-        FedAvg(lr=0.5), rare(), model=linear(), rounds=4,
+        FedAvg(lr=0.5),
+        rare(),
+        model=linear(),
+        rounds=4,
         evaluation=Evaluation(metrics=("log-loss",), metric="log-loss", target=0.4),
-    )  # fmt: skip
+    )
     values = smaller.series("central/log-loss")[1]
     assert smaller.best_value == values.min()
     assert (values[:-1] > 0.4).all()
@@ -160,9 +163,12 @@ def test_regression():
     clients = {i: (x[a : a + 30], x[a : a + 30] @ w) for i, a in (("a", 0), ("b", 30))}
     federation = Federation.from_arrays(clients, test=(x[60:], x[60:] @ w))
     run = train(
-        FedAvg(lr=0.1), federation, model=linear(), rounds=20,
+        FedAvg(lr=0.1),
+        federation,
+        model=linear(),
+        rounds=20,
         evaluation=Evaluation(metrics=("r2", "rmse", "mae"), metric="r2", target=0.99),
-    )  # fmt: skip
+    )
     assert run.last("r2") >= 0.99
     assert run.last("rmse") == pytest.approx(math.sqrt(run.last("loss")))
     assert run.best("rmse") == run.series("rmse")[1].min()

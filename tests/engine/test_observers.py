@@ -59,13 +59,17 @@ def test_against_the_formulas(runtime):
 @pytest.mark.parametrize(
     "method",
     [
-        FedAvg(steps=2, batch=None), FedProx(steps=2, batch=None), MAML(steps=1, batch=None, lr=0.01),
+        FedAvg(steps=2, batch=None),
+        FedProx(steps=2, batch=None),
+        MAML(steps=1, batch=None, lr=0.01),
         LocalOnly(steps=2),
-        Scaffold(steps=2, batch=None), FedNova(epochs=1, batch=3), FedDyn(steps=2, batch=None),
+        Scaffold(steps=2, batch=None),
+        FedNova(epochs=1, batch=3),
+        FedDyn(steps=2, batch=None),
         FedALS(steps=2, batch=None, alpha=2),
     ],
     ids=lambda method: type(method).__name__,
-)  # fmt: skip
+)
 def test_every_method_can_be_watched_and_is_not_changed_by_it(method):
     given = quadratic_problem()
     watchers = (ConsensusDistance(), Drift(), GradientDissimilarity())
@@ -89,9 +93,10 @@ def test_nothing_is_observed_unless_wanted():
 def test_groups_of_ones_own():
     given = quadratic_problem()
     run = given.run(
-        FedAvg(lr=LR, steps=STEPS, batch=None), 1,
+        FedAvg(lr=LR, steps=STEPS, batch=None),
+        1,
         listeners=(ConsensusDistance({"everything": ("phi.weight", "h.weight")}),),
-    )  # fmt: skip
+    )
     metrics = run.records[-1].metrics
     assert metrics["consensus/everything"].value == metrics["consensus"].value
 

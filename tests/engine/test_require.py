@@ -33,9 +33,16 @@ def clients() -> Federation:
 def trained(clients: Federation, tmp_path, **faults):
     method = Fails(lr=0.1, steps=1)
     return train(
-        method, clients, model=models["linear"](), rounds=3, faults=Faults(quorum=0.0, **faults), runtime="inline",
-        store=tmp_path / "runs.db", cohort=faults.pop("cohort", None), checkpoint=0.0,
-    )  # fmt: skip
+        method,
+        clients,
+        model=models["linear"](),
+        rounds=3,
+        faults=Faults(quorum=0.0, **faults),
+        runtime="inline",
+        store=tmp_path / "runs.db",
+        cohort=faults.pop("cohort", None),
+        checkpoint=0.0,
+    )
 
 
 def test_without_them_a_run_goes_on(clients, tmp_path):

@@ -72,9 +72,19 @@ def study(path: str, kind: str, runtime: str, slow: str = "", resume: str = "") 
 
     algorithm = Slow(lr=0.1, batch=5) if kind == "fedadam" else SlowLocal(lr=0.1, batch=5)
     return train(
-        algorithm, federation(), model=mlp(6), rounds=ROUNDS, cohort=3, seed=4, runtime=runtime, workers=2,
-        evaluation=Evaluation(clients="all"), store=path, checkpoint=0.0, resume=resume or None,
-    )  # fmt: skip
+        algorithm,
+        federation(),
+        model=mlp(6),
+        rounds=ROUNDS,
+        cohort=3,
+        seed=4,
+        runtime=runtime,
+        workers=2,
+        evaluation=Evaluation(clients="all"),
+        store=path,
+        checkpoint=0.0,
+        resume=resume or None,
+    )
 
 
 def agree(a: RunStore, one: str, b: RunStore, other: str) -> None:
@@ -158,9 +168,7 @@ class Stop(Exception):
 def test_stopped_at_an_awkward_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place, error, moment, kind):
     """While the model is evaluated, its round accepted or saved: never half a round, always resumable."""
     algorithm = kind(lr=0.1, batch=5)
-    say = {
-        "model": mlp(6), "rounds": ROUNDS, "cohort": 3, "runtime": "inline", "evaluation": Evaluation(clients="all"),
-    }  # fmt: skip
+    say = {"model": mlp(6), "rounds": ROUNDS, "cohort": 3, "runtime": "inline", "evaluation": Evaluation(clients="all")}
     calls = {"count": 0}
     targets = {
         "evaluation": "parley.engine.evaluation.Evaluator.measure",

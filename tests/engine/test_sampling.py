@@ -95,8 +95,10 @@ def test_only_available_clients_are_asked():
     assert abs(sizes.mean() - 3.957) < 4 * sizes.std() / np.sqrt(2000)
     large = Sampler(
         Federation.from_function(100_000, lambda i: ClientData(torch.ones(1, 1), torch.ones(1)), 1),
-        Sampling(50), Faults(availability=0.2), Key(0),
-    )  # fmt: skip
+        Sampling(50),
+        Faults(availability=0.2),
+        Key(0),
+    )
     assert {len(large.draw(number)) for number in range(20)} == {50}
 
 

@@ -74,10 +74,16 @@ def test_memories_in_ram_are_those_of_the_cohort(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("parley.store.memories.BUDGET", 0)
     watch = Watch(monkeypatch)
     run = train(
-        Scaffold(lr=0.1, batch=None, steps=1), crowd(), model=mlp(100), rounds=40,
-        cohort=Sampling(COHORT, weights="uniform"), listeners=[watch], runtime="stacked",
-        store=tmp_path / "runs.db" if stored else None, checkpoint=0.0,
-    )  # fmt: skip
+        Scaffold(lr=0.1, batch=None, steps=1),
+        crowd(),
+        model=mlp(100),
+        rounds=40,
+        cohort=Sampling(COHORT, weights="uniform"),
+        listeners=[watch],
+        runtime="stacked",
+        store=tmp_path / "runs.db" if stored else None,
+        checkpoint=0.0,
+    )
     assert max(watch.alive) <= COHORT
     assert max(watch.held) == 0  # nothing stays from round to round
     clients = list(run.clients_with_memory())

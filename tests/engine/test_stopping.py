@@ -244,9 +244,15 @@ def test_a_client_that_never_contributed_is_named_at_the_end(runtime: str, tmp_p
     """NaN in one client's features: the run finished without it, visible only in a count."""
     notes = Notes()
     run = train(
-        FedAvg(), federation(bad="c"), model=linear(), rounds=3, listeners=[notes], runtime=runtime, workers=2,
+        FedAvg(),
+        federation(bad="c"),
+        model=linear(),
+        rounds=3,
+        listeners=[notes],
+        runtime=runtime,
+        workers=2,
         store=tmp_path / "runs.db",
-    )  # fmt: skip
+    )
     (text,) = notes.warnings
     assert text.startswith("1 client never contributed: 'c' (3 rounds: sent NaN or infinite numbers in its message")
     assert run.status == "finished"

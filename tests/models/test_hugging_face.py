@@ -102,9 +102,11 @@ def test_opts_layers_are_its_blocks():
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_other_models_have_blocks_too(kind):
-    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2} if kind == "gpt2" else {
-        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-    }  # fmt: skip
+    sizes = (
+        {"n_embd": 16, "n_layer": 2, "n_head": 2}
+        if kind == "gpt2"
+        else {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    )
     spec = HfClassifier(vocabulary=VOCABULARY, config={"model_type": kind, **sizes})
     module = build_module(spec, (LENGTH,), 3, KEY)
     first, second, head = layers(module)

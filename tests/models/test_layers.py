@@ -28,13 +28,15 @@ def test_dense_and_convolutional_networks(spec, count):
 def test_norms_join_and_frozen_parameters_are_left_out():
     module = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2), nn.BatchNorm1d(2))
     assert [layer.parameters for layer in layers(module)] == [
-        ("0.weight", "0.bias"), ("1.weight", "1.bias", "2.weight", "2.bias"),
+        ("0.weight", "0.bias"),
+        ("1.weight", "1.bias", "2.weight", "2.bias"),
         ("3.weight", "3.bias", "4.weight", "4.bias"),
-    ]  # fmt: skip
+    ]
     module[1].requires_grad_(False)
     assert [layer.parameters for layer in layers(module)] == [
-        ("0.weight", "0.bias", "2.weight", "2.bias"), ("3.weight", "3.bias", "4.weight", "4.bias")
-    ]  # fmt: skip
+        ("0.weight", "0.bias", "2.weight", "2.bias"),
+        ("3.weight", "3.bias", "4.weight", "4.bias"),
+    ]
 
 
 def test_shared_and_nameless_modules():

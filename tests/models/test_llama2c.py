@@ -31,11 +31,19 @@ def transformers() -> None:
 def made(folder: Path) -> tuple[Path, Path, dict[str, np.ndarray]]:
     random, head = np.random.default_rng(0), DIM // HEADS
     shapes = {
-        "embed": (VOCABULARY, DIM), "rms_att": (LAYERS, DIM), "wq": (LAYERS, DIM, DIM),
-        "wk": (LAYERS, GROUPS * head, DIM), "wv": (LAYERS, GROUPS * head, DIM), "wo": (LAYERS, DIM, DIM),
-        "rms_ffn": (LAYERS, DIM), "w1": (LAYERS, HIDDEN, DIM), "w2": (LAYERS, DIM, HIDDEN), "w3": (LAYERS, HIDDEN, DIM),
-        "rms_final": (DIM,), "tables": (LENGTH * head,),
-    }  # fmt: skip
+        "embed": (VOCABULARY, DIM),
+        "rms_att": (LAYERS, DIM),
+        "wq": (LAYERS, DIM, DIM),
+        "wk": (LAYERS, GROUPS * head, DIM),
+        "wv": (LAYERS, GROUPS * head, DIM),
+        "wo": (LAYERS, DIM, DIM),
+        "rms_ffn": (LAYERS, DIM),
+        "w1": (LAYERS, HIDDEN, DIM),
+        "w2": (LAYERS, DIM, HIDDEN),
+        "w3": (LAYERS, HIDDEN, DIM),
+        "rms_final": (DIM,),
+        "tables": (LENGTH * head,),
+    }
     w = {name: random.standard_normal(shape).astype(np.float32) / 2 for name, shape in shapes.items()}
     header = struct.pack("<7i", DIM, HIDDEN, LAYERS, HEADS, GROUPS, VOCABULARY, LENGTH)
     (folder / "model.bin").write_bytes(header + b"".join(value.tobytes() for value in w.values()))
@@ -94,8 +102,11 @@ def encode(text: str) -> list[int]:
     for character in " " + text:
         ids += [tokens.index(character)] if character in tokens else [3 + byte for byte in character.encode()]
     while True:
-        pairs = [(score(tokens.index(pair)), -i) for i in range(len(ids) - 1)
-                 if (pair := tokens[ids[i]] + tokens[ids[i + 1]]) in tokens]  # fmt: skip
+        pairs = [
+            (score(tokens.index(pair)), -i)
+            for i in range(len(ids) - 1)
+            if (pair := tokens[ids[i]] + tokens[ids[i + 1]]) in tokens
+        ]
         if not pairs:
             return [1, *ids]
         place = -max(pairs)[1]

@@ -46,9 +46,14 @@ class Sent(Listener):
 def test_adapters_alone_travel_and_train(runtime: str):
     seen = Sent()
     run = train(
-        FedAvg(lr=0.1, steps=2, batch=8), texts(), model=adapted(), rounds=2, runtime=runtime, listeners=[seen],
+        FedAvg(lr=0.1, steps=2, batch=8),
+        texts(),
+        model=adapted(),
+        rounds=2,
+        runtime=runtime,
+        listeners=[seen],
         workers=None if runtime == "inline" else 1,
-    )  # fmt: skip
+    )
     sizes = {sum(value.numel() for value in tree.values()) for tree in seen.trees if tree}
     # A and B of two projections of 16 x 16 in three blocks.
     assert sizes == {3 * 2 * (RANK * 16 + 16 * RANK)}
@@ -81,8 +86,9 @@ def test_a_classifiers_head_trains_with_the_adapters():
     run = train(FedAvg(lr=0.1, steps=2, batch=8), texts("classes"), model=model, rounds=1)
     sent = run.model()["model"]
     assert {"lora" if "lora_" in name else name.partition("network.")[2].split(".")[-1] for name in sent} == {
-        "lora", "weight",
-    }  # fmt: skip
+        "lora",
+        "weight",
+    }
     assert sum(value.numel() for name, value in sent.items() if "lora_" not in name) == 3 * 16
 
 

@@ -31,9 +31,13 @@ def test_regret_is_the_advised_distance_over_a_grid_point_at_most():
 
     for server, judged in judge(model, rounds).items():
         best = best_setting(
-            rounds=rounds, start_distance=model.start_distance, C=model.clients.C, L=model.clients.L,
-            mu=model.clients.mu, server=server,
-        ).best  # fmt: skip
+            rounds=rounds,
+            start_distance=model.start_distance,
+            C=model.clients.C,
+            L=model.clients.L,
+            mu=model.clients.mu,
+            server=server,
+        ).best
         actual = model.descent(best.gamma, best.K).distance(server, best.server.eta, best.server.momentum, rounds)
         plain = tune(server, model.clients.L, model.clients.mu)
         sgd = model.descent(0.0, 1).distance(server, plain.eta, plain.momentum, rounds)

@@ -24,10 +24,16 @@ from parley_papers.trials import Arm, Trial, trained
 
 @pytest.mark.parametrize(
     ("name", "claims"),
-    [("fig1", 1), ("fednova", 1), ("feddyn", 1),
-     *(pytest.param(*one, marks=pytest.mark.long)
-       for one in (("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1), ("resnet20", 2)))],
-)  # fmt: skip
+    [
+        ("fig1", 1),
+        ("fednova", 1),
+        ("feddyn", 1),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("table1", 2), ("fig2", 2), ("table2", 1), ("table3", 2), ("batchnorm", 1), ("resnet20", 2))
+        ),
+    ],
+)
 def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path
 ):

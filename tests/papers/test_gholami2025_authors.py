@@ -138,9 +138,11 @@ def intervals(near: tuple[float, float], far: tuple[float, float], later: tuple[
         return made
 
     return {
-        (NEAR, "authors"): spread(near), (NEAR, "after"): spread(later or near),
-        (EQUAL_TRAFFIC, "authors"): spread(far), (EQUAL_TRAFFIC, "after"): spread(far),
-    }  # fmt: skip
+        (NEAR, "authors"): spread(near),
+        (NEAR, "after"): spread(later or near),
+        (EQUAL_TRAFFIC, "authors"): spread(far),
+        (EQUAL_TRAFFIC, "after"): spread(far),
+    }
 
 
 def test_the_verdict_follows_the_rules():

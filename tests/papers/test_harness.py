@@ -82,13 +82,12 @@ def test_a_study_leaves_json_and_figures(tmp_path: Path) -> None:
     result = run_study("009/good", "smoke", tmp_path)
     assert result.passed
     assert [str(file.relative_to(tmp_path)) for file in result.files] == [
-        "009/good/smoke.json", "009/good/smoke-line.png",
-    ]  # fmt: skip
+        "009/good/smoke.json",
+        "009/good/smoke-line.png",
+    ]
     read = json.loads(result.files[0].read_text())
     assert read["data"] == {"curve": [0.0, 1.0, 2.0], "odd": "inf", "nested": [{"x": 2.0}]}
-    assert read["checks"] == [
-        {"name": "one", "measured": 1.0, "expected": 1.0, "passed": True, "relation": "= ± 0%"}
-    ]  # fmt: skip
+    assert read["checks"] == [{"name": "one", "measured": 1.0, "expected": 1.0, "passed": True, "relation": "= ± 0%"}]
     assert (read["study"], read["scale"], read["passed"]) == ("009/good", "smoke", True)
     assert result.files[1].read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in (tmp_path / "009/good").iterdir()) == ["smoke-line.png", "smoke.json"]

@@ -46,9 +46,11 @@ def test_models_are_counted_from_the_first_round_and_a_warm_start_is_one():
 
 def test_no_class_is_in_both_halves():
     data = Dataset(
-        DataInfo("toy", (1,), 4, "classification", tuple("abcd")), torch.arange(40.0)[:, None], torch.arange(40) % 4,
+        DataInfo("toy", (1,), 4, "classification", tuple("abcd")),
+        torch.arange(40.0)[:, None],
+        torch.arange(40) % 4,
         test=ClientData(torch.arange(8.0)[:, None], torch.arange(8) % 4),
-    )  # fmt: skip
+    )
     ours, public = by_halves(data, 15, 12)
     assert (len(ours), len(public), ours.info.outputs, ours.info.classes) == (15, 12, 2, ("a", "b"))
     assert set((ours.x.long().flatten() % 4).tolist()) == {0, 1}

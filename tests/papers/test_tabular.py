@@ -12,8 +12,9 @@ def test_pooled(tmp_path):
     result = run_study("tabular/pooled", "smoke", tmp_path)
     judged = [check for check in result.checks if check.passed is not None]
     assert [check.name for check in judged] == [
-        "wine: tensors that differ from the pooled model's", "synthetic: tensors that differ from the pooled model's",
-    ]  # fmt: skip
+        "wine: tensors that differ from the pooled model's",
+        "synthetic: tensors that differ from the pooled model's",
+    ]
     assert result.passed
     assert set(result.data["scores"]) == {"wine", "synthetic"}
     assert (tmp_path / "tabular" / "pooled" / "smoke-scores.png").exists()

@@ -52,8 +52,11 @@ def test_trials_are_runs_that_can_be_listed_and_compared(tmp_path: Path) -> None
     with RunStore(tmp_path / "runs.db", create=False) as store:
         infos = store.runs()
         assert [(info.name, info.status, info.rounds) for info in infos] == [
-            ("FedAvg", "finished", 4), ("FedAvg", "finished", 4), ("slow", "finished", 4), ("slow", "finished", 4),
-        ]  # fmt: skip
+            ("FedAvg", "finished", 4),
+            ("FedAvg", "finished", 4),
+            ("slow", "finished", 4),
+            ("slow", "finished", 4),
+        ]
         assert infos[0].config["algorithm"]["name"] == "fedavg"
         assert [trial.run for runs in found.values() for trial in runs] == [info.id for info in infos]
         comparison = Comparison.stored(store, [info.id for info in infos])
@@ -77,10 +80,14 @@ def test_what_is_stored_is_what_would_be_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        arm(lr=0.2), arm(rounds=6), arm(weights="size"), arm().having(batch=4),
-        replace(arm(), problem=Recipe(flowers, (5,))), replace(arm(), every=1),
+        arm(lr=0.2),
+        arm(rounds=6),
+        arm(weights="size"),
+        arm().having(batch=4),
+        replace(arm(), problem=Recipe(flowers, (5,))),
+        replace(arm(), every=1),
     ],
-)  # fmt: skip
+)
 def test_another_setting_is_another_run(tmp_path: Path, other: Arm) -> None:
     (first,) = trained([arm()], [0], context(tmp_path))["FedAvg"]
     (second,) = trained([other], [0], context(tmp_path))["FedAvg"]

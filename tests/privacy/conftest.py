@@ -50,17 +50,30 @@ def canary_federation(indices: range | list[int]) -> pl.Federation:
 
 
 def train_canaries(
-    clients: int | list[int] = 20, entries: int = 50, rounds: int = 1, cohort: int | None = None,
-    secret: bytes = b"s" * 16, size: float = 10.0, **settings: Any,
-) -> pl.Run:  # fmt: skip
+    clients: int | list[int] = 20,
+    entries: int = 50,
+    rounds: int = 1,
+    cohort: int | None = None,
+    secret: bytes = b"s" * 16,
+    size: float = 10.0,
+    **settings: Any,
+) -> pl.Run:
     """A run of canaries with these privacy settings."""
     indices = range(clients) if isinstance(clients, int) else clients
     other = ("faults", "seed", "store", "resume", "listeners", "channels", "checkpoint")
     given = {name: settings.pop(name) for name in other if name in settings}
     return pl.train(
-        Canaries(entries, size), canary_federation(indices), model=pl.models.linear(), rounds=rounds, cohort=cohort,
-        privacy=pl.Privacy(**settings), secret=secret, runtime="inline", evaluation=QUIET, **given,
-    )  # fmt: skip
+        Canaries(entries, size),
+        canary_federation(indices),
+        model=pl.models.linear(),
+        rounds=rounds,
+        cohort=cohort,
+        privacy=pl.Privacy(**settings),
+        secret=secret,
+        runtime="inline",
+        evaluation=QUIET,
+        **given,
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -141,10 +141,16 @@ def check_the_budget(canaries):
 RUN_CHECKS = {
     check.__name__: check
     for check in (
-        check_cohorts_are_poisson, check_cohorts_are_secret, check_clients_clip, check_the_variance_of_the_noise,
-        check_noise_is_never_the_same, check_the_denominator_is_fixed, check_the_price, check_the_budget,
+        check_cohorts_are_poisson,
+        check_cohorts_are_secret,
+        check_clients_clip,
+        check_the_variance_of_the_noise,
+        check_noise_is_never_the_same,
+        check_the_denominator_is_fixed,
+        check_the_price,
+        check_the_budget,
     )
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RUN_CHECKS)
@@ -246,9 +252,15 @@ def test_single_replies_cannot_be_read():
         {"a": Message.of(update={"w": torch.ones(2)})}, form, Release(1.0, 1.0, 5.0, Secrets(b"x"))
     )
     for reading in (
-        lambda: replies["a"], lambda: list(replies), lambda: len(replies), lambda: replies.weights,
-        lambda: replies.messages, lambda: replies.reweighted({}), lambda: dict(replies), lambda: "a" in replies,
-    ):  # fmt: skip
+        lambda: replies["a"],
+        lambda: list(replies),
+        lambda: len(replies),
+        lambda: replies.weights,
+        lambda: replies.messages,
+        lambda: replies.reweighted({}),
+        lambda: dict(replies),
+        lambda: "a" in replies,
+    ):
         with pytest.raises(UnsupportedError, match="only their mean can be read"):
             reading()
     assert replies.count == 5.0

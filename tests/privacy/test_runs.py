@@ -46,11 +46,18 @@ def test_all_runtimes_agree(plan):
     few = pl.data.digits().split(pl.Dirichlet(1.0), clients=4, seed=0)
     runs = {
         name: pl.train(
-            pl.FedAvg(lr=0.1, steps=2), few, model=pl.models.linear(), rounds=rounds, cohort=3, privacy=PLANS[plan],
-            secret=SECRET, runtime=name, workers=1,
+            pl.FedAvg(lr=0.1, steps=2),
+            few,
+            model=pl.models.linear(),
+            rounds=rounds,
+            cohort=3,
+            privacy=PLANS[plan],
+            secret=SECRET,
+            runtime=name,
+            workers=1,
         )
         for name in ("inline", "pool", "wire", "stacked")
-    }  # fmt: skip
+    }
     for name in ("pool", "wire"):
         assert torch.equal(model(runs[name]), model(runs["inline"])), name
         assert runs[name].state.tensors.keys() == runs["inline"].state.tensors.keys()
@@ -65,10 +72,18 @@ def test_all_runtimes_agree(plan):
 
 def test_noise_is_not_the_seed_s(digits):
     """Another secret gives another model; without one, no two runs are alike."""
-    same, other = train(digits), pl.train(
-        pl.FedAvg(lr=0.1, steps=2), digits, model=pl.models.linear(), rounds=3, cohort=6,
-        privacy=PLANS["central"], secret=b"f" * 16,
-    )  # fmt: skip
+    same, other = (
+        train(digits),
+        pl.train(
+            pl.FedAvg(lr=0.1, steps=2),
+            digits,
+            model=pl.models.linear(),
+            rounds=3,
+            cohort=6,
+            privacy=PLANS["central"],
+            secret=b"f" * 16,
+        ),
+    )
     assert not torch.equal(model(same), model(other))
     assert torch.equal(model(same), model(train(digits)))
 
@@ -89,9 +104,16 @@ def test_a_resumed_run_repeats_its_noise_and_is_charged_once(digits, plan, tmp_p
     first = train(digits, rounds=5, privacy=PLANS[plan], runtime="inline", store=store, listeners=[StopAfter(2)])
     assert first.status == "stopped"
     resumed = pl.train(
-        pl.FedAvg(lr=0.1, steps=2), digits, model=pl.models.linear(), rounds=5, cohort=6, privacy=PLANS[plan],
-        runtime="inline", store=store, resume=True,
-    )  # fmt: skip
+        pl.FedAvg(lr=0.1, steps=2),
+        digits,
+        model=pl.models.linear(),
+        rounds=5,
+        cohort=6,
+        privacy=PLANS[plan],
+        runtime="inline",
+        store=store,
+        resume=True,
+    )
     assert torch.equal(model(resumed), model(whole))
     assert resumed.series("privacy/epsilon")[1].tolist() == whole.series("privacy/epsilon")[1].tolist()
 
@@ -160,9 +182,13 @@ WORKS = {
     "metaminibatchprox", "moon", "reptile", "scaffold",
 }  # fmt: skip
 REASONS = (
-    "reads single replies", "not drawn for the round", "on data in one place", "does not say what of its replies",
-    "more than once a round", "the mean of absolute values",
-)  # fmt: skip
+    "reads single replies",
+    "not drawn for the round",
+    "on data in one place",
+    "does not say what of its replies",
+    "more than once a round",
+    "the mean of absolute values",
+)
 
 
 @pytest.fixture(scope="module")

@@ -148,16 +148,23 @@ def test_what_cannot_be_compared_is_refused() -> None:
 def test_stored_runs_compare_like_the_runs_themselves(tmp_path: Path) -> None:
     federation = pl.data.iris().split(pl.Dirichlet(0.5), clients=5, seed=0, test_fraction=0.2)
     methods: dict[str, pl.Algorithm] = {
-        "fedavg": pl.FedAvg(), "local-only": pl.LocalOnly(), "centralised": pl.Centralised(),
-    }  # fmt: skip
+        "fedavg": pl.FedAvg(),
+        "local-only": pl.LocalOnly(),
+        "centralised": pl.Centralised(),
+    }
     with pl.RunStore(tmp_path / "runs.db") as store:
         runs = [
             pl.train(
-                method, federation, model=pl.models.linear(), rounds=3, store=store, name=name,
+                method,
+                federation,
+                model=pl.models.linear(),
+                rounds=3,
+                store=store,
+                name=name,
                 evaluation=pl.Evaluation(clients="all"),
             )
             for name, method in methods.items()
-        ]  # fmt: skip
+        ]
         stored = Comparison.stored(store, [run.id or "" for run in runs])
     now = Comparison.of(runs)
     assert [run.role for run in stored.contenders] == ["federated", "alone", "pooled"]

@@ -29,13 +29,20 @@ def fill(store: RunStore, number: int) -> None:
     for n in rounds.tolist():
         losses = Metric(float(loss[n].mean()), dict(zip(names, loss[n].tolist(), strict=True)))
         metrics = {
-            "central/accuracy": Metric(float(curve[n])), "central/loss": Metric(float(loss[n].mean())),
+            "central/accuracy": Metric(float(curve[n])),
+            "central/loss": Metric(float(loss[n].mean())),
             "clients/accuracy": Metric(float(accuracy[n].mean()), dict(zip(names, accuracy[n].tolist(), strict=True))),
-            "clients/loss": losses, "evaluate/seconds": Metric(0.01),
-        }  # fmt: skip
+            "clients/loss": losses,
+            "evaluate/seconds": Metric(0.01),
+        }
         if n:
-            metrics |= {"up/bytes": sent, "down/bytes": sent, "cohort": Metric(float(CLIENTS)), "train/loss": losses,
-                        "seconds": Metric(0.02)}  # fmt: skip
+            metrics |= {
+                "up/bytes": sent,
+                "down/bytes": sent,
+                "cohort": Metric(float(CLIENTS)),
+                "train/loss": losses,
+                "seconds": Metric(0.02),
+            }
         records.append(RoundRecord(n, metrics))
     run = store.create("fedavg-digits", config(number, 1), "")
     store.commit(run, records, status="finished", summary={"central/accuracy": float(curve[-1])})
@@ -45,10 +52,13 @@ def config(number: int, seeds: int) -> dict[str, Any]:
     """So many seeds of each method."""
     method, seed = divmod(number, seeds)
     return {
-        "name": "fedavg-digits", "seed": seed, "rounds": ROUNDS, "model": {"name": "linear"},
+        "name": "fedavg-digits",
+        "seed": seed,
+        "rounds": ROUNDS,
+        "model": {"name": "linear"},
         "data": {"name": "digits", "clients": CLIENTS, "partition": {"name": "dirichlet", "alpha": 0.1}, "seed": seed},
         "algorithm": {"name": "fedavg", "lr": 0.001 * (method + 1)},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.slow

@@ -42,8 +42,13 @@ def store(tmp_path: Path):
     with RunStore(tmp_path / "runs.db") as made:
         for name, lr, seeds in (("fedavg", 0.1, (0, 1, 2)), (NASTY, 0.2, (0,))):
             for seed in seeds:
-                config = {"name": name, "seed": seed, "rounds": 4, "algorithm": {"name": "fedavg", "lr": lr},
-                          "data": {"name": "nowhere", "seed": seed}}  # fmt: skip
+                config = {
+                    "name": name,
+                    "seed": seed,
+                    "rounds": 4,
+                    "algorithm": {"name": "fedavg", "lr": lr},
+                    "data": {"name": "nowhere", "seed": seed},
+                }
                 run = made.create(name, config, f"{name}{lr}")
                 made.commit(run, records(4, 0.1 * seed), status="finished", summary={})
         yield made
@@ -83,9 +88,10 @@ def test_nobody_is_named_unless_asked(store, tmp_path):
 
 def test_reasons_are_told_whole_without_names(tmp_path):
     lost = (
-        Failure("9", "gave no answer within 9.92 s."), Failure("anna", "raised KeyError: 'anna' is not in anna.csv."),
+        Failure("9", "gave no answer within 9.92 s."),
+        Failure("anna", "raised KeyError: 'anna' is not in anna.csv."),
         Failure("b-2", "sent b-21, not 'b-2'."),
-    )  # fmt: skip
+    )
     with RunStore(tmp_path / "runs.db") as made:
         run = made.create("a", {"seed": 0, "rounds": 9, "algorithm": {"name": "fedavg"}}, "x")
         told = [RoundRecord(0, {"central/accuracy": Metric(0.1)}), RoundRecord(1, {"up/bytes": Metric(1.0)}, lost)]
@@ -191,8 +197,13 @@ def test_a_page_for_others_has_no_paths_of_this_disk(tmp_path):
     with RunStore(home / "runs.db") as made:
         for place in ("one", "two"):
             pl.train(pl.load_study(home / place / "study.toml"), store=made)
-        config = {"seed": 0, "rounds": 9, "algorithm": {"name": "fedavg"}, "plugins": [str(home / "mine.py")],
-                  "init_from": {"file": str(home / "w.safetensors")}}  # fmt: skip
+        config = {
+            "seed": 0,
+            "rounds": 9,
+            "algorithm": {"name": "fedavg"},
+            "plugins": [str(home / "mine.py")],
+            "init_from": {"file": str(home / "w.safetensors")},
+        }
         run = made.create("bare", config, "x")
         why = f"raised OSError: [Errno 2] No such file: '{home}/a b.csv' (file://{tmp_path}/c.csv, {tmp_path}/d.csv)."
         told = [RoundRecord(1, {"central/accuracy": Metric(0.1)}, (Failure("c", why),))]

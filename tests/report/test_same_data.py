@@ -23,9 +23,16 @@ NUMBERS = ("central/loss", "train/loss")
 
 
 def keep(
-    store: RunStore, name: str, data: Any, *, seed: int = 0, loss: str = "cross-entropy",
-    metrics: Sequence[str] = CLASSES, fingerprint: str | None = None, **more: Any,
-) -> str:  # fmt: skip
+    store: RunStore,
+    name: str,
+    data: Any,
+    *,
+    seed: int = 0,
+    loss: str = "cross-entropy",
+    metrics: Sequence[str] = CLASSES,
+    fingerprint: str | None = None,
+    **more: Any,
+) -> str:
     dealt = data if "python" in data else data | {"seed": seed}
     printed = fingerprint or json.dumps(dealt)
     config = {"name": name, "seed": seed, "rounds": 2, "loss": loss, "data": dealt, "data_fingerprint": printed, **more}

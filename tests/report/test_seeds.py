@@ -31,14 +31,23 @@ def fill(
     """Runs whose accuracy grows in equal steps to `lasts` by seed, at 1 MB up, 2 MB down and half a second a round."""
     ids = []
     for seed, last in lasts.items():
-        described = {"name": name, "seed": seed, "rounds": rounds, "algorithm": {"name": "fedavg", "lr": lr},
-                     "data": {"name": "digits", "seed": seed}, **config}  # fmt: skip
+        described = {
+            "name": name,
+            "seed": seed,
+            "rounds": rounds,
+            "algorithm": {"name": "fedavg", "lr": lr},
+            "data": {"name": "digits", "seed": seed},
+            **config,
+        }
         ids.append(store.create(name, described, f"{name}{lr}"))
         records = [
-            RoundRecord(n, {"central/accuracy": Metric(last * n / rounds)}
-                        | ({"up/bytes": Metric(1e6), "down/bytes": Metric(2e6), "seconds": Metric(0.5)} if n else {}))
+            RoundRecord(
+                n,
+                {"central/accuracy": Metric(last * n / rounds)}
+                | ({"up/bytes": Metric(1e6), "down/bytes": Metric(2e6), "seconds": Metric(0.5)} if n else {}),
+            )
             for n in range(rounds + 1)
-        ]  # fmt: skip
+        ]
         store.commit(ids[-1], records, status="finished", summary={"central/accuracy": last})
     return ids
 

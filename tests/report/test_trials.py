@@ -22,9 +22,12 @@ from parley.study.several_seeds import stored_run
 from parley.study.toml import study_from_dict
 
 TABLE = {
-    "name": "flowers", "rounds": 3, "data": {"name": "iris", "clients": 4, "test_fraction": 0.3},
-    "model": {"name": "linear"}, "algorithm": {"name": "fedavg", "steps": 2, "lr": 0.001},
-}  # fmt: skip
+    "name": "flowers",
+    "rounds": 3,
+    "data": {"name": "iris", "clients": 4, "test_fraction": 0.3},
+    "model": {"name": "linear"},
+    "algorithm": {"name": "fedavg", "steps": 2, "lr": 0.001},
+}
 
 
 @pytest.fixture

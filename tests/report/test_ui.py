@@ -249,8 +249,10 @@ def browsed(address: str, folder: Path) -> tuple[str, str]:
         (pytest.fail if "chromium" in os.environ.get("PARLEY_REQUIRE", "") else pytest.skip)("needs Chromium")
     done = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "--dump-dom", address],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return done.stdout, done.stderr
 
 
@@ -291,10 +293,21 @@ def test_choices_follow_the_list(tmp_path: Path):
     """What is chosen is counted, also where the filter hides it, and forgotten once it is deleted."""
     assets = Path(ui.__file__).parent / "assets"
     runs = [
-        {"id": name, "name": name, "seed": seed, "status": "finished", "round": 4, "rounds": 4, "metric": "loss",
-         "result": "0.5", "megabytes": "5", "begun": "", "group": 0 if name[0] == "a" else None}
+        {
+            "id": name,
+            "name": name,
+            "seed": seed,
+            "status": "finished",
+            "round": 4,
+            "rounds": 4,
+            "metric": "loss",
+            "result": "0.5",
+            "megabytes": "5",
+            "begun": "",
+            "group": 0 if name[0] == "a" else None,
+        }
         for seed, name in enumerate(["a1", "a2", "b"])
-    ]  # fmt: skip
+    ]
     group = {"title": "a, seeds 0-1", "done": "2 of 2 done", "metric": "", "result": "", "megabytes": ""}
     later = [{**runs[1], "group": None}, runs[2]]
     script = f"""
@@ -330,7 +343,13 @@ def test_choices_follow_the_list(tmp_path: Path):
     dom, _ = browsed((tmp_path / "page.html").as_uri(), tmp_path / "profile")
     (title,) = re.findall("<title>(.*)</title>", dom)
     assert json.loads(title) == [
-        "Report of 2 chosen runs", "3 runs, 0 running", "Report of 2 chosen runs (2 not shown)",
-        "3 runs, 0 running; 1 shown", "No run matches.", "Report of 1 chosen run", "2 runs, 0 running",
-        "Report of the chosen runs", "2 runs, 0 running",
-    ]  # fmt: skip
+        "Report of 2 chosen runs",
+        "3 runs, 0 running",
+        "Report of 2 chosen runs (2 not shown)",
+        "3 runs, 0 running; 1 shown",
+        "No run matches.",
+        "Report of 1 chosen run",
+        "2 runs, 0 running",
+        "Report of the chosen runs",
+        "2 runs, 0 running",
+    ]

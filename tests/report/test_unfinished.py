@@ -21,9 +21,16 @@ from parley.study.seeds import SeedMean
 
 
 def train(
-    store: RunStore, seed: int, last: float, *, done: int = 40, planned: int = 40, status: str | None = "finished",
-    name: str = "grp", **extra: float,
-) -> str:  # fmt: skip
+    store: RunStore,
+    seed: int,
+    last: float,
+    *,
+    done: int = 40,
+    planned: int = 40,
+    status: str | None = "finished",
+    name: str = "grp",
+    **extra: float,
+) -> str:
     """A run whose accuracy grows in equal steps to `last` in round `planned`, at 1 MB up a round."""
     config = {"name": name, "seed": seed, "rounds": planned, "algorithm": {"name": "fedavg"}, "data": {"seed": seed}}
     run = store.create(name, config, name)
@@ -88,8 +95,9 @@ def test_a_seed_that_has_measured_less_or_nothing_hides_no_metric(tmp_path):
     with RunStore(tmp_path / "runs.db") as made:
         train(made, 0, 0.9, **{"clients/loss": 1.0})
         train(made, 1, 0.9, done=0, status=None)
-        made.create("grp", {"name": "grp", "seed": 2, "rounds": 40, "algorithm": {"name": "fedavg"},
-                            "data": {"seed": 2}}, "grp")  # fmt: skip
+        made.create(
+            "grp", {"name": "grp", "seed": 2, "rounds": 40, "algorithm": {"name": "fedavg"}, "data": {"seed": 2}}, "grp"
+        )
         (group,) = stored_groups(made, made.runs())
         assert "clients/loss" in group.metrics
         assert [one.seed for one in group.unfinished] == [1, 2]

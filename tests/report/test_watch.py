@@ -59,10 +59,14 @@ def test_what_the_study_judges_by_is_shown_first(store: RunStore, told: dict[str
     run = store.create("mine", {"rounds": 9, "seed": 0, "evaluate": told}, "mine")
     both = {"central/accuracy": Metric(0.5), "clients/f1": Metric(0.25)}
     turns = ((0.75, 0.4, 2.0), (0.5, 0.6, 3.0))
-    store.commit(run, [
-        RoundRecord(n, both | {"central/f1": Metric(f1), "central/loss": Metric(loss), "server/lag": Metric(lag)})
-        for n, (f1, loss, lag) in enumerate(turns)
-    ], status="finished")  # fmt: skip
+    store.commit(
+        run,
+        [
+            RoundRecord(n, both | {"central/f1": Metric(f1), "central/loss": Metric(loss), "server/lag": Metric(lag)})
+            for n, (f1, loss, lag) in enumerate(turns)
+        ],
+        status="finished",
+    )
     assert watched(store, run).startswith(f"{run}: round 1/9 · seed 0 · {shown} · ")
 
 

@@ -62,9 +62,15 @@ def fixed(values, robust, rounds=1, sizes=None, **settings):
     }
     federation = pl.Federation.from_arrays(clients, dtype="float64")
     return pl.train(
-        Fixed(), federation, model=pl.models.linear(), rounds=rounds, robust=robust, evaluation=QUIET,
-        runtime="inline", **settings,
-    )  # fmt: skip
+        Fixed(),
+        federation,
+        model=pl.models.linear(),
+        rounds=rounds,
+        robust=robust,
+        evaluation=QUIET,
+        runtime="inline",
+        **settings,
+    )
 
 
 VALUES = [[0.0, 1, 2], [1, 1, 5], [2, 0, 3], [1, 4, 4], [0, 2, 9], [3, 3, 3], [1, 1, 1]]
@@ -155,11 +161,14 @@ def test_all_runtimes_agree(attack):
     rule = RULES[ATTACKS.index(attack) % 3]
     runs = {
         name: train(
-            few, robust=pl.Robust(rule, f=1, mixing=True), runtime=name, workers=1,
+            few,
+            robust=pl.Robust(rule, f=1, mixing=True),
+            runtime=name,
+            workers=1,
             faults=pl.Faults(attackers=0.2, attack=attack),
         )
         for name in ("inline", "pool", "wire", "stacked")
-    }  # fmt: skip
+    }
     for name in ("pool", "wire"):
         assert torch.equal(model(runs[name]), model(runs["inline"])), name
     torch.testing.assert_close(model(runs["stacked"]), model(runs["inline"]), rtol=1e-3, atol=1e-5)
@@ -222,8 +231,15 @@ def test_attackers_that_flip_labels_train_on_others(digits):
 
     def updates(federation, **settings):
         seen.clear()
-        pl.train(pl.FedAvg(lr=0.1, steps=1, batch=0), federation, model=pl.models.linear(), rounds=1,
-                 runtime="inline", listeners=[Heard()], **settings)  # fmt: skip
+        pl.train(
+            pl.FedAvg(lr=0.1, steps=1, batch=0),
+            federation,
+            model=pl.models.linear(),
+            rounds=1,
+            runtime="inline",
+            listeners=[Heard()],
+            **settings,
+        )
         return dict(seen)
 
     flipped = updates(digits, faults=pl.Faults(attackers=("3",), attack="label-flip"))
@@ -315,9 +331,12 @@ def test_attackers_that_make_no_sense_are_refused(digits):
     with pytest.raises(InputError, match="which a secure sum hides"):
         train(digits, robust=None, channels=pl.secure_sum(), faults=pl.Faults(attackers=0.3))
     hidden = train(
-        digits, robust=None, channels=pl.secure_sum(), faults=pl.Faults(attackers=0.3, attack="label-flip"),
+        digits,
+        robust=None,
+        channels=pl.secure_sum(),
+        faults=pl.Faults(attackers=0.3, attack="label-flip"),
         runtime="inline",
-    )  # fmt: skip
+    )
     assert hidden.records[-1].number == 2
     with pytest.raises(InputError, match="pools the data, so faults"):
         train(digits, pl.Centralised(), robust=None, faults=pl.Faults(attackers=0.3))

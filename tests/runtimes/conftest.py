@@ -38,9 +38,14 @@ def images() -> Federation:
 
 def dropout_net() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout(0.25), nn.Flatten(), nn.Linear(4 * 36, 16), nn.Dropout(0.5),
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(4 * 36, 16),
+        nn.Dropout(0.5),
         nn.Linear(16, 10),
-    )  # fmt: skip
+    )
 
 
 class Residual(nn.Module):

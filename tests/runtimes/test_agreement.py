@@ -44,11 +44,19 @@ def test_processes_give_the_same_bits(table, images, nets, same, model: str, buf
     made = mlp(9) if model == "mlp" else nets[model]
     runs = [
         train(
-            algorithm, federation, model=made, rounds=3, cohort=3, buffers=buffers, evaluation=everywhere,
-            runtime=runtime, workers=2, seed=1,
+            algorithm,
+            federation,
+            model=made,
+            rounds=3,
+            cohort=3,
+            buffers=buffers,
+            evaluation=everywhere,
+            runtime=runtime,
+            workers=2,
+            seed=1,
         )
         for runtime in ("inline", "pool")
-    ]  # fmt: skip
+    ]
     same(*runs)
     first, last = runs[0].records[0], runs[0].records[-1]
     assert last.metrics["central/loss"].value != first.metrics["central/loss"].value
@@ -92,11 +100,16 @@ def test_own_classes_work_in_processes(table, same):
 
     runs = [
         train(
-            Halving(), table, model=Own, rounds=2, runtime=runtime, workers=2,
+            Halving(),
+            table,
+            model=Own,
+            rounds=2,
+            runtime=runtime,
+            workers=2,
             loss=lambda outputs, y: outputs.square().sum(1) + y,
         )
         for runtime in ("inline", "pool")
-    ]  # fmt: skip
+    ]
     same(*runs)
 
 

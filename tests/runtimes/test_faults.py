@@ -31,10 +31,12 @@ from parley.study.train import train
 def federation(count: int) -> Federation:
     """Client i has 10 + i samples, by which an algorithm can tell who it is."""
     random = np.random.default_rng(0)
-    return Federation.from_arrays({
-        f"c{i}": (random.normal(size=(10 + i, 5)).astype(np.float32), random.integers(3, size=10 + i))
-        for i in range(count)
-    })  # fmt: skip
+    return Federation.from_arrays(
+        {
+            f"c{i}": (random.normal(size=(10 + i, 5)).astype(np.float32), random.integers(3, size=10 + i))
+            for i in range(count)
+        }
+    )
 
 
 def moody(moods: dict[int, str], flag: Path | None = None) -> FedAvg:

@@ -85,9 +85,13 @@ def test_a_round_that_was_left_in_the_middle_is_played_again_with_its_roll_call(
     random = np.random.default_rng(0)
     federation = Federation.from_arrays({str(i): (random.normal(size=(4, 2)), np.arange(4) % 2) for i in range(3)})
     more = {
-        "model": mlp(2), "rounds": 2, "runtime": "wire", "workers": 1,
-        "evaluation": Evaluation(central=False, clients="none"), "secret": bytes(16),
-    }  # fmt: skip
+        "model": mlp(2),
+        "rounds": 2,
+        "runtime": "wire",
+        "workers": 1,
+        "evaluation": Evaluation(central=False, clients="none"),
+        "secret": bytes(16),
+    }
     for name in ("fails", "dies"):
         (tmp_path / name).touch()
     with RunStore(tmp_path / "runs.db") as store:

@@ -124,9 +124,14 @@ def test_own_classes_and_failing_clients(two_nodes, table):
             return super().client(task, message, memory, data, context)
 
     run = train(
-        Picky(lr=0.1, batch=4), table, model=mlp(4), rounds=1, faults=Faults(quorum=0.1), runtime="ray",
+        Picky(lr=0.1, batch=4),
+        table,
+        model=mlp(4),
+        rounds=1,
+        faults=Faults(quorum=0.1),
+        runtime="ray",
         address=two_nodes.address,
-    )  # fmt: skip
+    )
     assert [failure.reason[:26] for failure in run.records[-1].failures] == ["raised ValueError: not me "]
 
 
@@ -167,9 +172,14 @@ def test_a_client_beyond_its_deadline_is_given_up(two_nodes, table):
             return super().client(task, message, memory, data, context)
 
     run = train(
-        Slow(lr=0.1, batch=4), table, model=mlp(4), rounds=1, faults=Faults(quorum=0.1, deadline=3.0), runtime="ray",
+        Slow(lr=0.1, batch=4),
+        table,
+        model=mlp(4),
+        rounds=1,
+        faults=Faults(quorum=0.1, deadline=3.0),
+        runtime="ray",
         address=two_nodes.address,
-    )  # fmt: skip
+    )
     assert [failure.reason for failure in run.records[-1].failures] == ["gave no answer within 3 s."]
 
 
@@ -188,9 +198,13 @@ def test_a_node_that_is_killed_in_a_round_changes_no_number(table, same):
     plain = train(Scaffold(lr=0.05, steps=3, batch=7), table, runtime="inline", **options)
     with cluster(1, 1) as made:
         far = train(
-            Scaffold(lr=0.05, steps=3, batch=7), table, runtime="ray", address=made.address, listeners=[Unplug(made)],
+            Scaffold(lr=0.05, steps=3, batch=7),
+            table,
+            runtime="ray",
+            address=made.address,
+            listeners=[Unplug(made)],
             **options,
-        )  # fmt: skip
+        )
     assert not far.failures()
     assert all(torch.equal(value, far.state.tensors[name]) for name, value in plain.state.tensors.items())
 

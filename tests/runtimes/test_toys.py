@@ -32,10 +32,12 @@ RUNTIMES = ["inline", "pool"]
 
 
 def federation() -> Federation:
-    return Federation.from_arrays({
-        name: (np.full((3 + i, 2), value, np.float32), np.zeros(3 + i, np.float32))
-        for i, (name, value) in enumerate(VALUES.items())
-    })  # fmt: skip
+    return Federation.from_arrays(
+        {
+            name: (np.full((3 + i, 2), value, np.float32), np.zeros(3 + i, np.float32))
+            for i, (name, value) in enumerate(VALUES.items())
+        }
+    )
 
 
 NOTARY = Party("notary")
@@ -73,9 +75,10 @@ def toy() -> Algorithm:
             number = own + message.tensor("bonus")
             sent, times = kept.get("sent", torch.zeros(1)) + number, kept.get("times", torch.zeros(1)) + 1
             return Reply(
-                Message.of(number=number, wrapped={"x": own}), Memory.of(kept={"sent": sent, "times": times}),
+                Message.of(number=number, wrapped={"x": own}),
+                Memory.of(kept={"sent": sent, "times": times}),
                 {"number": number},
-            )  # fmt: skip
+            )
 
         @exchange()
         def recall(self, task, message: Message, memory: Memory, data, context) -> Reply:
@@ -136,9 +139,17 @@ def test_exchanges_own_messages_parties_and_memories(runtime: str):
     assert "c" in failed[1]
     heard = Heard()
     run = train(
-        toy(), federation(), model=lambda: nn.Linear(2, 1), rounds=rounds, cohort=sampling, seed=SEED, faults=faults,
-        runtime=runtime, workers=2, listeners=[heard],
-    )  # fmt: skip
+        toy(),
+        federation(),
+        model=lambda: nn.Linear(2, 1),
+        rounds=rounds,
+        cohort=sampling,
+        seed=SEED,
+        faults=faults,
+        runtime=runtime,
+        workers=2,
+        listeners=[heard],
+    )
     assert float(run.state.tensor("total")) == total
     assert {name: value.flatten().tolist() for name, value in run.state["trail"].items()} == trail
     assert run.state.scalars["rounds"] == rounds

@@ -133,9 +133,16 @@ def test_the_bytes_counted_are_those_that_travel(points, monkeypatch):
     monkeypatch.setattr(remote, "call_frame", framed)
     monkeypatch.setattr(remote, "_answer", answered)
     run = train(
-        Scaffold(lr=0.02), points, model=mlp(4), rounds=2, cohort=3, evaluation=UNSEEN, runtime="wire", workers=1,
+        Scaffold(lr=0.02),
+        points,
+        model=mlp(4),
+        rounds=2,
+        cohort=3,
+        evaluation=UNSEEN,
+        runtime="wire",
+        workers=1,
         channels=top_k(0.2),
-    )  # fmt: skip
+    )
     for counted, name in ((down, "down/bytes"), (up, "up/bytes")):
         total: Counter[str] = Counter()
         for record in run.records:
@@ -196,11 +203,19 @@ def test_clients_receive_only_what_they_have_not_seen(points, same):
     heard = Members(), Members()
     runs = [
         train(
-            Growing(), points, model=mlp(2), rounds=7, cohort=3, evaluation=UNSEEN, faults=FAULTS, runtime=name,
-            workers=1, listeners=[listener],
+            Growing(),
+            points,
+            model=mlp(2),
+            rounds=7,
+            cohort=3,
+            evaluation=UNSEEN,
+            faults=FAULTS,
+            runtime=name,
+            workers=1,
+            listeners=[listener],
         )
         for name, listener in zip(("inline", "wire"), heard, strict=True)
-    ]  # fmt: skip
+    ]
     same(*runs)
     assert heard[0].sent == heard[1].sent
     assert not [f for record in runs[1].records for f in record.failures if "simulated" not in f.reason]
@@ -214,9 +229,16 @@ def test_a_node_that_lost_its_disk_says_so_and_is_sent_everything_again(points, 
     with RunStore(tmp_path / "runs.db") as store:
         heard = Members(store, (2, "c/3"))
         run = train(
-            Growing(), points, model=mlp(2), rounds=5, evaluation=UNSEEN, runtime="wire", workers=1, store=store,
+            Growing(),
+            points,
+            model=mlp(2),
+            rounds=5,
+            evaluation=UNSEEN,
+            runtime="wire",
+            workers=1,
+            store=store,
             listeners=[heard],
-        )  # fmt: skip
+        )
     failures = [(record.number, f) for record in run.records for f in record.failures]
     assert [(number, f.client, f.lost) for number, f in failures] == [(3, "c/3", True)]
     assert failures[0][1].reason == "no longer has its memory of round 2."

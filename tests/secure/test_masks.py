@@ -33,17 +33,21 @@ class Sum:
         self.terms = Terms(place, tuple(own.row for own in self.owns), (1.0,) * n, threshold)
 
     def total(
-        self, vectors: list[Vectors], unshared: Collection[int] = (), missing: Collection[int] = (),
+        self,
+        vectors: list[Vectors],
+        unshared: Collection[int] = (),
+        missing: Collection[int] = (),
         mute: Collection[int] = (),
-    ) -> tuple[Vectors, set[int]]:  # fmt: skip
+    ) -> tuple[Vectors, set[int]]:
         """The sum, and of whom; clients go away before they share keys, send their masked reply or tell shares."""
         there = set(range(len(self.owns))) - set(unshared)
         boxes = {i: self.owns[i].boxes(self.terms) for i in there}
         masked = {i: self.owns[i].masked(self.terms, there, vectors[i]) for i in sorted(there - set(missing))}
         shares = {
             i: self.owns[i].revealed_shares(self.terms, there, set(masked), {j: boxes[j][i] for j in there})
-            for i in masked if i not in mute
-        }  # fmt: skip
+            for i in masked
+            if i not in mute
+        }
         self.masked, self.shares, self.there = masked, shares, there
         return unmasked(self.terms, there, masked, shares), set(masked)
 
@@ -168,9 +172,13 @@ def _both_shares(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Own, "revealed_shares", both)
     for where in (masks, sys.modules[__name__]):
         patch.setattr(where, "opened_shares", lambda terms, told: {i: told[i] for i in sorted(told)[: terms.threshold]})
-    patch.setattr(masks, "_rebuilt", lambda terms, client, shares, seed: combine(
-        {i: share[SHARE:] if seed else share[:SHARE] for i, share in shares.items()}
-    ))  # fmt: skip
+    patch.setattr(
+        masks,
+        "_rebuilt",
+        lambda terms, client, shares, seed: combine(
+            {i: share[SHARE:] if seed else share[:SHARE] for i, share in shares.items()}
+        ),
+    )
 
 
 def _wrong_share(patch: pytest.MonkeyPatch) -> None:
@@ -327,9 +335,11 @@ def test_any_threshold_of_shares_give_the_secret_and_fewer_any_other(secret: byt
 
 
 @given(
-    values=st.lists(st.floats(-8, 8), min_size=1, max_size=20), factor=st.floats(0.01, 1), bits=st.integers(2, 48),
+    values=st.lists(st.floats(-8, 8), min_size=1, max_size=20),
+    factor=st.floats(0.01, 1),
+    bits=st.integers(2, 48),
     n=st.integers(2, 1000),
-)  # fmt: skip
+)
 @settings(max_examples=60, deadline=None)
 def test_rounding_is_by_less_than_a_step_and_never_longer(values: list[float], factor: float, bits: int, n: int):
     code = FixedPoint(bits, 8.0)

@@ -65,12 +65,18 @@ class Server:
             assert head["kind"] == "reply", head
             signed[name] = reply.tensor("ticket")
         return {
-            name: Message.of(**{GROUP: common | {
-                "summed": torch.ones(4, dtype=torch.bool), "ticket": signed[name],
-                "boxes": torch.stack([shared[other].tensor("boxes")[i] for other in NAMES]),
-            }})
+            name: Message.of(
+                **{
+                    GROUP: common
+                    | {
+                        "summed": torch.ones(4, dtype=torch.bool),
+                        "ticket": signed[name],
+                        "boxes": torch.stack([shared[other].tensor("boxes")[i] for other in NAMES]),
+                    }
+                }
+            )
             for i, name in enumerate(NAMES)
-        }  # fmt: skip
+        }
 
 
 @pytest.fixture

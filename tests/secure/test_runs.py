@@ -184,11 +184,18 @@ def test_any_weights(table: pl.Federation, sampling: Sampling):
 def test_other_runtimes(few: pl.Federation, runtime: str):
     runs = [
         pl.train(
-            pl.Scaffold(lr=0.1, steps=2), few, model=pl.models.mlp(3), rounds=2, channels=secure_sum(), runtime=name,
-            workers=2, evaluation=QUIET, secret=bytes(16),
+            pl.Scaffold(lr=0.1, steps=2),
+            few,
+            model=pl.models.mlp(3),
+            rounds=2,
+            channels=secure_sum(),
+            runtime=name,
+            workers=2,
+            evaluation=QUIET,
+            secret=bytes(16),
         )
         for name in ("inline", runtime)
-    ]  # fmt: skip
+    ]
     assert far(*runs) <= (1e-5 if runtime == "stacked" else 0)
     for name in ("up/bytes", "down/bytes", "cohort"):
         assert runs[0].records[-1].metrics[name] == runs[1].records[-1].metrics[name]
@@ -197,9 +204,14 @@ def test_other_runtimes(few: pl.Federation, runtime: str):
 @pytest.mark.parametrize("runtime", ["inline", "wire"])
 def test_resume_is_exact(few: pl.Federation, tmp_path: Any, runtime: str):
     settings: dict[str, Any] = {
-        "model": pl.models.mlp(3), "channels": secure_sum(), "runtime": runtime, "workers": 1, "evaluation": QUIET,
-        "secret": bytes(16), "checkpoint": 0.0,
-    }  # fmt: skip
+        "model": pl.models.mlp(3),
+        "channels": secure_sum(),
+        "runtime": runtime,
+        "workers": 1,
+        "evaluation": QUIET,
+        "secret": bytes(16),
+        "checkpoint": 0.0,
+    }
     algorithm = pl.Scaffold(lr=0.1, steps=2)
     whole = pl.train(algorithm, few, rounds=3, **settings)
     pl.train(algorithm, few, rounds=2, store=tmp_path / "runs.db", **settings)
@@ -376,9 +388,12 @@ def test_every_method_is_run_or_refused_with_the_reason(name: str):
         arrays[f"c{client}"] = (x.double(), y.double()) if regression else (x, y)
     data = pl.Federation.from_arrays(arrays, public=None if regression else torch.randn(5, 3, generator=draw))
     settings: dict[str, Any] = {
-        "model": model if method.needs.network else None, "rounds": 2, "runtime": "inline",
-        "channels": secure_sum(40, 1e4), "evaluation": pl.Evaluation(every=2, clients="none", central=False),
-    }  # fmt: skip
+        "model": model if method.needs.network else None,
+        "rounds": 2,
+        "runtime": "inline",
+        "channels": secure_sum(40, 1e4),
+        "evaluation": pl.Evaluation(every=2, clients="none", central=False),
+    }
     if reason is None:
         assert pl.train(method, data, **settings).records[-1].number == 2
     else:

@@ -62,9 +62,13 @@ def test_a_classifier_gives_the_numbers_of_train():
     fitted = pl.sklearn.FederatedClassifier(pl.Scaffold(lr=0.05, steps=3), "mlp", rounds=5, cohort=3, random_state=7)
     fitted.fit(x, y, groups=clients)
     run = pl.train(
-        pl.Scaffold(lr=0.05, steps=3), frame_of(x, y, clients).standardised(),
-        model=pl.models.mlp(100), rounds=5, cohort=3, seed=7,
-    )  # fmt: skip
+        pl.Scaffold(lr=0.05, steps=3),
+        frame_of(x, y, clients).standardised(),
+        model=pl.models.mlp(100),
+        rounds=5,
+        cohort=3,
+        seed=7,
+    )
     logits = run.predict(x.to_numpy())
     np.testing.assert_array_equal(fitted.outputs(x, None), logits.numpy())
     np.testing.assert_array_equal(fitted.predict_proba(x), logits.softmax(1).numpy())

@@ -57,8 +57,9 @@ def test_quantiles_are_within_the_bound(clients: list[np.ndarray], blocks: int, 
         assert ((made.weights == 0) | (made.weights >= least)).all()
         assert made.weights.sum() == (len(own) if len(own) >= least else 0)
         assert all((own == mean).sum() >= least for mean in made.means[made.equal])
-    means, weights, equal = (np.concatenate([getattr(made, name) for made in told]) for name in
-                             ("means", "weights", "equal"))  # fmt: skip
+    means, weights, equal = (
+        np.concatenate([getattr(made, name) for made in told]) for name in ("means", "weights", "equal")
+    )
     pooled = np.sort(np.concatenate([own for own in clients if len(own) >= least] or [np.empty(0)]))
     n, off = len(pooled), int((weights * ~equal).max(axis=1).sum())
     found = block_quantiles(means, weights, SHARES)

@@ -221,9 +221,11 @@ def test_federated_is_pooled_over_random_partitions(seed: int, clients: int):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), clients=st.integers(1, 5), floor=st.integers(2, 12),
+    seed=st.integers(0, 10**6),
+    clients=st.integers(1, 5),
+    floor=st.integers(2, 12),
     quantiles=st.sampled_from(["blocks", "cells"]),
-)  # fmt: skip
+)
 def test_quantiles_keep_to_their_bound(seed: int, clients: int, floor: int, quantiles):
     x, y = table(seed)
     owner = np.random.default_rng(seed).integers(0, clients, len(x))
@@ -286,8 +288,12 @@ def test_empty_clients_constant_and_missing_columns():
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), share=st.floats(0.0, 1.0), quantiles=st.sampled_from(["blocks", "cells"]),
-       small=st.booleans())  # fmt: skip
+@given(
+    seed=st.integers(0, 10**6),
+    share=st.floats(0.0, 1.0),
+    quantiles=st.sampled_from(["blocks", "cells"]),
+    small=st.booleans(),
+)
 def test_quantiles_of_zeros_and_ones_are_exact(seed: int, share: float, quantiles: str, small: bool):
     """From the sums alone, however few samples a client has above the floor."""
     rng = np.random.default_rng(seed)
@@ -377,20 +383,23 @@ def test_numbers_that_a_client_made_up_are_just_wrong(seed: int):
                 return reply
             size = int(rng.integers(1, 63))
             made = {
-                name: value if value.is_floating_point() else torch.from_numpy(
-                    rng.integers(-(2**size), 2**size, value.shape)
-                ).to(value.dtype)
+                name: value
+                if value.is_floating_point()
+                else torch.from_numpy(rng.integers(-(2**size), 2**size, value.shape)).to(value.dtype)
                 for name, value in reply.message.tensors.items()
-            }  # fmt: skip
+            }
             return pl.Reply(pl.Message(made))
 
         return lie
 
     x, y = table()
     run = pl.train(
-        Liar(), federation(x, y, np.arange(len(x)) % 2), rounds=1, runtime="inline",
+        Liar(),
+        federation(x, y, np.arange(len(x)) % 2),
+        rounds=1,
+        runtime="inline",
         evaluation=pl.Evaluation(central=False, clients="none"),
-    )  # fmt: skip
+    )
     assert not run.failures()
     found = pl.Statistics.of(run)
     assert len(found.rows()) == 4

@@ -66,9 +66,19 @@ class Lab:
         self, method: str, store: Path | None, resume: str | None = None, listeners: Sequence[Listener] = ()
     ) -> Run:
         return train(
-            METHODS[method](), federation(), model=mlp(6), rounds=self.rounds, cohort=3, seed=4, runtime="inline",
-            evaluation=Evaluation(clients="all"), store=store, checkpoint=0.0, resume=resume, listeners=listeners,
-        )  # fmt: skip
+            METHODS[method](),
+            federation(),
+            model=mlp(6),
+            rounds=self.rounds,
+            cohort=3,
+            seed=4,
+            runtime="inline",
+            evaluation=Evaluation(clients="all"),
+            store=store,
+            checkpoint=0.0,
+            resume=resume,
+            listeners=listeners,
+        )
 
     def copies(self, method: str, folder: Path) -> None:
         """Train in `folder/live` and keep the store as it was after round n in `folder/n`."""
@@ -95,20 +105,23 @@ class Lab:
     def outcome(self, run: Run) -> dict[str, object]:
         """Everything a user could read from a run, apart from times."""
         return {
-            "metrics": self.metrics(run.records), "best": (run.best_round, run.best_value),
+            "metrics": self.metrics(run.records),
+            "best": (run.best_round, run.best_value),
             "failures": [record.failures for record in run.records],
             "state": {name: value.tolist() for name, value in run.state.tensors.items()},
             "memories": {
                 client: {name: value.tolist() for name, value in run.memory(client).tensors.items()}
                 for client in run.federation.ids
             },
-        }  # fmt: skip
+        }
 
     def metrics(self, records: list[RoundRecord]) -> dict[tuple[int, str], object]:
         return {
             (record.number, name): (metric.value, metric.clients)
-            for record in records for name, metric in record.metrics.items() if "seconds" not in name
-        }  # fmt: skip
+            for record in records
+            for name, metric in record.metrics.items()
+            if "seconds" not in name
+        }
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,8 @@ def content(path: Path) -> dict[str, object]:
             folder = store.folder(info.id)
             memories = Memories.stored(folder / MEMORY, found[0], expected_memories(found[1]))
             result[info.id] = {
-                "info": info, "records": repr([asdict(record) for record in store.records(info.id)]),
+                "info": info,
+                "records": repr([asdict(record) for record in store.records(info.id)]),
                 "failures": store.failures(info.id),
                 "series": [store.series(info.id, name)[1].tolist() for name in store.metric_names(info.id)],
                 "states": {
@@ -35,9 +36,10 @@ def content(path: Path) -> dict[str, object]:
                 },
                 "memories": {
                     client: {name: value.tolist() for name, value in memories[client].tensors.items()}
-                    for client in ("c0", "c1", "c2", "c3", "c4") if client in memories
+                    for client in ("c0", "c1", "c2", "c3", "c4")
+                    if client in memories
                 },
-            }  # fmt: skip
+            }
             memories.close()
     return result
 

@@ -46,10 +46,20 @@ def forge(path: Path, table: str, **values: object) -> None:
 def use(path: Path, run: str) -> None:
     """Everything that can be done with a run."""
     with RunStore(path) as store:
-        for action in (store.info, store.records, store.failures, store.metric_names, store.checkpoint, store.folder,
-                       store.claim, store.delete, lambda run: store.series(run, "loss"),
-                       lambda run: store.export_csv(run, path.parent / "out.csv"),
-                       lambda _: store.runs(), lambda _: store.unfinished("print")):  # fmt: skip
+        for action in (
+            store.info,
+            store.records,
+            store.failures,
+            store.metric_names,
+            store.checkpoint,
+            store.folder,
+            store.claim,
+            store.delete,
+            lambda run: store.series(run, "loss"),
+            lambda run: store.export_csv(run, path.parent / "out.csv"),
+            lambda _: store.runs(),
+            lambda _: store.unfinished("print"),
+        ):
             with suppress(ParleyError):
                 action(run)
 
@@ -160,10 +170,18 @@ def test_rows_of_an_adversary_are_one_sentence(path: Path, table: str, values: d
 
 @pytest.mark.parametrize(
     "clients",
-    [b"x", zlib.compress(b"[]"), zlib.compress(b'{"a": "1"}'), zlib.compress(b'{"a": 1}'), zlib.compress(b"{}")[:-2],
-     zlib.compress(b'{"a": 1' + b"0" * 400 + b"}"), zlib.compress(b"[" * 10**6), zlib.compress(b" " * 2**29, 1)],
+    [
+        b"x",
+        zlib.compress(b"[]"),
+        zlib.compress(b'{"a": "1"}'),
+        zlib.compress(b'{"a": 1}'),
+        zlib.compress(b"{}")[:-2],
+        zlib.compress(b'{"a": 1' + b"0" * 400 + b"}"),
+        zlib.compress(b"[" * 10**6),
+        zlib.compress(b" " * 2**29, 1),
+    ],
     ids=range(8),
-)  # fmt: skip
+)
 def test_packed_values_of_an_adversary_are_one_sentence(path: Path, clients: bytes):
     forge(path, "metrics", clients=clients, packed=zlib.crc32(clients))
     with RunStore(path) as store, pytest.raises(InputError, match="is damaged"):

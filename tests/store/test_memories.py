@@ -151,8 +151,10 @@ def test_the_file_holds_one_version_per_client_and_those_since_the_checkpoint_be
 @settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 300), max_size=4), min_size=1, max_size=12),
-    st.integers(0, 11), st.integers(0, 11), st.sampled_from([0, 2000]),
-)  # fmt: skip
+    st.integers(0, 11),
+    st.integers(0, 11),
+    st.sampled_from([0, 2000]),
+)
 def test_killed_at_any_round_and_resumed(tmp_path_factory, rounds: list[dict[str, int]], checkpoint, end, budget):
     """Memories of all sizes, a checkpoint after one round, death after another: what the checkpoint had is there."""
     folder = tmp_path_factory.mktemp("memory")

@@ -75,8 +75,12 @@ def test_the_power_fails(lab, disk: tuple[Path, Path], tmp_path: Path, method: s
     with mounted(image, place):
         conftest = Path(__file__).with_name("conftest.py")
         command = [sys.executable, "-c", CHILD, conftest, method, place / "runs" / "runs.db", lab.rounds]
-        with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"}) as child:  # fmt: skip
+        with subprocess.Popen(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        ) as child:
             assert child.stdout is not None
             last = chance.randrange(2, 30)
             while (line := child.stdout.readline()) and int(line) < last:

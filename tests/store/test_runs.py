@@ -443,10 +443,14 @@ def test_an_interrupt_right_after_a_transaction_began_does_no_harm(store: RunSto
 def test_curves_in_one_piece_are_the_rows(tmp_path: Path):
     """What a finished run keeps for reports is what its rows say, and goes as soon as a round changes."""
     rows = [
-        RoundRecord(n, {"loss": Metric(float("nan") if n == 2 else 1.0 / (n + 1), {"a": 1.0, "b": 2.0})}
-                    | ({"up/bytes": Metric(5.0)} if n else {}), (Failure("b", "was away."),) if n == 3 else ())
+        RoundRecord(
+            n,
+            {"loss": Metric(float("nan") if n == 2 else 1.0 / (n + 1), {"a": 1.0, "b": 2.0})}
+            | ({"up/bytes": Metric(5.0)} if n else {}),
+            (Failure("b", "was away."),) if n == 3 else (),
+        )
         for n in range(5)
-    ]  # fmt: skip
+    ]
     with RunStore(tmp_path / "runs.db") as store:
         run = store.create("a", {}, "f")
         store.commit(run, rows[:4])
@@ -455,8 +459,9 @@ def test_curves_in_one_piece_are_the_rows(tmp_path: Path):
         assert store._db.execute("SELECT count(*) FROM curves").fetchone() == (1,)
         for found in (piecewise, store.curves(run)):
             assert {name: rounds.tolist() for name, (rounds, _) in found.items()} == {
-                "loss": [0, 1, 2, 3], "up/bytes": [1, 2, 3],
-            }  # fmt: skip
+                "loss": [0, 1, 2, 3],
+                "up/bytes": [1, 2, 3],
+            }
             np.testing.assert_array_equal(found["loss"][1], [1.0, 0.5, np.nan, 0.25])
         assert list(store.curves(run, ["loss", "nothing"])) == ["loss"]
         assert store.metric_names(run) == ["loss", "up/bytes"]

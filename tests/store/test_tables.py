@@ -55,8 +55,10 @@ def test_who_was_missing_and_why(store: RunStore, tmp_path: Path):
     assert (found[0].client, found[0].round, found[0].reason) == ("b", 1, "too slow")
     store.export_failures("last", tmp_path / "failures.csv")
     assert rows(tmp_path / "failures.csv") == [
-        ["client", "round", "reason"], ["b", "1", "too slow"], [f"'{NAME}", "1", "'@raised\nit"],
-    ]  # fmt: skip
+        ["client", "round", "reason"],
+        ["b", "1", "too slow"],
+        [f"'{NAME}", "1", "'@raised\nit"],
+    ]
 
 
 def test_a_data_frame(store: RunStore):

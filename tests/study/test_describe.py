@@ -180,9 +180,14 @@ def test_what_may_change_while_a_run_goes_on(tmp_path: Path):
     with pl.RunStore(tmp_path / "runs.db") as store:
         first = train(pl.FedAvg(lr=0.2), federation(), store=store, **START)
         changed = START | {
-            "rounds": 3, "runtime": "auto", "workers": 1, "checkpoint": 0.0, "name": "other",
-            "faults": pl.Faults(quorum=0.1), "evaluation": pl.Evaluation(target=1.0, patience=9),
-        }  # fmt: skip
+            "rounds": 3,
+            "runtime": "auto",
+            "workers": 1,
+            "checkpoint": 0.0,
+            "name": "other",
+            "faults": pl.Faults(quorum=0.1),
+            "evaluation": pl.Evaluation(target=1.0, patience=9),
+        }
         again = train(pl.FedAvg(lr=0.2), federation(), store=store, resume=True, **changed)
         assert (again.id, again.summary()["rounds"]) == (first.id, 3)
 
@@ -251,9 +256,12 @@ def test_differences_are_named():
     b = as_study(a, None, {"seed": 3, "algorithm": pl.FedProx(), "cohort": 2})
     found = {one.setting: (one.first, one.second) for one in difference(a.resolved(), b.resolved())}
     assert found == {
-        "name": ("fedavg-iris", "fedprox-iris"), "seed": (0, 3), "data.seed": (0, 3),
-        "algorithm.name": ("fedavg", "fedprox"), "cohort.size": (None, 2),
-    }  # fmt: skip
+        "name": ("fedavg-iris", "fedprox-iris"),
+        "seed": (0, 3),
+        "data.seed": (0, 3),
+        "algorithm.name": ("fedavg", "fedprox"),
+        "cohort.size": (None, 2),
+    }
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,10 @@ def raw(names: tuple[str, ...] = NAMES, missing: bool = False, order: tuple[int,
         if missing:
             x[rng.random(x.shape) < 0.1] = np.nan
         y = np.array([names.index(NAMES[k]) for k in y])
-        data = [pl.ClientData(torch.from_numpy(x[own][:, list(order)]), torch.from_numpy(y[own]))
-                for own in (slice(30), slice(30, 40))]  # fmt: skip
+        data = [
+            pl.ClientData(torch.from_numpy(x[own][:, list(order)]), torch.from_numpy(y[own]))
+            for own in (slice(30), slice(30, 40))
+        ]
         parts.append(data[0])
         held.append(data[1])
     columns = tuple(COLUMNS[k] for k in order)
@@ -51,8 +53,10 @@ def by_hand(federation: pl.Federation, center, scale, fill=None) -> pl.Federatio
         x = x if fill is None else np.where(np.isnan(x), np.array(fill), x)
         return pl.ClientData(torch.from_numpy(((x - np.array(center)) / np.array(scale)).astype(np.float32)), data.y)
 
-    sides = [InMemory(tuple(treated(get(id)) for id in federation.ids))
-             for get in (federation.client, federation.client_test)]  # fmt: skip
+    sides = [
+        InMemory(tuple(treated(get(id)) for id in federation.ids))
+        for get in (federation.client, federation.client_test)
+    ]
     info = replace(federation.info, missing=False)
     return pl.Federation(info, federation.ids, sides[0], held_out=sides[1])
 
@@ -139,9 +143,12 @@ def test_a_label_map_may_have_more_classes_than_the_data():
 
 def test_a_frozen_study_is_read_back_as_it_was(tmp_path: Path):
     table = {
-        "rounds": 2, "data": {"name": "digits", "clients": 3, "standardise": True}, "data_fingerprint": "old",
-        "model": {"name": "linear"}, "algorithm": {"name": "fedavg"},
-    }  # fmt: skip
+        "rounds": 2,
+        "data": {"name": "digits", "clients": 3, "standardise": True},
+        "data_fingerprint": "old",
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg"},
+    }
     agreed = pl.Preprocessing((0.1,), (1 / 3,), (), (), tuple("0123456789"), 77)
     text = to_toml(frozen_table(table, agreed))
     assert text is not None

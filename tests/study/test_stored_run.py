@@ -11,10 +11,14 @@ from parley.study.several_seeds import stored_run
 from parley.study.toml import study_from_dict
 from parley.study.train import train
 
-STUDY = study_from_dict({
-    "rounds": 4, "data": {"name": "iris", "clients": 4}, "model": {"name": "linear"},
-    "algorithm": {"name": "fedavg", "steps": 2},
-})  # fmt: skip
+STUDY = study_from_dict(
+    {
+        "rounds": 4,
+        "data": {"name": "iris", "clients": 4},
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg", "steps": 2},
+    }
+)
 EASY = replace(STUDY, evaluation=Evaluation(target=0.01))
 
 

@@ -57,8 +57,10 @@ def file(tmp_path: Path) -> Path:
 
 def table(**changes: object) -> dict[str, object]:
     base: dict[str, object] = {
-        "data": {"name": "digits", "clients": 5}, "model": {"name": "linear"}, "algorithm": {"name": "fedavg"}
-    }  # fmt: skip
+        "data": {"name": "digits", "clients": 5},
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg"},
+    }
     return base | changes
 
 
@@ -85,10 +87,19 @@ def test_the_loss_follows_the_data():
 
 
 def test_overrides_are_toml_values(file: Path):
-    study = load_study(file, [
-        "algorithm.lr=1", "algorithm.options.momentum=0.9", "model.hidden=[8, 4]", "data.partition.alpha = 2.5",
-        "name=two words", 'algorithm.optimizer="sgd"', "algorithm.server.name=adam", "faults.dropout=0.25",
-    ])  # fmt: skip
+    study = load_study(
+        file,
+        [
+            "algorithm.lr=1",
+            "algorithm.options.momentum=0.9",
+            "model.hidden=[8, 4]",
+            "data.partition.alpha = 2.5",
+            "name=two words",
+            'algorithm.optimizer="sgd"',
+            "algorithm.server.name=adam",
+            "faults.dropout=0.25",
+        ],
+    )
     assert study.algorithm == FedAvg(lr=1.0, epochs=2, options={"momentum": 0.9}, server=Adam())
     assert study.model == Mlp((8, 4))
     assert study.data.partition == Dirichlet(2.5)
@@ -116,8 +127,13 @@ def test_the_resolved_configuration_is_complete_and_leads_back(file: Path):
     assert again.evaluation == study.evaluation
     assert again.fingerprint() == study.fingerprint()
     assert resolved["algorithm"]["server"] == {
-        "name": "adam", "lr": 0.01, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-3, "bias_correction": False
-    }  # fmt: skip
+        "name": "adam",
+        "lr": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "epsilon": 1e-3,
+        "bias_correction": False,
+    }
     assert resolved["data"]["seed"] == 3
     assert resolved["data"]["central_fraction"] == 0.2
     general = {setting.name for setting in settings_of(General)}
@@ -160,9 +176,17 @@ def test_the_fingerprint_knows_what_changes_the_numbers(file: Path):
     first = load_study(file).fingerprint()
     for same in ("name=other", "rounds=6", "runtime.name=inline", "runtime.workers=1", "store.checkpoint=1"):
         assert load_study(file, ["loss=cross-entropy", same]).fingerprint() == first, same
-    for other in ("seed=4", "algorithm.lr=0.06", "data.partition.alpha=0.2", "cohort.size=9",
-                  "faults.dropout=0.1", "data.seed=4", "model.hidden=[65]", "buffers=local",
-                  "data.central_fraction=0.3"):  # fmt: skip
+    for other in (
+        "seed=4",
+        "algorithm.lr=0.06",
+        "data.partition.alpha=0.2",
+        "cohort.size=9",
+        "faults.dropout=0.1",
+        "data.seed=4",
+        "model.hidden=[65]",
+        "buffers=local",
+        "data.central_fraction=0.3",
+    ):
         assert load_study(file, ["loss=cross-entropy", other]).fingerprint() != first, other
 
 

@@ -51,8 +51,14 @@ def test_all_sources_give_the_same_start_and_only_the_model_is_taken(store: Path
     weights = first.module().state_dict()
     save_file(weights, tmp_path / "w.safetensors")
     stored = [trained(init_from=source, store=store) for source in (first.id, first.id[:-1])]
-    elsewhere = [first, weights, str(tmp_path / "w.safetensors"), tmp_path / "w.safetensors",
-                 pl.WarmStart(run=first.id, store=str(store)), pl.WarmStart(algorithm=FIRST, rounds=3)]  # fmt: skip
+    elsewhere = [
+        first,
+        weights,
+        str(tmp_path / "w.safetensors"),
+        tmp_path / "w.safetensors",
+        pl.WarmStart(run=first.id, store=str(store)),
+        pl.WarmStart(algorithm=FIRST, rounds=3),
+    ]
     runs = [*stored, *[trained(init_from=source) for source in elsewhere]]
     same(trained(init_from="last", store=store), trained(init_from=stored[-1]))
     for run in runs:
@@ -284,9 +290,10 @@ def test_in_a_study_file(tmp_path: Path):
     cold = study_from_dict({key: value for key, value in study.resolved().items() if key != "init_from"})
     assert study.fingerprint() != cold.fingerprint()
     for wrong, message in (
-        ("init_from = 3\n", "init_from must be"), ("[init_from]\nround = 3\n", "'round'"),
+        ("init_from = 3\n", "init_from must be"),
+        ("[init_from]\nround = 3\n", "'round'"),
         ("[init_from]\nrounds = 3\n", "needs one of run, file and algorithm"),
-    ):  # fmt: skip
+    ):
         file.write_text(wrong + without if "[" not in wrong else without + wrong)
         with pytest.raises(InputError, match=message):
             load_study(file)

@@ -19,7 +19,7 @@ from parley.theory.boosting import (
     square_optimum,
     support_distance,
     wasserstein,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=20, deadline=None)
@@ -49,9 +49,16 @@ def test_no_step_leaves_its_bound(seed: int, gamma: float, largest: bool, advers
         return phi + (1 - gamma) * noise * np.divide(size[1], size[0], out=np.zeros_like(size[0]), where=size[0] > 0)
 
     course = boost(
-        alpha, lambda g: softmax(g) - shares, oracle, rounds=5, local=4, mu=mu, steps=decreasing(4, mu, 4), outputs=3,
+        alpha,
+        lambda g: softmax(g) - shares,
+        oracle,
+        rounds=5,
+        local=4,
+        mu=mu,
+        steps=decreasing(4, mu, 4),
+        outputs=3,
         largest=largest,
-    )  # fmt: skip
+    )
     assert course.gamma == pytest.approx(gamma, abs=1e-9)
     assert course.residual <= residual_bound(course.gradient, gamma) + 1e-9
     assert course.learner <= learner_bound(course.gradient, gamma) + 1e-9
@@ -94,8 +101,10 @@ def test_transport_on_the_line():
 
 def test_the_extension_is_the_smallest_cone():
     points, labels = np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0], [1.0]])
-    np.testing.assert_allclose(lipschitz_extension(points, labels, np.array([[0.0], [1.0], [3.0], [-1.0], [2.0]])),
-                               [[0.0], [2.0], [1.0], [2.0], [3.0]])  # fmt: skip
+    np.testing.assert_allclose(
+        lipschitz_extension(points, labels, np.array([[0.0], [1.0], [3.0], [-1.0], [2.0]])),
+        [[0.0], [2.0], [1.0], [2.0], [3.0]],
+    )
 
 
 def test_steps_shrink_by_at_most_all():

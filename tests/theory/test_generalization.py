@@ -91,8 +91,10 @@ def test_closed_forms_agree_with_monte_carlo(seed: int, rule: g.Rule) -> None:
     agree(found.gap, terms.gap)
     agree(found.start_gap, 0.0)
     for estimates, exact in (
-        (found.local, terms.local), (found.noniid, terms.noniid), (found.suboptimality, terms.suboptimality),
-    ):  # fmt: skip
+        (found.local, terms.local),
+        (found.noniid, terms.noniid),
+        (found.suboptimality, terms.suboptimality),
+    ):
         for estimate, value in zip(estimates, exact, strict=True):
             assert estimate.error > 0 or abs(value) < 1e-12
             assert abs(estimate.value - value) <= Z * estimate.error + 1e-12
@@ -235,8 +237,9 @@ def test_one_pass_of_one_step_is_one_step_of_descent() -> None:
     problem = mean_problem(12)
     for one, other in zip(
         vars(g.exact_terms(problem, g.OnePass(0.1, 1))).values(),
-        vars(g.exact_terms(problem, g.Descend(0.1, 1))).values(), strict=True,
-    ):  # fmt: skip
+        vars(g.exact_terms(problem, g.Descend(0.1, 1))).values(),
+        strict=True,
+    ):
         np.testing.assert_allclose(one, other)
 
 

@@ -26,8 +26,15 @@ def kinds(seed: int) -> list[Sample]:
         n = int(random.integers(2, 7))
         x, y = random.integers(3, size=(n, 2)).astype(float), random.integers(3, size=n)
         weights = random.uniform(0.5, 2, n)
-        found.append([Sample(x), Sample(x[:, :1], None, weights), Sample(None, y, weights),
-                      Sample(x, y, weights), Sample(x, y.astype(float), None, True)][kind])  # fmt: skip
+        found.append(
+            [
+                Sample(x),
+                Sample(x[:, :1], None, weights),
+                Sample(None, y, weights),
+                Sample(x, y, weights),
+                Sample(x, y.astype(float), None, True),
+            ][kind]
+        )
     return found
 
 
@@ -54,8 +61,10 @@ def test_total_variation_of_shares(seed: int, classes: int):
     # Classes are 0 or label_cost apart, so W1 is the mass that has to move.
     assert wasserstein1(a, b, label_cost=3.0).value == pytest.approx(3 * np.abs(p - q).sum() / 2, abs=1e-9)
     # In one word: the largest difference that any event has.
-    best = max(abs(p[list(event)].sum() - q[list(event)].sum())
-               for event in ([i for i in range(classes) if mask >> i & 1] for mask in range(2**classes)))  # fmt: skip
+    best = max(
+        abs(p[list(event)].sum() - q[list(event)].sum())
+        for event in ([i for i in range(classes) if mask >> i & 1] for mask in range(2**classes))
+    )
     assert total_variation(a, b).value == pytest.approx(best, abs=1e-9)
 
 

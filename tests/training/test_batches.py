@@ -87,9 +87,13 @@ def test_work_that_makes_no_sense(wrong: dict[str, int]):
 
 @quick
 @given(
-    st.lists(samples, min_size=1, max_size=5), batches, st.integers(1, 3), st.booleans(),
-    st.sampled_from(["shuffle", "independent"]), st.integers(0, 50),
-)  # fmt: skip
+    st.lists(samples, min_size=1, max_size=5),
+    batches,
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from(["shuffle", "independent"]),
+    st.integers(0, 50),
+)
 def test_a_stack_has_the_plans_of_its_clients(sizes, batch, amount, in_epochs, order, seed):
     """The same samples in every step, each with 1/length; nothing in padding and in steps beyond a client's own."""
     work = (

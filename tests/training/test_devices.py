@@ -145,9 +145,16 @@ def test_one_client(fake, make, optimizer: LocalOptimizer):
     x = task.initial()
     transform = pull(x, 0.1) | add({name: torch.ones_like(value) for name, value in x.items()}, -0.5)
     trained = train(
-        task, x, samples(9), Key(0), work=Work(epochs=2, batch=4), optimizer=optimizer, transform=transform,
-        theta="all", clip=1.0,
-    )  # fmt: skip
+        task,
+        x,
+        samples(9),
+        Key(0),
+        work=Work(epochs=2, batch=4),
+        optimizer=optimizer,
+        transform=transform,
+        theta="all",
+        clip=1.0,
+    )
     for tree in (trained.parameters, trained.gradients, trained.buffers):
         assert devices(tree.values()) <= {"gpu:0"}
     assert devices([trained.loss]) == {"gpu:0"}
@@ -158,9 +165,8 @@ def test_kept_momentum(fake):
     task = task_of()
     slots = {f"momentum_buffer/{name}": torch.zeros_like(value) for name, value in task.initial().items()}
     trained = train(
-        task, task.initial(), samples(9), Key(0), work=Work(steps=2, batch=4), optimizer=OPTIMIZERS[1],
-        kept=Kept(slots),
-    )  # fmt: skip
+        task, task.initial(), samples(9), Key(0), work=Work(steps=2, batch=4), optimizer=OPTIMIZERS[1], kept=Kept(slots)
+    )
     assert devices(trained.optimizer.slots.values()) == {"gpu:0"}
 
 
@@ -217,10 +223,15 @@ def calls_of(job: Job) -> list[Call]:
 
 
 METHODS = [
-    FedAvg(steps=2, batch=4), FedAvg(steps=2, batch=4, keep=True, options={"momentum": 0.9}), FedProx(batch=4),
-    Scaffold(steps=2, batch=4), FedNova(epochs=2, batch=4), FedDyn(steps=2, batch=4), FedALS(steps=2, batch=4),
+    FedAvg(steps=2, batch=4),
+    FedAvg(steps=2, batch=4, keep=True, options={"momentum": 0.9}),
+    FedProx(batch=4),
+    Scaffold(steps=2, batch=4),
+    FedNova(epochs=2, batch=4),
+    FedDyn(steps=2, batch=4),
+    FedALS(steps=2, batch=4),
     MAML(steps=2, batch=4),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("make", [mlp, cnn])
@@ -298,9 +309,13 @@ def test_random_numbers_are_drawn_on_the_cpu(fake):
 
     with Watch():
         for made in (
-            F.dropout(x, 0.5), torch.rand(3, device=GPU), torch.randn_like(x), torch.empty_like(x).bernoulli_(0.5),
-            torch.bernoulli(x), torch.randperm(4, device=GPU),
-        ):  # fmt: skip
+            F.dropout(x, 0.5),
+            torch.rand(3, device=GPU),
+            torch.randn_like(x),
+            torch.empty_like(x).bernoulli_(0.5),
+            torch.bernoulli(x),
+            torch.randperm(4, device=GPU),
+        ):
             assert str(made.device) == "gpu:0"
     assert len(drawn) >= 6
 

@@ -98,9 +98,15 @@ def test_one_client_trains_like_a_loop_by_hand(task: Task, data, work: Work, nam
 def test_transforms_and_theta(task: Task, data, theta):
     work = Work(steps=4, batch=6)
     got = train(
-        task, task.initial(), data[1], KEY, work=work, optimizer=LocalOptimizer(lr=0.2),
-        transform=pull(task.initial(), 0.7), theta=theta,
-    )  # fmt: skip
+        task,
+        task.initial(),
+        data[1],
+        KEY,
+        work=work,
+        optimizer=LocalOptimizer(lr=0.2),
+        transform=pull(task.initial(), 0.7),
+        theta=theta,
+    )
     wanted, gradients, _ = by_hand(task, data[1], work, KEY, lambda p: torch.optim.SGD(p, lr=0.2), prox=0.7)
     close(got.parameters, wanted)
     weights = {"all": (1.0,) * 4, "last": (0.0, 0.0, 0.0, 1.0)}.get(theta, theta)
@@ -112,9 +118,15 @@ def test_added_trees_are_seen_at_every_step(task: Task, data):
     work = Work(steps=3)
     plain = train(task, task.initial(), data[2], KEY, work=work, optimizer=LocalOptimizer(lr=0.0), theta="all")
     moved = train(
-        task, task.initial(), data[2], KEY, work=work, optimizer=LocalOptimizer(lr=0.0), theta="all",
+        task,
+        task.initial(),
+        data[2],
+        KEY,
+        work=work,
+        optimizer=LocalOptimizer(lr=0.0),
+        theta="all",
         transform=add(shift, 2.0) | add(shift, -0.5),
-    )  # fmt: skip
+    )
     close(moved.gradients, {n: g + 3 * 1.5 * shift[n] for n, g in plain.gradients.items()})
 
 
@@ -184,8 +196,9 @@ def test_a_stack_may_start_from_rows_of_its_own_and_carry_own_trees(in_stack, ta
     options = {"work": Work(epochs=1, batch=5), "optimizer": LocalOptimizer(lr=0.2), "theta": "all"}
     stacked = in_stack(
         lambda x: train(task, x, ClientStack.of(data), own, transform=pull(x, 0.3) | add(x, 0.1), **options),
-        len(data), together,
-    )  # fmt: skip
+        len(data),
+        together,
+    )
     alone = [
         train(task, s, d, k, transform=pull(s, 0.3) | add(s, 0.1), **options)
         for s, d, k in zip(starts, data, own.keys, strict=True)
@@ -217,8 +230,14 @@ def test_options_and_step_sizes_are_checked():
 # -- dense chains against autograd, and modules that only torch.func can stack ----------------------------------
 
 ACTIVATIONS = [
-    nn.ReLU(), nn.Tanh(), nn.Sigmoid(), nn.LeakyReLU(0.1), nn.GELU(), nn.GELU(approximate="tanh"), nn.Identity(),
-]  # fmt: skip
+    nn.ReLU(),
+    nn.Tanh(),
+    nn.Sigmoid(),
+    nn.LeakyReLU(0.1),
+    nn.GELU(),
+    nn.GELU(approximate="tanh"),
+    nn.Identity(),
+]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
@@ -333,11 +352,15 @@ def test_samples_of_another_width_are_never_gathered(in_stack, task: Task, data)
     with pytest.raises(Unstackable, match="samples differ"):
         in_stack(
             lambda: train(
-                task, task.initial(), ClientStack.of((data[0], narrow)), keys(2), work=Work(steps=2),
+                task,
+                task.initial(),
+                ClientStack.of((data[0], narrow)),
+                keys(2),
+                work=Work(steps=2),
                 optimizer=LocalOptimizer(),
             ),
             2,
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize("touch", ["x", "y", "__len__"])

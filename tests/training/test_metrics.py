@@ -144,9 +144,10 @@ class Old:
 
 
 @pytest.mark.parametrize(
-    "function", [old, Old(), sk.r2_score, sk.mean_absolute_error, lambda y, p: 0.0, lambda a, outputs: 0.0],
+    "function",
+    [old, Old(), sk.r2_score, sk.mean_absolute_error, lambda y, p: 0.0, lambda a, outputs: 0.0],
     ids=["function", "object", "r2_score", "mean_absolute_error", "y", "second"],
-)  # fmt: skip
+)
 def test_a_metric_written_for_targets_first_is_refused(function):
     """It would give other numbers without a word: r2_score is not symmetric."""
     with pytest.raises(

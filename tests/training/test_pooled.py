@@ -157,8 +157,11 @@ def test_recalibrated_outputs_leave_the_house_the_same_way(tmp_path):
         run = pl.train(
             pl.FedAvg(lr=0.1, steps=3), federation, model=pl.models.linear(), rounds=3, evaluation=settings, store=store
         )
-        again = pl.load_run(store, run.id, pl.Study(pl.FedAvg(lr=0.1, steps=3), federation, model=pl.models.linear(),
-                                                    rounds=3, evaluation=settings))  # fmt: skip
+        again = pl.load_run(
+            store,
+            run.id,
+            pl.Study(pl.FedAvg(lr=0.1, steps=3), federation, model=pl.models.linear(), rounds=3, evaluation=settings),
+        )
         page = pl.report.write_report(store, [run.id], tmp_path / "page.html").read_text()
     assert "How classes are told apart" in page
     assert "Confusion matrix" in page
@@ -183,8 +186,13 @@ def test_what_cannot_be_pooled_is_refused():
     with pytest.raises(InputError, match="classes apart"):
         pl.train(pl.FedAvg(), numbers, model=pl.models.linear(), rounds=1, evaluation=settings)
     with pytest.raises(InputError, match="pooled = true"):
-        pl.train(pl.FedAvg(), hospitals(), model=pl.models.linear(), rounds=1,
-                 evaluation=pl.Evaluation(headline="pooled/auc"))  # fmt: skip
+        pl.train(
+            pl.FedAvg(),
+            hospitals(),
+            model=pl.models.linear(),
+            rounds=1,
+            evaluation=pl.Evaluation(headline="pooled/auc"),
+        )
     run = pl.train(pl.FedAvg(), hospitals(), model=pl.models.linear(), rounds=1)
     with pytest.raises(InputError, match="pooled = true"):
         run.predict(torch.zeros(2, 3), recalibrate="platt")

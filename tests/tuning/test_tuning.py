@@ -27,9 +27,11 @@ from parley.tuning.search import search
 from parley.tuning.trial import score_of
 
 TABLE = {
-    "rounds": 4, "data": {"name": "iris", "clients": 4, "test_fraction": 0.3}, "model": {"name": "linear"},
+    "rounds": 4,
+    "data": {"name": "iris", "clients": 4, "test_fraction": 0.3},
+    "model": {"name": "linear"},
     "algorithm": {"name": "fedavg", "steps": 2},
-}  # fmt: skip
+}
 RATES = {"algorithm.lr": "half-decades(-2, 0)"}
 
 
@@ -181,8 +183,10 @@ def test_only_runs_of_exactly_this_study_are_looked_up(tmp_path):
     long = TABLE | {"rounds": 8}
     short = TABLE | {"rounds": 3}
     easy = long | {"evaluate": {"target": 0.01}}
-    expected = {name: tuned(tmp_path, name, table)[0][0].trials for name, table in
-                {"long": long, "short": short, "easy": easy}.items()}  # fmt: skip
+    expected = {
+        name: tuned(tmp_path, name, table)[0][0].trials
+        for name, table in {"long": long, "short": short, "easy": easy}.items()
+    }
     for order in ((long, short, easy), (easy, long, short), (short, easy, long)):
         for table in order:
             (found,), _ = tuned(tmp_path, f"all{order.index(long)}", table)
@@ -227,9 +231,11 @@ def test_two_workers_try_the_same(tmp_path):
 def test_pruned_trials_train_less_and_never_win(tmp_path):
     table = TABLE | {"rounds": 20}
     found, runs = tuned(
-        tmp_path, table=table, params={"algorithm.lr": [1e-6, 1e-5, 1e-4, 0.3, 1e-3, 0.5, 1e-7, 1e-8, 0.2, 1e-9]},
+        tmp_path,
+        table=table,
+        params={"algorithm.lr": [1e-6, 1e-5, 1e-4, 0.3, 1e-3, 0.5, 1e-7, 1e-8, 0.2, 1e-9]},
         pruner="median",
-    )  # fmt: skip
+    )
     pruned = [one for one in found[0].trials if one.pruned]
     assert pruned
     assert all(0 < one.rounds < 20 for one in pruned)

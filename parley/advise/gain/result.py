@@ -117,10 +117,17 @@ class Gains:
         if self.stop.rule is not None:
             stop |= {"sigma": self.stop.rule.sigma, "norm": self.stop.rule.norm}
         whole = {
-            "measure": self.measure, "new_data": NEW_DATA, "level": self.level, "population": self.population,
-            "trainings": self.trainings, "how": self.how, "notes": list(self.notes), "decisions": decisions,
-            "stop": stop, "clients": [_plain(client) for client in self.clients],
-        }  # fmt: skip
+            "measure": self.measure,
+            "new_data": NEW_DATA,
+            "level": self.level,
+            "population": self.population,
+            "trainings": self.trainings,
+            "how": self.how,
+            "notes": list(self.notes),
+            "decisions": decisions,
+            "stop": stop,
+            "clients": [_plain(client) for client in self.clients],
+        }
         return json.dumps(whole, indent=2) + "\n"
 
 

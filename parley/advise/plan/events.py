@@ -68,13 +68,14 @@ class Events:
     @property
     def _model(self) -> Recommendation:
         return Recommendation(
-            "model", "penalised logistic regression",
+            "model",
+            "penalised logistic regression",
             f"{self.rarer:,} training samples of the rarer class are {self.rarer / self.weights:.2g} for each weight "
             f"of a regression on these inputs; below about {FEWEST} a larger model, or one without a penalty, learns "
             "noise, and lower training loss means higher loss on new samples. Inputs should be standardised. A few "
             "dozen held-out samples of that class are too few to rank models by.",
             f"weight decay 1/N = 1/{self.samples:,}, that is |w|^2/2 off the log-likelihood",
-        )  # fmt: skip
+        )
 
 
 def judged_by_held_out(study: Study, rounds: int) -> Study:
@@ -86,9 +87,7 @@ def judged_by_held_out(study: Study, rounds: int) -> Study:
         return study
     clients = "all" if settings.clients == "auto" and len(study.federation()) <= _CLIENTS else settings.clients
     patience = max(5, rounds // 5)
-    return replace(
-        study, evaluation=replace(settings, clients=clients, headline="clients/loss", patience=patience)
-    )  # fmt: skip
+    return replace(study, evaluation=replace(settings, clients=clients, headline="clients/loss", patience=patience))
 
 
 def early_stopping(best: Study) -> Recommendation | None:
@@ -96,6 +95,7 @@ def early_stopping(best: Study) -> Recommendation | None:
     if settings is None or settings.headline != "clients/loss" or settings.patience is None:
         return None
     return Recommendation(
-        "early stopping", f"after {settings.patience} evaluations without a lower clients/loss",
+        "early stopping",
+        f"after {settings.patience} evaluations without a lower clients/loss",
         "clients hold samples out, which say when training stops helping: take the best round (--best).",
-    )  # fmt: skip
+    )

@@ -151,9 +151,7 @@ def _check(study: Study, rounds: int | None, megabytes: float | None) -> None:
         )
 
 
-def _goal(
-    study: Study, measured: Measured, rounds: int | None, megabytes: float | None, unknown: list[str]
-) -> Goal:  # fmt: skip
+def _goal(study: Study, measured: Measured, rounds: int | None, megabytes: float | None, unknown: list[str]) -> Goal:
     """The budget, and the target where the study's is a loss that can be forecast."""
     evaluation = study.evaluation or Evaluation()
     excess: float | None = None
@@ -224,7 +222,7 @@ def _own_reason(arm: Arm, tried: Pilot | None) -> Recommendation:
 
 def _gains(
     study: Study, task: Task, measured: Measured, wanted: bool | None, whole: bool, tell: Tell, unknown: list[str]
-) -> Gains | None:  # fmt: skip
+) -> Gains | None:
     """Who gains, where that is cheap or asked for."""
     if wanted is False or not whole:
         return None

@@ -42,20 +42,20 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
     against = "" if runner_up is None else f" {_beside(best, runner_up)}, {_expected(runner_up, goal)}."
     made = [
         Recommendation(
-            "method", candidate.method,
+            "method",
+            candidate.method,
             f"{_WHY[work.method]} ({pull}). Expected: {_expected(best, goal)}.{against}",
             _FORMULAS[work.method],
         ),
         Recommendation(
-            "local step size gamma", f"{work.gamma:.4g}",
+            "local step size gamma",
+            f"{work.gamma:.4g}",
             f"{work.gamma * L:.2g} of 1/L; the best of those forecast together with K, steps above 2/L diverge.",
             f"gamma = {work.gamma * L:.2g} / L, L = {L:.4g}",
         ),
-        Recommendation(
-            "local steps K", str(work.K), *_local_steps(candidate),
-        ),
+        Recommendation("local steps K", str(work.K), *_local_steps(candidate)),
         _server(candidate),
-    ]  # fmt: skip
+    ]
     if work.alpha:
         made.append(
             Recommendation(
@@ -87,19 +87,24 @@ def _server(candidate: Candidate) -> Recommendation:
     if server.name == "sgd":
         said = "plain averaging" if server.eta == 1 else "a step other than 1 on the mean change"
         return Recommendation(
-            "server optimizer", f"sgd, lr {server.eta:.4g}", f"{said} was the best forecast; momentum brought nothing.",
+            "server optimizer",
+            f"sgd, lr {server.eta:.4g}",
+            f"{said} was the best forecast; momentum brought nothing.",
             "x <- x + eta sum_i p_i Delta_i",
-        )  # fmt: skip
+        )
     if server.name == "adam":
         return Recommendation(
-            "server optimizer", f"adam, lr {server.eta:.4g}", "coordinates have very different curvature.",
+            "server optimizer",
+            f"adam, lr {server.eta:.4g}",
+            "coordinates have very different curvature.",
             "x <- x - eta m / (sqrt(v) + epsilon) (Reddi et al., 2021)",
-        )  # fmt: skip
+        )
     return Recommendation(
-        "server optimizer", f"{server.name}, lr {server.eta:.4g}, momentum {server.momentum:g}",
+        "server optimizer",
+        f"{server.name}, lr {server.eta:.4g}, momentum {server.momentum:g}",
         "the mean of the clients' maps is badly conditioned, which momentum makes up for.",
         "rho = (sqrt(kappa) - 1)/(sqrt(kappa) + 1) in place of (kappa - 1)/(kappa + 1) (Charles and Konečný, Table 2)",
-    )  # fmt: skip
+    )
 
 
 def _channels(best: Ranked, found: Measured, goal: Goal) -> Recommendation:
@@ -110,10 +115,11 @@ def _channels(best: Ranked, found: Measured, goal: Goal) -> Recommendation:
     formula = "L/2 eta^2 omega sum_i p_i^2 ||Delta_i||^2, omega = d / (4 * 127^2)"
     if best.candidate.channels:
         return Recommendation(
-            "channels", "qsgd(8)",
+            "channels",
+            "qsgd(8)",
             f"eight bits an entry on the way up; the loss that rounding adds near the optimum is about {felt:.1g}.",
             formula,
-        )  # fmt: skip
+        )
     return Recommendation("channels", "none", f"rounding to eight bits would add {felt:.1g} to the loss.", formula)
 
 
@@ -138,12 +144,13 @@ def parts_reason(task: Task, found: Measured, steps: float) -> Recommendation | 
     periods = plan_periods(rates, sizes, PART_SHARE, 32)
     shown = ", ".join(f"{part.label} every {T}" for part, T in zip(parts, periods, strict=True))
     return Recommendation(
-        "part periods", f"{shown} (method fedals)",
+        "part periods",
+        f"{shown} (method fedals)",
         "if traffic must be halved: parts in which clients' gradients differ little are averaged less often. "
         f"{_length_reason(steps)} FedAvg with twice the local steps sends as little and is the rival to try. No "
         "forecast covers it; it is not in the study below.",
         "minimise sum_q s_q v_q T_q^2 with sum_q s_q / T_q <= half of all: T_q ~ v_q^(-1/3) (Gholami and Seferoglu)",
-    )  # fmt: skip
+    )
 
 
 def _length_reason(steps: float) -> str:
@@ -162,24 +169,29 @@ def stopping_reason(best: Ranked | None, goal: Goal, limit: int, gains: Gains | 
     """When to stop."""
     if gains is not None and gains.stop.rule is not None and gains.stop.round is not None:
         return Recommendation(
-            "stopping round", str(min(gains.stop.round, limit)), gains.stop.reason,
+            "stopping round",
+            str(min(gains.stop.round, limit)),
+            gains.stop.reason,
             "T = max{t : R(1/sqrt(eta t s)) <= 1/(sqrt(2e) sigma eta t s)} (Su et al., eq. 23)",
-        )  # fmt: skip
+        )
     if best is None:
         return Recommendation("stopping round", str(limit), "nothing was forecast, so the budget decides.")
     if goal.excess is not None and np.isfinite(best.rounds):
         return Recommendation(
-            "stopping round", f"{max(best.rounds, 1):.0f}", f"where the target is expected; the budget allows {limit}.",
+            "stopping round",
+            f"{max(best.rounds, 1):.0f}",
+            f"where the target is expected; the budget allows {limit}.",
             "first t with f(x_t) - f* <= target - f*, by the recursion of the method",
-        )  # fmt: skip
+        )
     curve = best.curve
     late = int(np.argmax(curve <= curve[-1] + 0.01 * (curve[0] - curve[-1])))
     return Recommendation(
-        "stopping round", str(min(limit, max(late, 1))),
+        "stopping round",
+        str(min(limit, max(late, 1))),
         f"from there to round {limit} the training loss is expected to fall by less than 1% of what it falls in all; "
         f"the study below takes all {limit} rounds, so set its rounds to this if they cost you something.",
         "f(x_t) - f(x_T) <= 0.01 (f(x_0) - f(x_T)), by the recursion of the method",
-    )  # fmt: skip
+    )
 
 
 def pilot_reason(pilot: Pilot, name: str) -> Recommendation:

@@ -103,9 +103,13 @@ class LocalTrees(BoostedTrees):
         raw = raw + sum_of(message.get("trees"), data.x, many)
         table: Any = np.asarray(data.x.reshape(len(data), -1).double().numpy())
         settings = {
-            "learning_rate": self.lr, "max_depth": self.depth, "num_leaves": 2**self.depth, "max_bin": self.bins,
-            "min_data_in_leaf": self.min_leaf, "lambda_l2": self.l2,
-        }  # fmt: skip
+            "learning_rate": self.lr,
+            "max_depth": self.depth,
+            "num_leaves": 2**self.depth,
+            "max_bin": self.bins,
+            "min_data_in_leaf": self.min_leaf,
+            "lambda_l2": self.l2,
+        }
         grown = boosted(objective(task), table, y, raw.numpy(), self.trees, self.depth, settings)
         return Reply(Message.of(grown=grown.tensors()), Memory.of(raw=raw))
 

@@ -74,10 +74,19 @@ def _page(
     clients = [client for _, federation in federations for client in federation.ids]
     called = Names.of(names, groups, [*clients, *(node for _, facts in deployed for node in facts["nodes"])])
     parts = [
-        lead, sections.overview(groups, metric, called), sections.curves(groups, metric), fairness(groups, called),
-        judged(groups), _partition(groups, federations, called), consent(deployed, called), roll_call(groups, called),
-        sections.privacy(groups), sections.checks(results), sections.settings(groups), sections.rerun(groups),
-    ]  # fmt: skip
+        lead,
+        sections.overview(groups, metric, called),
+        sections.curves(groups, metric),
+        fairness(groups, called),
+        judged(groups),
+        _partition(groups, federations, called),
+        consent(deployed, called),
+        roll_call(groups, called),
+        sections.privacy(groups),
+        sections.checks(results),
+        sections.settings(groups),
+        sections.rerun(groups),
+    ]
     count = sum(len(group.every) for group in groups)
     code = [f"<script>{_asset(name)}</script>" for name in ("uPlot.iife.min.js", "page.js")]
     script = embedded("data", _charts(groups, metric)) + "".join(code)

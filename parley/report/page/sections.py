@@ -30,15 +30,21 @@ def overview(groups: Sequence[Group], metric: str, names: Names) -> str:
     rows = [
         (
             group.label,
-            *((last_value(group, metric), value(metric, group.best(metric))) if metric in group.metrics
-              else (None, None)),
-            group.algorithm, ", ".join(filter(None, (group.status, group.astray))), _seeds(group), group.rounds,
+            *(
+                (last_value(group, metric), value(metric, group.best(metric)))
+                if metric in group.metrics
+                else (None, None)
+            ),
+            group.algorithm,
+            ", ".join(filter(None, (group.status, group.astray))),
+            _seeds(group),
+            group.rounds,
             *(sent(group, f"{way}/bytes") for way in ("up", "down")),
             number(group.total("seconds")),
             number(group.missing) if group.missing else None,
         )
         for group in groups
-    ]  # fmt: skip
+    ]
     heads = (
         "run",
         "last",
@@ -195,10 +201,16 @@ def checks(results: Sequence[Mapping[str, Any]]) -> str:
     """What studies found that lie beside the store."""
     marks = {True: "holds", False: "FAILS", None: "not judged at this scale"}
     rows = [
-        (f"{study['study']} ({study['scale']})", check["name"], shown(check["measured"]),
-         f"{check['relation']} {shown(check['expected'])}", marks[check["passed"]])
-        for study in results for check in study["checks"]
-    ]  # fmt: skip
+        (
+            f"{study['study']} ({study['scale']})",
+            check["name"],
+            shown(check["measured"]),
+            f"{check['relation']} {shown(check['expected'])}",
+            marks[check["passed"]],
+        )
+        for study in results
+        for check in study["checks"]
+    ]
     heads = ("study", "statement", "measured", "expected", "")
     return section(
         "checks", "Checks of studies", table(heads, rows, caption="Statements and what was measured") if rows else ""

@@ -194,10 +194,14 @@ def test_only_the_paper_s_fedavg_is_taken_in_closed_form() -> None:
     own = federation({"a": 20, "b": 20})
     assert exact_method(setup_of(FEDAVG, own, Linear()), 1.0) == kernel.GradientSteps(0.1, 5)
     others = (
-        pl.FedAvg(lr=0.1, steps=5), pl.FedProx(lr=0.1, steps=5, batch=None), pl.FedAvgM(lr=0.1, steps=5, batch=None),
-        pl.FedAvg(lr=0.1, steps=5, batch=None, options={"momentum": 0.5}), pl.Scaffold(lr=0.1, steps=5, batch=None),
-        pl.LocalUpdate(lr=0.1, steps=5, batch=None, server=pl.Descent(lr=0.2)), pl.MAML(batch=None),
-    )  # fmt: skip
+        pl.FedAvg(lr=0.1, steps=5),
+        pl.FedProx(lr=0.1, steps=5, batch=None),
+        pl.FedAvgM(lr=0.1, steps=5, batch=None),
+        pl.FedAvg(lr=0.1, steps=5, batch=None, options={"momentum": 0.5}),
+        pl.Scaffold(lr=0.1, steps=5, batch=None),
+        pl.LocalUpdate(lr=0.1, steps=5, batch=None, server=pl.Descent(lr=0.2)),
+        pl.MAML(batch=None),
+    )
     for method in others:
         assert exact_method(setup_of(method, own, Linear()), 1.0) is None
     changed = replace(setup_of(FEDAVG, own, Linear()), faults=Faults(dropout=0.1))
@@ -386,8 +390,10 @@ def test_the_output_speaks_plainly() -> None:
 
 def test_what_is_likely_and_what_is_sure_are_told_apart() -> None:
     stop = StopAdvice(3, "as asked for.")
-    rows = [ClientGain(name, 20, 1.0, 1.0 / g, g, low, high, "undecided") for name, g, low, high in
-            (("a", 1.4, 0.9, 2.0), ("b", 1.3, 1.1, 1.5), ("c", 1.2, 0.8, 1.7))]  # fmt: skip
+    rows = [
+        ClientGain(name, 20, 1.0, 1.0 / g, g, low, high, "undecided")
+        for name, g, low, high in (("a", 1.4, 0.9, 2.0), ("b", 1.3, 1.1, 1.5), ("c", 1.2, 0.8, 1.7))
+    ]
 
     def words(*clients: ClientGain) -> str:
         return Gains(clients, len(clients), "brier score", 0.9, "by hand", stop).summary().partition(" Gain =")[0]

@@ -67,9 +67,13 @@ def simulated(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, flo
     for training in range(TRAININGS):
         own_seed = seed + 1000 * training
         run = pl.train(
-            method, federation, model=network(seed), rounds=max(found.stop.round, 1), seed=own_seed,
+            method,
+            federation,
+            model=network(seed),
+            rounds=max(found.stop.round, 1),
+            seed=own_seed,
             evaluation=Evaluation(central=False),
-        )  # fmt: skip
+        )
         setup = Setup(method, federation, task, 30, Sampling(), Faults(), own_seed)
         tried = [own_models._train(setup, parts, make_measure(task, "loss"), rate, LOCAL) for rate in rates]
         for j in range(len(SIZES)):

@@ -156,8 +156,12 @@ def test_gains_come_with_intervals_where_they_are_cheap() -> None:
 
 
 def test_a_written_study_keeps_full_batches() -> None:
-    table = {"rounds": 10, "data": {"name": "diabetes", "clients": 4}, "model": {"name": "linear"},
-             "algorithm": {"name": "fedavg", "batch": 0}}  # fmt: skip
+    table = {
+        "rounds": 10,
+        "data": {"name": "diabetes", "clients": 4},
+        "model": {"name": "linear"},
+        "algorithm": {"name": "fedavg", "batch": 0},
+    }
     advice = advise(study_from_dict(table), gain=False)
     again = study_from_dict(tomllib.loads(advice.toml()))
     assert again.algorithm == advice.best.algorithm

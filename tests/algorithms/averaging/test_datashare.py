@@ -52,9 +52,15 @@ def trained(monkeypatch, share: float, rounds: int = 4, cohort: int = 2, seed: i
     monkeypatch.setattr(FedAvg, "client", spy)
     method = DataShare(share=share, draw=draw, lr=0.01)
     run = pl.train(
-        method, numbered(), model=pl.models.linear(), rounds=rounds, cohort=cohort, seed=seed, runtime="inline",
+        method,
+        numbered(),
+        model=pl.models.linear(),
+        rounds=rounds,
+        cohort=cohort,
+        seed=seed,
+        runtime="inline",
         listeners=[heard],
-    )  # fmt: skip
+    )
     return run, seen, heard
 
 

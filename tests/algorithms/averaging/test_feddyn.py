@@ -49,10 +49,11 @@ def test_five_rounds_by_hand():
 @pytest.mark.parametrize(
     ("cohort", "faults"),
     [
-        (Sampling(size=2, weights="uniform"), None), (Sampling(size=3, scheme="unbiased"), None),
+        (Sampling(size=2, weights="uniform"), None),
+        (Sampling(size=3, scheme="unbiased"), None),
         (Sampling(weights="uniform"), Faults(dropout=0.4, quorum=0.0)),
     ],
-)  # fmt: skip
+)
 def test_the_servers_h_is_the_mean_of_all_clients(monkeypatch, cohort, faults):
     stores = []
     original = Memories.__init__

@@ -268,9 +268,13 @@ def buffers_in_control_terms(patch: pytest.MonkeyPatch) -> None:
 
 
 AT_THE_OPTIMUM = [
-    sign_of_the_variate, only_the_servers_variate, variates_initialised_with_weights,
-    servers_variate_initialised_with_weights, mean_gradient_doubled, stale_memory_of_absent_clients,
-]  # fmt: skip
+    sign_of_the_variate,
+    only_the_servers_variate,
+    variates_initialised_with_weights,
+    servers_variate_initialised_with_weights,
+    mean_gradient_doubled,
+    stale_memory_of_absent_clients,
+]
 
 
 @pytest.mark.parametrize("mistake", AT_THE_OPTIMUM, ids=lambda mistake: mistake.__name__)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parley.algorithms.averaging.local_update import FedAdam
-from parley.algorithms.averaging.server import (  # fmt: skip
+from parley.algorithms.averaging.server import (
     Adagrad,
     Adam,
     Descent,
@@ -136,10 +136,16 @@ def test_slots_travel_in_the_state(quadratics):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Descent(0.0), lambda: Descent(-1.0), lambda: Descent(float("nan")), lambda: HeavyBall(0.1, 1.0),
-        lambda: Nesterov(0.1, -0.1), lambda: Adam(beta1=1.0), lambda: Yogi(beta2=1.5), lambda: Adam(epsilon=0.0),
+        lambda: Descent(0.0),
+        lambda: Descent(-1.0),
+        lambda: Descent(float("nan")),
+        lambda: HeavyBall(0.1, 1.0),
+        lambda: Nesterov(0.1, -0.1),
+        lambda: Adam(beta1=1.0),
+        lambda: Yogi(beta2=1.5),
+        lambda: Adam(epsilon=0.0),
     ],
-)  # fmt: skip
+)
 def test_settings_out_of_range_are_refused(make):
     with pytest.raises(InputError, match=r"server|lr must be a finite number"):
         make()

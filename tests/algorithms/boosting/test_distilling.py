@@ -255,8 +255,11 @@ def test_what_is_refused(name: str):
             pl.train(method, federation, model=mlp(4), rounds=1)
     with pytest.raises(pl.InputError, match="public inputs have shape"):
         pictures().with_public(torch.zeros(4, 7))
-    for settings, message in (({"student_clip": 0.0}, "clip"), ({"student_epochs": 0}, "epochs"),
-                              ({"student_lr": -1.0}, "lr")):  # fmt: skip
+    for settings, message in (
+        ({"student_clip": 0.0}, "clip"),
+        ({"student_epochs": 0}, "epochs"),
+        ({"student_lr": -1.0}, "lr"),
+    ):
         with pytest.raises(pl.InputError, match=message):
             replace(method, **settings)
     values = {"a": (random.normal(size=(5, 6)), random.normal(size=5))}
@@ -277,10 +280,12 @@ def test_another_data_set_as_public(tmp_path: Path):
     from parley.study.toml import study_from_dict
 
     table = {
-        "rounds": 1, "data": {"name": "digits", "clients": 3, "public": "digits"},
+        "rounds": 1,
+        "data": {"name": "digits", "clients": 3, "public": "digits"},
         "model": {"name": "mlp", "hidden": [4]},
-        "algorithm": {"name": "fedavg-distill", "steps": 1, "student_epochs": 1}, "runtime": {"name": "inline"},
-    }  # fmt: skip
+        "algorithm": {"name": "fedavg-distill", "steps": 1, "student_epochs": 1},
+        "runtime": {"name": "inline"},
+    }
     study = study_from_dict(table)
     assert study.federation().public.shape == (1438, 1, 8, 8)
     assert study_from_dict(study.resolved()).resolved() == study.resolved()

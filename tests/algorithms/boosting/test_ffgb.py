@@ -33,7 +33,7 @@ from parley.theory.boosting import (
     function_bound,
     learner_bound,
     residual_bound,
-)  # fmt: skip
+)
 from parley.training.losses import cross_entropy, half_squares
 from parley.training.schedules import Inverse
 from parley.training.task import Task
@@ -61,9 +61,15 @@ def follows_the_theory() -> float:
     ):
         shrinks = mu + (method.oracle == "lipschitz")
         course = boost(
-            problem.alpha, problem.gradient, oracle, rounds=3, local=method.steps, mu=mu, outputs=1,
+            problem.alpha,
+            problem.gradient,
+            oracle,
+            rounds=3,
+            local=method.steps,
+            mu=mu,
+            outputs=1,
             steps=lambda t, k, m=method, s=shrinks: min(m.lr / (t * m.steps + k + 1), 1 / s),
-        )  # fmt: skip
+        )
         try:
             run = problem.run(method, 3)
         except QuorumError:  # clients found that their learners are worse than none
@@ -112,9 +118,15 @@ def test_with_the_residual_the_bias_falls_with_K(K: int):
     """T K fixed in the large: the third term of Theorem 4.3 falls as 1/K^2 here, and with it the error."""
     problem = same_inputs()
     course = boost(
-        problem.alpha, problem.gradient, lambda phi, g: 0.3 * phi, rounds=4000 // K, local=K, mu=MU,
-        steps=decreasing(2, MU, K), outputs=1,
-    )  # fmt: skip
+        problem.alpha,
+        problem.gradient,
+        lambda phi, g: 0.3 * phi,
+        rounds=4000 // K,
+        local=K,
+        mu=MU,
+        steps=decreasing(2, MU, K),
+        outputs=1,
+    )
     error = course.errors(problem.optimum, problem.alpha)[-1]
     without = bias_without_residual(0.3, MU) ** 2 * np.square(problem.optimum * (1 + MU)).mean()
     assert error < without * 3 / K
@@ -186,9 +198,12 @@ class Asked(Learner):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(0, 10**6), st.sampled_from(["tree", "linear", "kernel"]), st.integers(1, 6), st.booleans(),
+    st.integers(0, 10**6),
+    st.sampled_from(["tree", "linear", "kernel"]),
+    st.integers(1, 6),
+    st.booleans(),
     st.sampled_from(["l2", "l-infinity"]),
-)  # fmt: skip
+)
 def test_the_sum_of_learners_telescopes(seed: int, kind: str, K: int, classes: bool, norm: str):
     """sum_k h^k = sum_k grad R[g^k] - Delta^K, with g^k from the recursion; (24), (25) and Lemma D.1 hold."""
     random = np.random.default_rng(seed)
@@ -242,9 +257,15 @@ def test_partial_participation_settles_at_the_optimum_on_average():
         missed = []
         for seed in range(4):
             run = train(
-                theorem(2, MU, steps=4, learner=Shrunk(CELLS, 0.9)), federation, rounds=rounds, loss="half-squares",
-                seed=seed, runtime="inline", cohort=Sampling(size=2, weights="uniform"), evaluation=QUIET,
-            )  # fmt: skip
+                theorem(2, MU, steps=4, learner=Shrunk(CELLS, 0.9)),
+                federation,
+                rounds=rounds,
+                loss="half-squares",
+                seed=seed,
+                runtime="inline",
+                cohort=Sampling(size=2, weights="uniform"),
+                evaluation=QUIET,
+            )
             missed.append(np.square(problem.learned(run) - problem.optimum).mean())
         errors.append(np.mean(missed))
     assert errors[1] < errors[0] / 2

@@ -61,8 +61,12 @@ def test_messages_are_the_new_learners_and_nothing_else(table):
         last |= dict.fromkeys(asked, record.number)
     assert total > 5
     assert {name.split("/", 1)[1] for name in run.state.get("learners")} == {
-        "features", "thresholds", "values", "coefficients", "decay"
-    }  # fmt: skip
+        "features",
+        "thresholds",
+        "values",
+        "coefficients",
+        "decay",
+    }
 
 
 def test_only_new_trees_are_written_at_a_checkpoint(table, tmp_path):

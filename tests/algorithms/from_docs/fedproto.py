@@ -37,8 +37,10 @@ class FedProto(pl.LocalSGD, pl.OneExchange):
         return pl.representation(task, task.predictor(task.initial()), x).shape[1]
 
     def shape(self, task):
-        return {"sums": (torch.float64, (self.classes(task), self.size(task))),
-                "counts": (torch.float64, (self.classes(task),))}  # fmt: skip
+        return {
+            "sums": (torch.float64, (self.classes(task), self.size(task))),
+            "counts": (torch.float64, (self.classes(task),)),
+        }
 
     def init(self, task, key):
         empty = {name: torch.zeros(shape, dtype=dtype) for name, (dtype, shape) in self.shape(task).items()}

@@ -137,8 +137,15 @@ def made(form: str, method: theory.KernelStep, kernel: theory.Kernel | None = No
     return KernelFedProx(**common) if prox else KernelFedAvg(steps=method.s, **common)
 
 
-def check(toy: Toy, form: str, method: theory.KernelStep, kernel: theory.Kernel, start: float = 0.0, rounds: int = 5,
-          **options) -> None:  # fmt: skip
+def check(
+    toy: Toy,
+    form: str,
+    method: theory.KernelStep,
+    kernel: theory.Kernel,
+    start: float = 0.0,
+    rounds: int = 5,
+    **options,
+) -> None:
     """Raises unless every round of the engine is the recursion's."""
     kernel = theory.FeatureKernel(toy.phi) if form == "features" else kernel
     seen = Values(toy.points)

@@ -48,9 +48,12 @@ def pooled(x: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
 
 @settings(deadline=None, max_examples=30)
 @given(
-    seed=st.integers(0, 10**6), count=st.integers(1, 40), clients=st.integers(1, 8), penalty=st.floats(1e-2, 100.0),
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 40),
+    clients=st.integers(1, 8),
+    penalty=st.floats(1e-2, 100.0),
     size=st.integers(1, 8),
-)  # fmt: skip
+)
 def test_it_is_pooled_ridge_over_any_partition_and_in_any_cohorts(seed, count, clients, penalty, size):
     x, y = samples(seed, count)
     federation = dealt(x, y, np.random.default_rng(seed + 1).integers(0, clients, count))

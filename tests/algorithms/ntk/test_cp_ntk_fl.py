@@ -50,8 +50,13 @@ def network(inputs: int = INPUTS, seed: int = 1) -> nn.Module:
 
 
 def trained(method: pl.Algorithm, data: Federation | None = None, **more: Any) -> Run:
-    settings = {"model": network(), "rounds": 2, "runtime": "inline", "secret": SECRET,
-                "evaluation": Evaluation(every=2)} | more  # fmt: skip
+    settings = {
+        "model": network(),
+        "rounds": 2,
+        "runtime": "inline",
+        "secret": SECRET,
+        "evaluation": Evaluation(every=2),
+    } | more
     return train(method, data or federation(), **settings)
 
 
@@ -117,9 +122,10 @@ class Watch(Listener):
 
     def bytes(self, *, before_shuffling: bool = True) -> bytes:
         messages = [
-            message for asked, sent, replies in self.exchanges
+            message
+            for asked, sent, replies in self.exchanges
             for message in (*sent.values(), *(() if asked == "shuffle" and before_shuffling else replies.values()))
-        ]  # fmt: skip
+        ]
         return b"|".join(value.contiguous().numpy().tobytes() for m in messages for value in m.tensors.values())
 
 
@@ -185,8 +191,9 @@ def test_a_client_that_colludes_reveals_the_inputs():
     jac, _, _ = method.read(inner, unpacked(rows[:, 32:], method.row_form(inner)))
     written = jac.rows()
     z = from_jacobian(written["1.weight"], written["1.bias"], torch.zeros(INPUTS).double())
-    x = torch.linalg.solve(projection_matrix(Shared.of(bytes(run.memory("a").tensor("shared").numpy())).seed,
-                                             INPUTS, INPUTS).T, z.T).T  # fmt: skip
+    x = torch.linalg.solve(
+        projection_matrix(Shared.of(bytes(run.memory("a").tensor("shared").numpy())).seed, INPUTS, INPUTS).T, z.T
+    ).T
     truth = torch.cat([federation().client(name).x for name in "abc"])
     near = torch.cdist(truth, x).min(1).values
     assert float(near.max()) < 1e-8

@@ -40,10 +40,18 @@ class Words(nn.Module):
 
 def cnn() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1, stride=2), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(),
-        nn.Conv2d(4, 5, 2, padding="same", padding_mode="reflect", bias=False), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(5, 6), nn.GroupNorm(2, 6), nn.Tanh(), nn.Linear(6, 3),
-    )  # fmt: skip
+        nn.Conv2d(2, 4, 3, padding=1, stride=2),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.ReLU(),
+        nn.Conv2d(4, 5, 2, padding="same", padding_mode="reflect", bias=False),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(5, 6),
+        nn.GroupNorm(2, 6),
+        nn.Tanh(),
+        nn.Linear(6, 3),
+    )
 
 
 CASES = {

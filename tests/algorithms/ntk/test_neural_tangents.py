@@ -24,12 +24,16 @@ CASES = {
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 7), nn.Tanh(), nn.Linear(7, 4)), (6,)),
     "cnn": (
         lambda: nn.Sequential(
-            nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.ReLU(), nn.Flatten(),
+            nn.Conv2d(2, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(4, 5, 3),
+            nn.ReLU(),
+            nn.Flatten(),
             nn.Linear(20, 3),
         ),
         (2, 8, 8),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -58,8 +58,12 @@ def test_features_are_gradients_of_one_output(digits):
 def test_second_stage_beats_where_the_first_stood(digits):
     run = train(
         TCT(first=FedAvg(lr=0.1, steps=5), rounds=3, second=Scaffold(lr=1.0, steps=50, batch=None), features=4000),
-        digits, model=mlp(40), rounds=18, evaluation=Evaluation(every=3), runtime="inline",
-    )  # fmt: skip
+        digits,
+        model=mlp(40),
+        rounds=18,
+        evaluation=Evaluation(every=3),
+        runtime="inline",
+    )
     accuracy = {r.number: r.metrics["central/accuracy"].value for r in run.records if "central/accuracy" in r.metrics}
     assert accuracy[18] > accuracy[3] + 0.1
 
@@ -81,9 +85,17 @@ def test_resumed_and_in_processes(digits, tmp_path):
     with RunStore(tmp_path / "runs.db") as store:
         first = train(SMALL, digits, model=mlp(6), rounds=4, cohort=3, evaluation=QUIET, runtime="inline", store=store)
         again = train(
-            SMALL, digits, model=mlp(6), rounds=6, cohort=3, evaluation=QUIET, runtime="pool", workers=2, store=store,
+            SMALL,
+            digits,
+            model=mlp(6),
+            rounds=6,
+            cohort=3,
+            evaluation=QUIET,
+            runtime="pool",
+            workers=2,
+            store=store,
             resume=first.id,
-        )  # fmt: skip
+        )
     assert whole.state.scalars == again.state.scalars
     for name, value in whole.state.tensors.items():
         assert torch.equal(value, again.state.tensors[name]), name

@@ -34,9 +34,7 @@ HEAVY = {"momentum": 0.9, "weight_decay": 1e-3}
 def mlp() -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        return nn.Sequential(
-            nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)
-        ).double()  # fmt: skip
+        return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
 
 
 def federation(sizes=(6, 9, 5)) -> Federation:
@@ -93,11 +91,17 @@ def test_stacked_is_inline_also_with_few_clients_and_momentum(kind):
     method = kind(lr=0.05, epochs=1, batch=4, alpha=3, layers=2, options=HEAVY)
     states = [
         train(
-            method, federation((6, 9, 5, 12)), model=mlp(), rounds=10, loss="half-squares", runtime=runtime,
-            cohort=3, faults=Faults(dropout=0.2, quorum=0.0),
+            method,
+            federation((6, 9, 5, 12)),
+            model=mlp(),
+            rounds=10,
+            loss="half-squares",
+            runtime=runtime,
+            cohort=3,
+            faults=Faults(dropout=0.2, quorum=0.0),
         ).state
         for runtime in ("inline", "stacked")
-    ]  # fmt: skip
+    ]
     assert states[0].scalars == states[1].scalars
     for name, value in states[0].tensors.items():
         torch.testing.assert_close(states[1].tensors[name], value, rtol=1e-10, atol=1e-12)
@@ -136,9 +140,12 @@ def play(method, task, data, ids, state, memories, number, lost=()):
     messages, replies = next(course).messages, {}
     for client, message in messages.items():
         reply = method.client(
-            task, message, memories.get(client, Memory()), data.client(client),
+            task,
+            message,
+            memories.get(client, Memory()),
+            data.client(client),
             Context.alone(Key(number).fold(client), client, number),
-        )  # fmt: skip
+        )
         if client not in lost:
             memories[client], replies[client] = reply.memory, reply.message
             memories["since"][client] = number
@@ -347,11 +354,15 @@ def test_the_reported_model_changes_where_all_parts_are_averaged():
 def test_reporting_more_often_changes_traffic_but_no_training():
     runs = [
         train(
-            FedALS(lr=0.05, steps=1, batch=None, alpha=4, report=report), federation(), model=mlp(), rounds=8,
-            loss="half-squares", evaluation=Evaluation(every=8),
+            FedALS(lr=0.05, steps=1, batch=None, alpha=4, report=report),
+            federation(),
+            model=mlp(),
+            rounds=8,
+            loss="half-squares",
+            evaluation=Evaluation(every=8),
         )
         for report in (None, 1, 3)
-    ]  # fmt: skip
+    ]
     for other in runs[1:]:
         for name, value in runs[0].state["model"].items():
             assert torch.equal(other.state["model"][name], value)

@@ -90,10 +90,11 @@ def fine_tuned_from_the_beginning(patch) -> None:
 @pytest.mark.parametrize(
     ("mistake", "statement"),
     [
-        (the_head_trains, "under the head"), (the_server_averages_the_head, "under the head"),
+        (the_head_trains, "under the head"),
+        (the_server_averages_the_head, "under the head"),
         (fine_tuned_from_the_beginning, "fine-tuned"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_noticed(monkeypatch, mistake, statement):
     mistake(monkeypatch)
     case = next(case for case in cases("fedbabu") if statement in case.statement)

@@ -92,9 +92,12 @@ def partitions(y: np.ndarray, seed: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
 @settings(max_examples=6, deadline=None)
 @given(
-    seed=st.integers(0, 1000), missing=st.booleans(), rows=st.sampled_from([1.0, 0.6]),
-    columns=st.sampled_from([1.0, 0.5]), l2=st.sampled_from([0.0, 1.0]),
-)  # fmt: skip
+    seed=st.integers(0, 1000),
+    missing=st.booleans(),
+    rows=st.sampled_from([1.0, 0.6]),
+    columns=st.sampled_from([1.0, 0.5]),
+    l2=st.sampled_from([0.0, 1.0]),
+)
 def test_any_partition_gives_the_model_of_pooled_data(kind, seed, missing, rows, columns, l2):
     x, y = table(kind, missing=missing, seed=seed)
     method = replace(SMALL, rows=rows, columns=columns, l2=l2)

@@ -23,8 +23,13 @@ from parley.study.importance import importance
 
 NONE = Evaluation(central=False, clients="none")
 SETTINGS = {
-    "learning_rate": 0.1, "max_depth": 4, "num_leaves": 16, "max_bin": 255, "min_data_in_leaf": 20, "lambda_l2": 0.5,
-}  # fmt: skip
+    "learning_rate": 0.1,
+    "max_depth": 4,
+    "num_leaves": 16,
+    "max_bin": 255,
+    "min_data_in_leaf": 20,
+    "lambda_l2": 0.5,
+}
 
 
 def table(kind: str, n: int = 300, gaps: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
@@ -57,8 +62,12 @@ def test_flat_trees_say_what_lightgbm_says(kind, gaps):
     assert set(found.tensors()) == {"features", "thresholds", "values", "missing"}
     params = {
         "objective": {"regression": "regression", "binary": "binary", "classes": "multiclass"}[kind],
-        "num_class": outputs, "boost_from_average": False, "verbosity": -1, "num_threads": 1, "min_data_in_bin": 1,
-    }  # fmt: skip
+        "num_class": outputs,
+        "boost_from_average": False,
+        "verbosity": -1,
+        "num_threads": 1,
+        "min_data_in_bin": 1,
+    }
     if kind == "classes":  # its second derivatives are K / (K - 1) times ours
         return
     alone = lightgbm.train(params | SETTINGS, lightgbm.Dataset(x, y, params={"verbosity": -1}), 5)

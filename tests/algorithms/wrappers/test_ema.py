@@ -46,9 +46,10 @@ def test_clients_do_not_notice(table, dense_network):
     """The same messages, memories, sampling, channels and second questions as without it."""
     scaffold = Scaffold(lr=0.1, steps=2, batch=4)
     for of, options in [
-        (scaffold, {"cohort": 2}), (DataShare(lr=0.1, steps=2, batch=4, share=0.2), {}),
+        (scaffold, {"cohort": 2}),
+        (DataShare(lr=0.1, steps=2, batch=4, share=0.2), {}),
         (PLAIN, {"channels": top_k(0.2)}),
-    ]:  # fmt: skip
+    ]:
         runs = [
             train(m, table, model=dense_network, rounds=3, runtime="inline", secret=bytes(16), **options)
             for m in (of, EMA(of, 0.9))
@@ -73,9 +74,11 @@ def test_what_a_method_says_of_itself_holds_of_its_average(method):
 
 def test_in_a_study():
     table = {
-        "rounds": 2, "data": {"name": "digits", "clients": 4}, "model": {"name": "linear"},
+        "rounds": 2,
+        "data": {"name": "digits", "clients": 4},
+        "model": {"name": "linear"},
         "algorithm": {"name": "ema", "decay": 0.5, "of": {"name": "scaffold", "lr": 0.05}},
-    }  # fmt: skip
+    }
     study = study_from_dict(table)
     assert study.algorithm == EMA(Scaffold(lr=0.05), 0.5)
     assert study_from_dict(study.resolved()).algorithm == study.algorithm

@@ -32,9 +32,17 @@ def test_everywhere(table, dense_network, tmp_path, of):
 
     def run(runtime: str = "inline", rounds: int = 5, **more) -> dict[str, torch.Tensor]:
         done = train(
-            RichardsonRomberg(of), table, model=dense_network, rounds=rounds, cohort=4, runtime=runtime, workers=2,
-            faults=Faults(dropout=0.25, quorum=0.0), seed=3, **more,
-        )  # fmt: skip
+            RichardsonRomberg(of),
+            table,
+            model=dense_network,
+            rounds=rounds,
+            cohort=4,
+            runtime=runtime,
+            workers=2,
+            faults=Faults(dropout=0.25, quorum=0.0),
+            seed=3,
+            **more,
+        )
         assert any(record.failures for record in done.records)
         return done.state.tensors
 
@@ -47,9 +55,10 @@ def test_everywhere(table, dense_network, tmp_path, of):
 
 
 @pytest.mark.parametrize(
-    "of", [PLAIN, FedProx(lr=0.05, steps=3, batch=4), FedAvgM(lr=0.02, steps=2), FedNova(lr=0.05, epochs=2, batch=4)],
+    "of",
+    [PLAIN, FedProx(lr=0.05, steps=3, batch=4), FedAvgM(lr=0.02, steps=2), FedNova(lr=0.05, epochs=2, batch=4)],
     ids=lambda method: method.title,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("cohort", [None, 2])
 def test_it_is_two_runs_extrapolated(table, dense_network, of, cohort):
     ways = {"rounds": 4, "runtime": "inline", "cohort": cohort, "model": dense_network}
@@ -118,9 +127,11 @@ def test_it_takes_the_methods_whose_bias_grows_with_the_step_size():
 
 def test_in_a_study_and_with_channels(table, dense_network):
     written = {
-        "rounds": 2, "data": {"name": "digits", "clients": 4}, "model": {"name": "linear"},
+        "rounds": 2,
+        "data": {"name": "digits", "clients": 4},
+        "model": {"name": "linear"},
         "algorithm": {"name": "richardson-romberg", "of": {"name": "fedavg", "lr": 0.03, "steps": 5}},
-    }  # fmt: skip
+    }
     study = study_from_dict(written)
     assert study.algorithm == RichardsonRomberg(FedAvg(lr=0.03, steps=5))
     assert study_from_dict(study.resolved()).algorithm == study.algorithm

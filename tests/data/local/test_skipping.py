@@ -56,20 +56,27 @@ def test_each_skipped_row_has_its_reason(tmp_path: Path):
     cells = Cells(categories=("pain",), dates=("came",), skip=True)
     source = open_files((folder(tmp_path) / "a.csv",), "t", "ill", None, None, cells)
     reasons = (
-        "line 3, column 'age' .* 'old'", "line 5, column 'came' .* '3.1.2020', which is no date",
-        "line 8 .* 2 columns", "line 6, column 'ill' .* no target", "line 7, column 'age' .* 'inf'",
-    )  # fmt: skip
+        "line 3, column 'age' .* 'old'",
+        "line 5, column 'came' .* '3.1.2020', which is no date",
+        "line 8 .* 2 columns",
+        "line 6, column 'ill' .* no target",
+        "line 7, column 'age' .* 'inf'",
+    )
     for row, reason in zip(source.skipped[0], reasons, strict=True):
         assert re.search(reason, row), row
 
 
 @pytest.mark.parametrize("as_file", [False, True])
 def test_rows_of_frames_are_left_out_with_their_clients(tmp_path: Path, as_file: bool):
-    frame = pd.DataFrame({
-        "age": [31, "old", 45, 46, 47, 48, 60, 61, 62], "came": ["2020-01-01"] * 3 + ["soon"] + ["2020-01-01"] * 5,
-        "pain": ["mild", "none", None, *["mild"] * 6], "ill": ["no", "yes", "no", "yes", None, *["yes"] * 4],
-        "site": list("aaabbbaab"),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "age": [31, "old", 45, 46, 47, 48, 60, 61, 62],
+            "came": ["2020-01-01"] * 3 + ["soon"] + ["2020-01-01"] * 5,
+            "pain": ["mild", "none", None, *["mild"] * 6],
+            "ill": ["no", "yes", "no", "yes", None, *["yes"] * 4],
+            "site": list("aaabbbaab"),
+        }
+    )
     frame.to_csv(tmp_path / "all.csv", index=False)
     given = tmp_path / "all.csv" if as_file else frame
     with pytest.warns(ParleyWarning, match="4 rows of"):

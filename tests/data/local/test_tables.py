@@ -266,11 +266,16 @@ def test_columns_that_float32_cannot_hold_are_never_rounded_unasked(tmp_path, sc
         Federation.from_arrays({"a": (single, hard)})
 
 
-@pytest.mark.parametrize("column", [
-    5e5 + 10 * np.random.default_rng(0).random(3000),  # more than 255 numbers are left
-    np.arange(300) % 3 * 0.1 + np.random.default_rng(0).integers(-4, 5, 300) * 1e-17,  # noise of rounding
-    np.full(300, 1.7e18), np.arange(300) + 16_000_000.0, np.random.default_rng(0).normal(size=300) * 1e-30,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "column",
+    [
+        5e5 + 10 * np.random.default_rng(0).random(3000),  # more than 255 numbers are left
+        np.arange(300) % 3 * 0.1 + np.random.default_rng(0).integers(-4, 5, 300) * 1e-17,  # noise of rounding
+        np.full(300, 1.7e18),
+        np.arange(300) + 16_000_000.0,
+        np.random.default_rng(0).normal(size=300) * 1e-30,
+    ],
+)
 def test_columns_that_float32_holds_are_float32(tmp_path, column):
     write(tmp_path, a=csv_of(column, np.arange(len(column)) / 7))
     assert Federation.from_folder(tmp_path).client("a").x.dtype == torch.float32

@@ -27,12 +27,14 @@ def test_expected_gains_are_means_over_draws(method: GradientSteps | ProximalSte
     exact = gain.expected_gains(designs, truths, sigma, method, [rounds])
     draws = [
         gain.drawn_gains(
-            designs, truths,
+            designs,
+            truths,
             [X @ m + sigma * RNG.standard_normal(len(X)) for X, m in zip(designs, truths, strict=True)],
-            method, rounds,
+            method,
+            rounds,
         )
         for _ in range(1500)
-    ]  # fmt: skip
+    ]
     for j, expected in enumerate(exact):
         assert np.mean([draw[j].local for draw in draws]) == pytest.approx(expected.local, rel=0.1)
         assert np.mean([draw[j].federated for draw in draws]) == pytest.approx(expected.federated, rel=0.1)
