@@ -19,16 +19,16 @@ def markup(lines: list[str]) -> list[str]:
 
 def _paragraphs(lines: list[str]) -> list[list[str]]:
     """Runs of lines without a blank one; an indented line begins a part of its own."""
-    found: list[list[str]] = [[]]
+    paragraphs: list[list[str]] = [[]]
     for line in lines:
         if not line.strip():
-            found.append([])
+            paragraphs.append([])
             continue
-        last = found[-1]
+        last = paragraphs[-1]
         if last and line.startswith("  ") != last[0].startswith("  ") and not _is_item(last):
-            found.append([])
-        found[-1].append(line)
-    return [part for part in found if part]
+            paragraphs.append([])
+        paragraphs[-1].append(line)
+    return [part for part in paragraphs if part]
 
 
 def _is_item(part: list[str]) -> bool:

@@ -138,10 +138,10 @@ def page(name: str, statements: list[str]) -> str:
         parts.append(f"{' '.join(paper.split())}\n")
         if pseudo_code.strip():
             parts.append(pseudo_code.strip("\n") + "\n")
-    place = cls.__module__.replace(".", "/")
-    parts += [f"{from_python}The code: `{place}.py`.\n", "## Settings\n", settings(name)]
+    module = cls.__module__.replace(".", "/")
+    parts += [f"{from_python}The code: `{module}.py`.\n", "## Settings\n", settings(name)]
     if statements:
-        parts.append("## Checked by conformance\n\n" + "".join(f"- {one}\n" for one in statements))
+        parts.append("## Checked by conformance\n\n" + "".join(f"- {statement}\n" for statement in statements))
         parts.append(f"```sh\nparley conformance {name}\n```\n")
     return "\n".join(parts)
 
@@ -168,11 +168,11 @@ def table(name: str, facts: dict[str, Any]) -> str:
 
 def settings(name: str) -> str:
     """Its settings; those of a method shown before are linked."""
-    own, nearest = settings_of(algorithms[name]), _relative(name)
+    fields, nearest = settings_of(algorithms[name]), _relative(name)
     if nearest is None:
-        return _configuration["table"](own) if own else "It has no settings.\n"
+        return _configuration["table"](fields) if fields else "It has no settings.\n"
     shared = _shared(name, nearest)
-    shown = [setting for setting in own if setting.name not in shared]
+    shown = [setting for setting in fields if setting.name not in shared]
     page = f"[{nearest}]({nearest}.md#settings)"
     if not shown:
         return f"Its settings are those of {page}.\n"

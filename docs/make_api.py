@@ -57,8 +57,8 @@ def names_of(room: str) -> list[str]:
     public = [name for name, home in parley._HOME.items() if home.split(".")[1:2] == [room]]
     module = import_module(f"parley.{room}")
     things = {id(getattr(parley, name)) for name in public}
-    own = [f"{room}.{name}" for name in getattr(module, "__all__", ()) if id(getattr(module, name)) not in things]
-    return [*public, *own]
+    of_room = [f"{room}.{name}" for name in getattr(module, "__all__", ()) if id(getattr(module, name)) not in things]
+    return [*public, *of_room]
 
 
 def _room(room: str, title: str) -> str:
@@ -88,7 +88,7 @@ def _directive(name: str) -> str:
 def _theory() -> str:
     """Every module of parley.theory with what is defined in it; of a package its introduction."""
     parts = ["# Theory\n\nPure functions over NumPy arrays in float64; nothing here needs torch.\n"]
-    for found in pkgutil.walk_packages(import_module("parley.theory").__path__, "parley.theory."):
-        options = "   :no-members:\n" if found.ispkg else "   :ignore-module-all:\n"
-        parts.append(f"## {found.name}\n\n```{{eval-rst}}\n.. automodule:: {found.name}\n{options}```\n")
+    for module in pkgutil.walk_packages(import_module("parley.theory").__path__, "parley.theory."):
+        options = "   :no-members:\n" if module.ispkg else "   :ignore-module-all:\n"
+        parts.append(f"## {module.name}\n\n```{{eval-rst}}\n.. automodule:: {module.name}\n{options}```\n")
     return "\n".join(parts)

@@ -45,16 +45,20 @@ def standings(read: dict[str, Any]) -> list[list[str]]:
     """A row per contestant of a race with Parley."""
     body = []
     for workload in read["workloads"]:
-        if all(one["times"] is None for one in workload["standings"]):
+        if all(standing["times"] is None for standing in workload["standings"]):
             continue  # its claims say what was measured
-        for one in workload["standings"]:
-            versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
-            times = "1" if one["name"] == "parley" else ""
-            if one["times"] is not None:
-                times = f"{one['times']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-            known = one["final_difference"] if one["final_difference"] is not None else one["early_difference"]
+        for standing in workload["standings"]:
+            versions = ", ".join(f"{name} {version}" for name, version in standing["versions"].items())
+            times = "1" if standing["name"] == "parley" else ""
+            if standing["times"] is not None:
+                times = f"{standing['times']:.2f} ({standing['low']:.2f} to {standing['high']:.2f})"
+            known = (
+                standing["final_difference"]
+                if standing["final_difference"] is not None
+                else standing["early_difference"]
+            )
             off = "" if known is None else f"{known:.0e}"
-            body.append([workload["name"], str(workload["cores"]), one["name"], versions, times, off])
+            body.append([workload["name"], str(workload["cores"]), standing["name"], versions, times, off])
     return body
 
 
@@ -62,13 +66,13 @@ def claims(read: dict[str, Any]) -> list[list[str]]:
     """A row per claim. A figure in microseconds holds on its machine only, so it is shown but is no target here."""
     body = []
     for workload in read["workloads"]:
-        for one in workload["claims"]:
-            measured = "" if one["value"] is None else f"{one['value']:.3g}"
-            spread = "" if one["low"] is None else f"{one['low']:.3g} to {one['high']:.3g}"
-            verdict = {True: "holds", False: "**does not hold**", None: "not judged"}[one["passed"]]
-            if "microseconds" in one["claim"]:
+        for claim in workload["claims"]:
+            measured = "" if claim["value"] is None else f"{claim['value']:.3g}"
+            spread = "" if claim["low"] is None else f"{claim['low']:.3g} to {claim['high']:.3g}"
+            verdict = {True: "holds", False: "**does not hold**", None: "not judged"}[claim["passed"]]
+            if "microseconds" in claim["claim"]:
                 verdict = "this machine's figure"
-            body.append([workload["name"], one["claim"], measured, spread, verdict])
+            body.append([workload["name"], claim["claim"], measured, spread, verdict])
     return body
 
 

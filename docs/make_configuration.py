@@ -77,14 +77,14 @@ def pages() -> dict[str, str]:
 
 
 def _data() -> list[str]:
-    own = {s.name: s for s in [*own_settings("name"), *own_settings("file"), *own_settings("folder")]}
+    settings = {s.name: s for s in [*own_settings("name"), *own_settings("file"), *own_settings("folder")]}
     options = (
         [f"`{name}`", ", ".join(map(_option, loader_settings(name)))] for name in datasets if loader_settings(name)
     )
     return [
         f"# Configuration: data\n\n{MADE}\n",
         "## [data]\n\nWhich samples there are and who has them ([data](../data.md)).\n",
-        table(own.values()),
+        table(settings.values()),
         "## Options of data sets\n\nThey stand beside the name; [all sets](../data.md#data-sets).\n",
         rows(("data set", "options"), options),
         "## [data.partition]\n",

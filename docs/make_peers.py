@@ -52,22 +52,22 @@ def section(file: Path) -> str:
 
 def causes(made: list[dict[str, Any]]) -> list[str]:
     """A line for each cause, with how well it explains the rows it stands for."""
-    found: dict[str, list[float]] = {}
+    explained: dict[str, list[float]] = {}
     for row in made:
         if row["explained"] is not None:
             variant = f", {row['variant']}" if row["variant"] else ""
             head = f"{LIBRARIES[row['library']].title} {row['version']}, {METHODS[row['method']].title}{variant}"
-            found.setdefault(f"- **{head}**: {row['cause']}", []).append(row["explained"])
-    return [f"{line}: {max(off):.0e}." for line, off in found.items()]
+            explained.setdefault(f"- **{head}**: {row['cause']}", []).append(row["explained"])
+    return [f"{line}: {max(off):.0e}." for line, off in explained.items()]
 
 
 def _row(row: dict[str, Any]) -> list[str]:
     library = LIBRARIES[row["library"]]
     title = METHODS[row["method"]].title + (f", {row['variant']}" if row["variant"] else "")
     distance = "" if row["distance"] is None else f"{row['distance']:.0e}"
-    told = row["where"] or row["error"]
+    reason = row["where"] or row["error"]
     verdict = row["verdict"] if row["verdict"] in ("reaches it", "not offered") else f"**{row['verdict']}**"
-    verdict += f": {told}" if told else ""
+    verdict += f": {reason}" if reason else ""
     again = f"`{row['command']}`" if row["command"] else ""
     return [library.title, title, row["setting"], row["weights"], distance, verdict, again]
 

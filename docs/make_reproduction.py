@@ -57,9 +57,9 @@ def page() -> str:
     read = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))
     titles, notes = read["papers"], read["notes"]
     parts = [INTRODUCTION, summary()]
-    for paper, own in entries().items():
+    for paper, listed in entries().items():
         parts.append(f"## {_authors(titles[paper])} (`{PAPERS[paper]}`, `{paper}`)\n\n{titles[paper]}.\n")
-        parts.append(rows(("item", "verdict", "the paper", "ours", "run"), map(_row, own)))
+        parts.append(rows(("item", "verdict", "the paper", "ours", "run"), map(_row, listed)))
         parts += [notes[paper]] if paper in notes else []
     return "\n".join(parts)
 
@@ -72,10 +72,10 @@ def _authors(title: str) -> str:
 
 def summary() -> str:
     titles = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))["papers"]
-    counts = {paper: Counter(entry["verdict"] for entry in own) for paper, own in entries().items()}
+    counts = {paper: Counter(entry["verdict"] for entry in listed) for paper, listed in entries().items()}
     body = [
-        [f"{_authors(titles[paper])} (`{paper}`)", *(str(own[verdict] or "") for verdict in VERDICTS)]
-        for paper, own in counts.items()
+        [f"{_authors(titles[paper])} (`{paper}`)", *(str(listed[verdict] or "") for verdict in VERDICTS)]
+        for paper, listed in counts.items()
     ]
     return rows(("paper", *VERDICTS), body)
 
@@ -92,14 +92,14 @@ def _row(entry: dict[str, Any]) -> list[str]:
 
 def _run(entry: dict[str, Any]) -> list[str]:
     """What is known of the run: scale, date, seeds, length, seconds, commit."""
-    said = [entry["scale"]] if "scale" in entry else []
-    said.append(str(entry["date"]))
-    said += [f"seed{'s' * (not entry['seeds'].isdigit())} {entry['seeds']}"] if "seeds" in entry else []
-    said += [f"{entry['steps']:,} steps"] if "steps" in entry else []
-    said += [entry["length"]] if "length" in entry else []
-    said += [f"{entry['seconds']:,} s"] if "seconds" in entry else []
-    said += [f"commit {entry['commit']}"] if "commit" in entry else []
-    return said
+    parts = [entry["scale"]] if "scale" in entry else []
+    parts.append(str(entry["date"]))
+    parts += [f"seed{'s' * (not entry['seeds'].isdigit())} {entry['seeds']}"] if "seeds" in entry else []
+    parts += [f"{entry['steps']:,} steps"] if "steps" in entry else []
+    parts += [entry["length"]] if "length" in entry else []
+    parts += [f"{entry['seconds']:,} s"] if "seconds" in entry else []
+    parts += [f"commit {entry['commit']}"] if "commit" in entry else []
+    return parts
 
 
 if __name__ == "__main__":

@@ -28,15 +28,19 @@ COLOURS = 64
 def executed(path: Path) -> nbformat.NotebookNode:
     """The notebook after a run from its first cell to its last; an error in a cell is raised."""
     notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as place:
-        clone = Path(place) / "parley"
+    with tempfile.TemporaryDirectory() as temporary:
+        clone = Path(temporary) / "parley"
         folder = clone / "docs" / "tutorials"
         folder.mkdir(parents=True)
         shutil.copytree(ROOT / "examples", clone / "examples")
-        said = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"), place)
-        said |= {"OMP_NUM_THREADS": "1", "TTY_COMPATIBLE": "0", "COLUMNS": "110"}  # plain lines, no progress bars
-        said["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        os.environ.update(said)
+        environment = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"), temporary)
+        environment |= {
+            "OMP_NUM_THREADS": "1",
+            "TTY_COMPATIBLE": "0",
+            "COLUMNS": "110",
+        }  # plain lines, no progress bars
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        os.environ.update(environment)
         os.environ.pop("PARLEY_STORE", None)
         settings = {"startup_timeout": 300, "timeout": 900, "record_timing": False, "coalesce_streams": True}
         NotebookClient(notebook, **settings).execute(cwd=str(folder))
@@ -46,8 +50,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
             if picture := output.get("data", {}).get("image/png"):
                 output["data"]["image/png"] = _smaller(picture)
     text = nbformat.writes(notebook)
-    if found := [path for path in (place, str(ROOT), str(Path.home())) if path in text]:
-        raise SystemExit(f"{path.name} shows {found[0]}, which exists on this machine only.")
+    if leaked := [path for path in (temporary, str(ROOT), str(Path.home())) if path in text]:
+        raise SystemExit(f"{path.name} shows {leaked[0]}, which exists on this machine only.")
     return notebook
 
 

@@ -33,9 +33,9 @@ class LazyAverage(pl.LocalSGD, pl.OneExchange):
         local = self.train(task, x, message, memory, data, context)
         change = torch.cat([(local.parameters[name] - x[name]).flatten() for name in x])
         change = change + memory.tensors.get("held_back", 0.0)
-        places = change.abs().topk(self.count(task)).indices
-        sent = {"values": change.gather(0, places), "places": places.to(torch.int32)}
-        return self.reply(task, local, send=sent, keep={"held_back": change.scatter(0, places, 0.0)})
+        largest = change.abs().topk(self.count(task)).indices
+        sent = {"values": change.gather(0, largest), "places": largest.to(torch.int32)}
+        return self.reply(task, local, send=sent, keep={"held_back": change.scatter(0, largest, 0.0)})
 
     def largest(self, task):
         return {"values": (torch.float32, (self.count(task),)), "places": (torch.int32, (self.count(task),))}

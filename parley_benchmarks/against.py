@@ -80,7 +80,7 @@ def against(
     for name in wanted:
         if name not in WORKLOADS:
             raise InputError(f"'{name}' is no race between checkouts: {nearest(name, WORKLOADS)}")
-    found = []
+    results = []
     for name in wanted:
         work = workload(name, scale, cores)
         longer = LONGER if scale == "full" and work.model != "cnn" and not work.lazy else 1
@@ -89,8 +89,8 @@ def against(
         for entrant in chosen(entrants, contestants) if contestants else entrants:
             other = replace(entrant, name=f"{entrant.name} in {root}", root=root)
             laps = race(work, [entrant, other], {"": own_python()}, say, seed)
-            found.append(_paired(work, laps, seed))
-    return found
+            results.append(_paired(work, laps, seed))
+    return results
 
 
 def ratio_interval(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, float, float]:
@@ -108,11 +108,16 @@ def paired_table(results: Sequence[Paired]) -> Table:
     drawn.add_column("contestant")
     for heading in ("ms a round", "against", "times as fast", "95% interval", "CPU", "pairs", "difference"):
         drawn.add_column(heading, justify="right")
-    for one in results:
-        times = [f"{1e3 * median(seconds):.2f}" for seconds in (one.ours, one.theirs)]
-        ratio = [f"{one.speedup:.3f}", f"{one.low:.3f} .. {one.high:.3f}", f"{one.cpu:.3f}", str(len(one.ours))]
-        difference = "-" if one.difference is None else f"{one.difference:.1e}"
-        drawn.add_row(one.workload, one.contestant, *times, *ratio, difference)
+    for result in results:
+        times = [f"{1e3 * median(seconds):.2f}" for seconds in (result.ours, result.theirs)]
+        ratio = [
+            f"{result.speedup:.3f}",
+            f"{result.low:.3f} .. {result.high:.3f}",
+            f"{result.cpu:.3f}",
+            str(len(result.ours)),
+        ]
+        difference = "-" if result.difference is None else f"{result.difference:.1e}"
+        drawn.add_row(result.workload, result.contestant, *times, *ratio, difference)
     return drawn
 
 

@@ -65,9 +65,9 @@ def bench(
         raced = benchmark.against(
             against,
             workloads or (),
-            scale,
+            scale,  # type: ignore[arg-type]
             cores=cores,
-            contestants=only or (),  # type: ignore[arg-type]
+            contestants=only or (),
             pairs=pairs,
             seed=seed,
             say=lambda text: print(text, file=sys.stderr),
@@ -85,9 +85,9 @@ def bench(
     for name in workloads or benchmark.default_workloads():
         results += benchmark.bench(
             (name,),
-            scale,
+            scale,  # type: ignore[arg-type]
             cores=cores,
-            contestants=only or (),  # type: ignore[arg-type]
+            contestants=only or (),
             install_peers=install,
             seed=seed,
             say=lambda text: print(text, file=sys.stderr),

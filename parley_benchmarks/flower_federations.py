@@ -96,11 +96,13 @@ class Parley:
 
     def train(self, size: Size, rounds: int, alive: Callable[[], None]) -> Chunk:
         written = {"table": self._study(size, rounds), "base": "."}
-        one, _ = self.submissions.submit(written, Proposal.of(submitted_study(written)), again=True, resume=False)
+        submission, _ = self.submissions.submit(
+            written, Proposal.of(submitted_study(written)), again=True, resume=False
+        )
         ended: dict[int, float] = {}
-        log = self.submissions.log(one.id)
+        log = self.submissions.log(submission.id)
         while True:
-            now = self.submissions[one.id]  # before its log, so that nothing is missed of a run that has ended
+            now = self.submissions[submission.id]  # before its log, so that nothing is missed of a run that has ended
             for number in re.findall(r"round (\d+): asked 3, answered 3", log.read_text() if log.exists() else ""):
                 ended.setdefault(int(number), time.perf_counter())
             if not now.active:

@@ -81,8 +81,8 @@ def measure(
     scale: BenchScale = "full", cores: int | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
 ) -> BenchResult:
     """Train, kill, resume, verify; the work is one process on one core, whatever `cores` says."""
-    crowd = FULL if scale == "full" else SMOKE
-    needed = int(1.1 * VARIATE * (crowd.clients + 20 * crowd.cohort))
+    population = FULL if scale == "full" else SMOKE
+    needed = int(1.1 * VARIATE * (population.clients + 20 * population.cohort))
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < needed:
         raise InputError(
@@ -91,23 +91,23 @@ def measure(
         )
     with terminable(), tempfile.TemporaryDirectory(prefix="parley-bench-") as folder:
         first, second = Diary(), Diary()
-        last = crowd.rounds - crowd.more // 2
-        for message in _child(folder, crowd, seed, kill=last):
+        last = population.rounds - population.more // 2
+        for message in _child(folder, population, seed, kill=last):
             number = first.hear(message)
             if number % 10 == 0 and number:
                 resident = message["resident"] / 1e6
-                say(f"{NAME}: round {number}/{crowd.rounds}, {message['seconds']:.2f} s, {resident:.0f} MB")
+                say(f"{NAME}: round {number}/{population.rounds}, {message['seconds']:.2f} s, {resident:.0f} MB")
         say(f"{NAME}: killed after round {last}; resuming")
-        for message in _child(folder, crowd, seed):
+        for message in _child(folder, population, seed):
             second.hear(message)
         size = sum(path.stat().st_size for path in Path(folder).rglob("memory/*"))
-    checks = _checks(crowd, first, second, size, scale)
+    checks = _checks(population, first, second, size, scale)
     return BenchResult(NAME, ABOUT, scale, 1, 1, machine(), [_standing(first, second)], checks)
 
 
-def _child(folder: str, crowd: Crowd, seed: int, kill: int = 0) -> Iterator[dict[str, Any]]:
+def _child(folder: str, population: Crowd, seed: int, kill: int = 0) -> Iterator[dict[str, Any]]:
     """The lines of a child, which is killed in the round after `kill`."""
-    command = [sys.executable, "-m", "parley_benchmarks.memory_child", folder, json.dumps(vars(crowd)), str(seed)]
+    command = [sys.executable, "-m", "parley_benchmarks.memory_child", folder, json.dumps(vars(population)), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -140,18 +140,18 @@ def _standing(first: Diary, second: Diary) -> Standing:
     )
 
 
-def _checks(crowd: Crowd, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:
+def _checks(population: Crowd, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:
     quarter = len(first.resident) // 4
     peak = max(first.peak, second.peak) / GIGA
     growth = max(first.resident[-quarter:]) / max(first.resident[quarter : 2 * quarter])
-    found, resume, apart = (float(second.end[name]) for name in ("memories", "resume", "difference"))
-    share = size / crowd.clients / VARIATE
+    count, resume, apart = (float(second.end[name]) for name in ("memories", "resume", "difference"))
+    share = size / population.clients / VARIATE
 
     def at_most(claim: str, value: float, bound: float) -> Claim:
         return Claim(claim, value, bound, value <= bound if scale == "full" else None)
 
     return [
-        Claim("every client has a memory", found, crowd.clients, found == crowd.clients),
+        Claim("every client has a memory", count, population.clients, count == population.clients),
         Claim("the server's variate is the mean of all clients'", apart, 1e-3, apart <= 1e-3),
         at_most("resident at the peak: at most 2 GB", peak, 2.0),
         at_most("resident in the last quarter of the rounds: at most 1.1 times the second quarter's", growth, 1.1),

@@ -89,9 +89,9 @@ def client(number: int) -> ClientData:
     return ClientData(torch.from_numpy(x), torch.from_numpy(random.integers(10, size=SAMPLES)))
 
 
-def main(folder: Path, crowd: Crowd, seed: int) -> None:
+def main(folder: Path, population: Crowd, seed: int) -> None:
     info = DataInfo("crowd", (784,), 10, "classification")
-    data = Federation.from_function(crowd.clients, client, SAMPLES, info=info)
+    data = Federation.from_function(population.clients, client, SAMPLES, info=info)
     key, method = Key(seed), Scaffold(lr=0.05, steps=1, batch=None)
     task = make_task(data, build("mlp", (784,), 10, dropout=False), seed)
     job = Job(method, task, data)
@@ -102,7 +102,7 @@ def main(folder: Path, crowd: Crowd, seed: int) -> None:
         known = store.runs()
         run.id = known[0].id if known else store.create("crowd", {}, "")
         store.claim(run.id)
-        checkpointer = Checkpointer(store, run.id, crowd.checkpoint)
+        checkpointer = Checkpointer(store, run.id, population.checkpoint)
         memories = run.memories = Memories(checkpointer.memory_folder)
         if known and checkpointer.restore(run, memories):
             tell(resume=time.perf_counter() - began)
@@ -110,16 +110,16 @@ def main(folder: Path, crowd: Crowd, seed: int) -> None:
             job,
             run,
             runtime,
-            Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=crowd),
+            Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=population),
             Evaluator(job, Evaluation(central=False), key),
             Faults(),
             key,
-            crowd.rounds,
+            population.rounds,
             memories,
             checkpointer,
             [Teller()],
         ).go()
-        memories.rest(crowd.rounds)
+        memories.rest(population.rounds)
         tell(**verified(run), peak=peak_resident())
         runtime.close()
 

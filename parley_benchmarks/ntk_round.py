@@ -50,7 +50,7 @@ def measure(
             whole, peak = alone.submit(_round_and_peak, clients, each, seed).result()
         say(f"{NAME}: a round in {whole:.1f} s")
         task, data = problem(clients, each, seed)
-        x, y = torch.cat([own.x for own in data]), torch.cat([own.y for own in data])
+        x, y = torch.cat([client.x for client in data]), torch.cat([client.y for client in data])
         plain = _recursion(task, METHOD, x, y, TIMES[-1] if full else 50)
         say(f"{NAME}: the recursion in {plain:.1f} s")
         x, y = x[:dense], y[:dense]
@@ -93,13 +93,13 @@ def problem(clients: int, each: int, seed: int) -> tuple[Task, list[ClientData]]
     mean = torch.randn(784, generator=random)
     axes = torch.randn(20, 784, generator=random) * (0.7 / torch.arange(1, 21).sqrt()).unsqueeze(1)
     kinds = torch.randn(10, 20, generator=random)
-    found = []
+    clients_data = []
     for _ in range(clients):
         y = torch.randint(0, 10, (each,), generator=random)
         x = 0.6 * mean + (kinds[y] + torch.randn(each, 20, generator=random)) @ axes / 3
         x = x + 0.3 * torch.randn(each, 784, generator=random)
-        found.append(ClientData(x / x.std(), y))
-    return task, found
+        clients_data.append(ClientData(x / x.std(), y))
+    return task, clients_data
 
 
 def one_round(method: NtkFL, task: Task, data: Sequence[ClientData]) -> Tree:
@@ -147,7 +147,7 @@ def _factored(task: Task, x: Tensor, y: Tensor) -> tuple[Tensor, Tree]:
 def _dense(task: Task, x: Tensor, y: Tensor) -> tuple[Tensor, Tree]:
     """J written out, H = 1/d_2 sum_j J_j J_j' and J'R."""
     w = task.initial()
-    j = vmap(jacrev(lambda p, one: functional_call(task.network, p, (one.unsqueeze(0),))[0]), (None, 0))(w, x)
+    j = vmap(jacrev(lambda p, sample: functional_call(task.network, p, (sample.unsqueeze(0),))[0]), (None, 0))(w, x)
     h, r = torch.zeros(len(x), len(x)), _residual(task, x, y)
     for rows in j.values():
         flat = rows.flatten(1)
@@ -160,8 +160,8 @@ def _residual(task: Task, x: Tensor, y: Tensor) -> Tensor:
     return f.softmax(1) - F.one_hot(y, 10)
 
 
-def _apart(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def _apart(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
 def _seconds(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -39,32 +39,32 @@ def measure(
 
 def raced(scale: BenchScale) -> Workload:
     full = workload("CIFAR10-CNN", scale)
-    own = replace(full, name=NAME, about=ABOUT, data="", targets=(), rounds=1, cores=CORES)
-    return replace(own, clients=200, cohort=20, repeats=5) if scale == "full" else own
+    changed = replace(full, name=NAME, about=ABOUT, data="", targets=(), rounds=1, cores=CORES)
+    return replace(changed, clients=200, cohort=20, repeats=5) if scale == "full" else changed
 
 
 def entrants() -> list[Entrant]:
     """No weights are compared: those of Ray and the pool are the same to the bit, and bare loops have none."""
-    found = [Entrant("pool, 2 workers", "pool", "parley_", processes=2, comparable=False)]
+    listed = [Entrant("pool, 2 workers", "pool", "parley_", processes=2, comparable=False)]
     for count, word in ((1, "worker"), (2, "workers")):
-        found.append(Entrant(f"Ray, {count} {word}", "ray", "parley_", count, variant="ray", comparable=False))
-    found += [Entrant(f"bare x{count}", "bare", "bare", count, comparable=False) for count in (1, 2)]
-    return found
+        listed.append(Entrant(f"Ray, {count} {word}", "ray", "parley_", count, variant="ray", comparable=False))
+    listed += [Entrant(f"bare x{count}", "bare", "bare", count, comparable=False) for count in (1, 2)]
+    return listed
 
 
 def promises(laps: Sequence[Lap], scale: BenchScale) -> list[Claim]:
     """Ratios are taken within a chunk, whose parts are neighbours in time; the median over the chunks is judged."""
-    pool, one, two, alone, both = (lap.seconds for lap in laps)
-    gains = [a / b for a, b in zip(one, two, strict=True)]
+    pool, single, two, alone, both = (lap.seconds for lap in laps)
+    gains = [a / b for a, b in zip(single, two, strict=True)]
     bare = [a / b for a, b in zip(alone, both, strict=True)]
     shares = [ours / theirs for ours, theirs in zip(gains, bare, strict=True)]
     slower = [ours / theirs for ours, theirs in zip(two, pool, strict=True)]
     judged = scale == "full"
     share, times = median(shares), median(slower)
     about = f"a second Ray worker brings at least {SHARE:g} of what a second process brings"
-    told = f"{about} ({median(gains):.2f}x and {median(bare):.2f}x)"
+    sentence = f"{about} ({median(gains):.2f}x and {median(bare):.2f}x)"
     return [
-        Claim(told, share, SHARE, share >= SHARE if judged else None, min(shares), max(shares)),
+        Claim(sentence, share, SHARE, share >= SHARE if judged else None, min(shares), max(shares)),
         Claim(
             f"Ray takes at most {SLOWER:g} times the pool's time",
             times,

@@ -81,36 +81,36 @@ def measure(
         "two commands": [(rates[::2], 1), (rates[1::2], 1)],
     }
     spent: dict[str, list[Spent]] = {name: [] for name in ways}
-    found: dict[str, Scores] = {}
+    found_scores: dict[str, Scores] = {}
     with terminable(), TemporaryDirectory(prefix="parley-bench-") as name:
         for repeat in range(repeats):
             for way in list(ways)[:: -1 if repeat % 2 else 1]:
-                place = Path(name) / f"{way} {repeat}".replace(" ", "-")
-                cost, found[way] = searched(place, ways[way], rounds, seed)
+                folder = Path(name) / f"{way} {repeat}".replace(" ", "-")
+                cost, found_scores[way] = searched(folder, ways[way], rounds, seed)
                 spent[way].append(cost)
                 say(f"{NAME}: {repeat + 1}/{repeats}, {way}: {cost.seconds:.1f} s")
-    checks = promises({name: [one.seconds for one in costs] for name, costs in spent.items()}, found, scale)
+    checks = promises({name: [each.seconds for each in costs] for name, costs in spent.items()}, found_scores, scale)
     standings = [_standing(name, costs) for name, costs in spent.items()]
     return BenchResult(NAME, ABOUT, scale, CORES, 1, machine(), standings, checks)
 
 
 def searched(
-    place: Path, commands: Sequence[tuple[Sequence[float], int]], rounds: int, seed: int
+    folder: Path, commands: Sequence[tuple[Sequence[float], int]], rounds: int, seed: int
 ) -> tuple[Spent, Scores]:
     """Start these commands (step sizes, workers) together; what they cost until the last has ended, and all scores."""
     begin, before = time.perf_counter(), _of_ended()[0]
-    started = [_started(place / str(number), *one, rounds, seed) for number, one in enumerate(commands)]
+    started = [_started(folder / str(number), *process, rounds, seed) for number, process in enumerate(commands)]
     try:
-        errors = [one.communicate()[1] for one in started]
+        errors = [process.communicate()[1] for process in started]
     finally:
-        for one in started:
-            one.kill()  # its workers end with it
+        for process in started:
+            process.kill()  # its workers end with it
     took, (after, peak) = time.perf_counter() - begin, _of_ended()
-    for one, error in zip(started, errors, strict=True):
-        if one.returncode:
-            raise InputError(f"{NAME}: parley tune ended with {one.returncode}: {error.strip()[-300:]}")
-    kept = [scores(place / str(number)) for number in range(len(commands))]
-    return Spent(took, after - before, peak), {rate: score for one in kept for rate, score in one.items()}
+    for process, error in zip(started, errors, strict=True):
+        if process.returncode:
+            raise InputError(f"{NAME}: parley tune ended with {process.returncode}: {error.strip()[-300:]}")
+    kept = [scores(folder / str(number)) for number in range(len(commands))]
+    return Spent(took, after - before, peak), {rate: score for process in kept for rate, score in process.items()}
 
 
 def _started(folder: Path, rates: Sequence[float], workers: int, rounds: int, seed: int) -> subprocess.Popen[str]:
@@ -150,26 +150,30 @@ def _of_ended() -> tuple[float, float]:
 def scores(folder: Path) -> Scores:
     """Of every trial of a search, by its step size."""
     with RunStore(folder / "runs.db") as store:
-        return {one.config["algorithm"]["lr"]: one.summary["clients/accuracy"] for one in store.runs()}
+        return {run.config["algorithm"]["lr"]: run.summary["clients/accuracy"] for run in store.runs()}
 
 
-def promises(seconds: Mapping[str, Sequence[float]], found: Mapping[str, Scores], scale: BenchScale) -> list[Claim]:
+def promises(
+    seconds: Mapping[str, Sequence[float]], scores_by_way: Mapping[str, Scores], scale: BenchScale
+) -> list[Claim]:
     """The gain within a repeat, whose parts are neighbours in time; the median over the repeats is judged."""
     alone, workers, commands = (seconds[name] for name in ("one worker", "two workers", "two commands"))
     ours, theirs = ([a / b for a, b in zip(alone, two, strict=True)] for two in (workers, commands))
     shares = [a / b for a, b in zip(ours, theirs, strict=True)]
     share = median(shares)
     about = f"a second worker of parley tune brings at least {SHARE:g} of what a second command brings"
-    told = f"{about} ({median(ours):.2f}x and {median(theirs):.2f}x)"
-    apart = sum(len({other.get(rate) for other in found.values()}) > 1 for rate in set().union(*found.values()))
+    sentence = f"{about} ({median(ours):.2f}x and {median(theirs):.2f}x)"
+    apart = sum(
+        len({other.get(rate) for other in scores_by_way.values()}) > 1 for rate in set().union(*scores_by_way.values())
+    )
     return [
-        Claim(told, share, SHARE, share >= SHARE if scale == "full" else None, min(shares), max(shares)),
+        Claim(sentence, share, SHARE, share >= SHARE if scale == "full" else None, min(shares), max(shares)),
         Claim("step sizes whose scores are not the same in all three", apart, 0, apart == 0),
     ]
 
 
 def _standing(name: str, costs: Sequence[Spent]) -> Standing:
-    seconds = [one.seconds for one in costs]
+    seconds = [cost.seconds for cost in costs]
     return Standing(
         name=name,
         group=name,
@@ -179,8 +183,8 @@ def _standing(name: str, costs: Sequence[Spent]) -> Standing:
         fastest=min(seconds),
         slowest=max(seconds),
         per_chunk=seconds,
-        cpu=median(one.cpu for one in costs),
-        peak_gb=max(one.peak for one in costs),
+        cpu=median(cost.cpu for cost in costs),
+        peak_gb=max(cost.peak for cost in costs),
         early_difference=None,
         final_difference=None,
     )

@@ -48,8 +48,8 @@ def schedule(workload: Workload, seed: int = 0) -> dict[str, Tensor]:
     orders = torch.arange(workload.samples).repeat(len(rounds), workload.cohort, 1)
     for number, cohort in zip(rounds, cohorts, strict=True):
         for slot, client in enumerate(cohort):
-            own = key.fold("round", number).fold("recipient", client).fold("client", 0).fold("batches")
-            drawn = local.plan(workload.samples, own).indices
+            batch_key = key.fold("round", number).fold("recipient", client).fold("client", 0).fold("batches")
+            drawn = local.plan(workload.samples, batch_key).indices
             if drawn is not None:
                 orders[number - 1, slot] = drawn
     return {"cohorts": torch.tensor([[int(client) for client in cohort] for cohort in cohorts]), "orders": orders}

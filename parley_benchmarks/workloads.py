@@ -205,21 +205,21 @@ def workload(name: str, scale: BenchScale = "full", cores: int | None = None) ->
 
     Without `cores` the workload's own number holds, or as many as the machine has if those are fewer.
     """
-    found = WORKLOADS.get(name.upper())
-    if found is None:
+    chosen = WORKLOADS.get(name.upper())
+    if chosen is None:
         raise InputError(f"unknown workload '{name}': {nearest(name.upper(), WORKLOADS)}")
     available = len(available_cpus())
     if cores is not None and not 1 <= cores <= available:
-        raise InputError(f"{found.name} cannot run on {cores} cores; this machine offers 1 to {available}.")
-    found = replace(found, cores=min(found.cores, available) if cores is None else cores)
+        raise InputError(f"{chosen.name} cannot run on {cores} cores; this machine offers 1 to {available}.")
+    chosen = replace(chosen, cores=min(chosen.cores, available) if cores is None else cores)
     if scale == "full":
-        return found
+        return chosen
     return replace(
-        found,
+        chosen,
         data="",
         clients=8,
         cohort=4,
-        samples=min(found.samples, 20),
+        samples=min(chosen.samples, 20),
         rounds=1,
         repeats=2,
         parity_rounds=1,

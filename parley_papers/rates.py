@@ -22,18 +22,18 @@ def best_settings(
     `further` times; the points must be numbers then. Divergence scores minus infinity. Where runs are compared,
     `scores` must use seeds and samples that they do not.
     """
-    found: dict[Name, dict[Point, float]] = {arm: {} for arm in arms}
+    by_arm: dict[Name, dict[Point, float]] = {arm: {} for arm in arms}
     ordered: list[Any] = sorted(cast(Any, grid))
     pairs: list[tuple[Name, Any]] = list(product(arms, ordered))
     for attempt in range(further + 1):
         for (arm, point), score in zip(pairs, scores(pairs), strict=True):
-            found[arm][point] = score
+            by_arm[arm][point] = score
         if attempt == further:
             break
-        pairs = [(arm, beyond) for arm, scored in found.items() if (beyond := _beyond(scored)) is not None]
+        pairs = [(arm, beyond) for arm, scored in by_arm.items() if (beyond := _beyond(scored)) is not None]
         if not pairs:
             break
-    return {arm: max(scored, key=scored.__getitem__) for arm, scored in found.items()}, found
+    return {arm: max(scored, key=scored.__getitem__) for arm, scored in by_arm.items()}, by_arm
 
 
 def _beyond(scored: dict[Any, float]) -> Any:

@@ -32,8 +32,8 @@ class TrainingProblem:
     def evaluated_on(self, samples: SampleSet) -> pl.Federation:
         """The same clients with these samples as the central test set."""
         chosen = self.validation if samples == "validation" else self.test
-        own = self.federation
-        return pl.Federation(own.info, own.ids, own.source, test=chosen, public=own.public)
+        federation = self.federation
+        return pl.Federation(federation.info, federation.ids, federation.source, test=chosen, public=federation.public)
 
 
 @dataclass(frozen=True)

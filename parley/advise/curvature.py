@@ -93,7 +93,7 @@ def estimate(
     _check(ridge, mu, clients, samples)
     key = key or Key(0)
     ids, data = _draw(federation, clients, samples, key)
-    shares = np.array([len(own) for own in data], dtype=np.float64) if weights == "size" else np.ones(len(data))
+    shares = np.array([len(client) for client in data], dtype=np.float64) if weights == "size" else np.ones(len(data))
     shares /= shares.sum()
     x0 = flat(parameters if parameters is not None else task.initial())
     problem = least_squares(task, data, shares, ridge)
@@ -177,9 +177,9 @@ def _measured(
     tolerance: float,
     iterations: int,
 ) -> Curvature:
-    objectives = [Objective(task, own, ridge) for own in data]
+    objectives = [Objective(task, objective, ridge) for objective in data]
     objectives.append(_mean_objective(task, data, shares, ridge))
-    looked = [_look(own, x0, key.fold("lanczos", i), steps, tolerance) for i, own in enumerate(objectives)]
+    looked = [_look(objective, x0, key.fold("lanczos", i), steps, tolerance) for i, objective in enumerate(objectives)]
     spectra = np.array([[extreme.lowest, extreme.highest] for extreme in looked])
     worst = int(np.argmin(spectra[:-1, 0]))
     scale = max(extreme.scale for extreme in looked)
@@ -189,7 +189,7 @@ def _measured(
         f"eigenvalues to {error:.0e} of L."
     ]
     lowest = _positive(looked[worst].lowest, looked[worst].floor, mu, ids[worst], False, notes)
-    reached = [own.minimiser(x0, iterations) for own in objectives]
+    reached = [objective.minimiser(x0, iterations) for objective in objectives]
     slope = max(norm for _, norm in reached)
     if slope > 1e-4 * scale:
         notes.append(
@@ -210,14 +210,14 @@ def _measured(
     )
 
 
-def _look(own: Objective, x0: Array, key: Key, steps: int, tolerance: float) -> Extremes:
-    return extremes(lambda v: own.product(x0, v), len(x0), key.numpy(), steps=steps, tolerance=tolerance)
+def _look(objective: Objective, x0: Array, key: Key, steps: int, tolerance: float) -> Extremes:
+    return extremes(lambda v: objective.product(x0, v), len(x0), key.numpy(), steps=steps, tolerance=tolerance)
 
 
 def _mean_objective(task: Task, data: Sequence[ClientData], shares: Array, ridge: float) -> Objective:
     """sum_i p_i f_i as the mean over one pool of samples, each with its client's weight."""
-    pool = ClientData(torch.cat([own.x for own in data]), torch.cat([own.y for own in data]))
-    sizes = np.array([len(own) for own in data])
+    pool = ClientData(torch.cat([client.x for client in data]), torch.cat([client.y for client in data]))
+    sizes = np.array([len(client) for client in data])
     return Objective(task, pool, ridge, weights=np.repeat(shares / sizes, sizes))
 
 
@@ -248,11 +248,11 @@ def _draw(
         ids = [ids[i] for i in sorted(chosen.tolist())]
     data = [federation.client(id) for id in ids]
     if samples is not None:
-        for place, own in enumerate(data):
-            if len(own) > samples:
-                rows = key.fold("samples", ids[place]).numpy().choice(len(own), samples, replace=False)
+        for index, client_data in enumerate(data):
+            if len(client_data) > samples:
+                rows = key.fold("samples", ids[index]).numpy().choice(len(client_data), samples, replace=False)
                 taken = torch.from_numpy(np.sort(rows))
-                data[place] = ClientData(own.x[taken], own.y[taken])
+                data[index] = ClientData(client_data.x[taken], client_data.y[taken])
     return ids, data
 
 

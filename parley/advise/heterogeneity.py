@@ -56,7 +56,7 @@ class FederationHeterogeneity(Brief):
 
     def farthest(self, part: Part, metric: Metric) -> str:
         """The client that is farthest from the mixture."""
-        return self.clients[int(np.argmax([one.value for one in self.found[part, metric].to_mixture]))]
+        return self.clients[int(np.argmax([distance.value for distance in self.found[part, metric].to_mixture]))]
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -64,7 +64,9 @@ class FederationHeterogeneity(Brief):
             "clients": list(self.clients),
             "population": self.population,
             "label_cost": self.label_cost,
-            "omega": [{"of": part, "metric": metric, **vars(one.omega)} for (part, metric), one in self.found.items()],
+            "omega": [
+                {"of": part, "metric": metric, **vars(entry.omega)} for (part, metric), entry in self.found.items()
+            ],
         }
 
 
@@ -99,14 +101,14 @@ def heterogeneity(
     repeats: dict[Part, float] = {}
     for part in PARTS:
         repeats[part] = _repeats(drawn, part)
-        own = [
+        distributions = [
             Sample(None if part == "labels" else x, None if part == "inputs" else y, None, numeric) for x, y in drawn
         ]
         for metric in METRICS:
             scale = 1.0 if part == "labels" else cost
             rng = key.fold(part, metric).numpy()
             values[part, metric] = distances.heterogeneity(
-                own, metric, label_cost=scale, limit=limit, pairs=pairs, rng=rng
+                distributions, metric, label_cost=scale, limit=limit, pairs=pairs, rng=rng
             )
     return FederationHeterogeneity(tuple(chosen), len(federation), values, cost, repeats)
 

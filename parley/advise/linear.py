@@ -61,8 +61,8 @@ class LinearProblem:
 
     def blocks(self) -> Array:
         """scale Z'Z/n + ridge I of every client and, last, of the mean loss, [m + 1, width, width]."""
-        own = np.stack([self.scale * Z.T @ Z / len(Z) + self.ridge * np.eye(self.width) for Z in self.designs])
-        return np.concatenate([own, np.einsum("i,ijk->jk", self.shares, own)[None]])
+        hessians = np.stack([self.scale * Z.T @ Z / len(Z) + self.ridge * np.eye(self.width) for Z in self.designs])
+        return np.concatenate([hessians, np.einsum("i,ijk->jk", self.shares, hessians)[None]])
 
     def spectra(self) -> Array:
         """Smallest and largest eigenvalue of every client and, last, of the mean loss, [m + 1, 2]."""
@@ -70,8 +70,8 @@ class LinearProblem:
 
     def minimisers(self, start: Array) -> tuple[Array, Array]:
         """Every client's minimiser [m, d] and that of the mean loss [d]; of several, the one nearest to `start`."""
-        own = [self._solve([i], np.ones(1), start) for i in range(len(self.designs))]
-        return np.stack(own), self._solve(range(len(self.designs)), self.shares, start)
+        minimisers = [self._solve([i], np.ones(1), start) for i in range(len(self.designs))]
+        return np.stack(minimisers), self._solve(range(len(self.designs)), self.shares, start)
 
     def quadratics(self, optima: Array) -> Quadratics:
         """The clients as the theory room takes them."""
@@ -106,11 +106,11 @@ def least_squares(task: Task, data: Sequence[ClientData], shares: Array, ridge: 
     module = task.module
     bias = not isinstance(module, FeatureModel) and _layers(task)[0].bias is not None
     designs, targets = [], []
-    for own in data:
-        inputs = module.features(own.x) if isinstance(module, FeatureModel) else own.x
+    for client in data:
+        inputs = module.features(client.x) if isinstance(module, FeatureModel) else client.x
         Z = inputs.double().flatten(1).numpy()
         designs.append(np.hstack([Z, np.ones((len(Z), 1))]) if bias else Z)
-        targets.append(own.y.double().reshape(len(Z), -1).numpy())
+        targets.append(client.y.double().reshape(len(Z), -1).numpy())
     scale = 1.0 if task.loss is half_squares else 2.0 / targets[0].shape[1]
     return LinearProblem(designs, targets, shares, scale, ridge, bias)
 

@@ -201,7 +201,7 @@ def from_study(study: Study, *, rounds: int | None = None, **options: Any) -> Tr
 
 
 def _advise(
-    found: Curvature,
+    curvature: Curvature,
     rounds: int,
     server: str,
     alpha: float,
@@ -212,19 +212,19 @@ def _advise(
     actual: ExactAdvice | None = None,
     ridge: float = 0.0,
 ) -> Tradeoff:
-    radius, away = found.C if C is None else C, found.distance if distance is None else distance
+    radius, away = curvature.C if C is None else C, curvature.distance if distance is None else distance
     guaranteed = best_setting(
         rounds=rounds,
         start_distance=away,
         C=radius,
-        L=found.L,
-        mu=found.mu,
+        L=curvature.L,
+        mu=curvature.mu,
         server=server,
         alpha=alpha,
         max_steps=max_steps,
         max_gamma=max_gamma,
     )
-    return Tradeoff(found.L, found.mu, radius, away, rounds, server, guaranteed, actual, found, ridge)
+    return Tradeoff(curvature.L, curvature.mu, radius, away, rounds, server, guaranteed, actual, curvature, ridge)
 
 
 def _shown(value: float) -> str:

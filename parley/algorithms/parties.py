@@ -185,7 +185,7 @@ class Parties(Algorithm):
     @exchange(asks=SHUFFLER, accepts=lambda self, task, message: self._boxes_form(task, message))
     def shuffle(self, task: Task, message: Message, memory: Memory, context: Context) -> Reply:
         """The shuffler: the rows of all clients in a random order; who was refused, and why."""
-        keys, own = message["keys"], _round_key(context)
+        keys, round_key = message["keys"], _round_key(context)
         known = _first_keys(memory, keys)
         rows, refused = [], {}
         for client, box in message["boxes"].items():
@@ -193,7 +193,7 @@ class Parties(Algorithm):
                 if not torch.equal(known[client], keys[client]):
                     raise WireError("it has another public key than when it first came.")
                 what = about("rows", context.round, client)
-                opened = open_sealed(_bytes(box), own, what, _bytes(keys[client]))
+                opened = open_sealed(_bytes(box), round_key, what, _bytes(keys[client]))
                 rows.append(_matrix(opened, int(message.number("width"))))
             except WireError as error:
                 refused[f"refused-{client}"] = str(error)
@@ -231,10 +231,10 @@ def sealed_rows(rows: Tensor, shared: Shared, shuffler: Tensor, context: Context
     numbers = secrets.bytes("numbers of rows", NUMBER * len(rows))
     content = rows.contiguous().numpy()
     tagged = [_tagged(content[i].tobytes(), numbers[NUMBER * i : NUMBER * (i + 1)], check) for i in range(len(content))]
-    own = own_key(context)
+    pair = own_key(context)
     what = about("rows", context.round, context.id)
-    box = seal(b"".join(tagged), _bytes(shuffler), what, secrets.bytes("box", KEY), own)
-    return Message.of(box=_tensor(box), key=_tensor(own.public), rows=len(rows))
+    box = seal(b"".join(tagged), _bytes(shuffler), what, secrets.bytes("box", KEY), pair)
+    return Message.of(box=_tensor(box), key=_tensor(pair.public), rows=len(rows))
 
 
 def sealed_form() -> Form:
@@ -287,12 +287,12 @@ def unpacked(rows: Tensor, form: Form) -> Tree:
     if rows.shape[1] != (width := width_of(form)):
         raise WireError(f"rows of {rows.shape[1]} bytes where {width} were expected.")
     tree: Tree = {}
-    place = 0
+    start = 0
     for name, (dtype, shape) in form.sizes.items():
         count = prod(shape) * dtype.itemsize
-        own = rows[:, place : place + count].reshape(-1).clone()  # memory of its own, aligned for any dtype
-        tree[name] = own.view(dtype).view(len(rows), *shape)
-        place += count
+        part = rows[:, start : start + count].reshape(-1).clone()  # memory of its own, aligned for any dtype
+        tree[name] = part.view(dtype).view(len(rows), *shape)
+        start += count
     return tree
 
 

@@ -102,14 +102,14 @@ class Cohort(Brief, Sequence[str]):
     def shares(self, answered: Sequence[str]) -> dict[str, float]:
         """The weight of each client that answered."""
         if len(answered) == len(self.ids):
-            own = dict(zip(self.ids, self.weights, strict=True))
+            weights = dict(zip(self.ids, self.weights, strict=True))
         else:
             present = set(answered)
-            own = {i: w for i, w in zip(self.ids, self.weights, strict=True) if i in present}
-        total = sum(own.values()) if self.normalise else len(answered) / max(len(self.ids), 1)
+            weights = {i: w for i, w in zip(self.ids, self.weights, strict=True) if i in present}
+        total = sum(weights.values()) if self.normalise else len(answered) / max(len(self.ids), 1)
         if not total > 0:
-            return own
-        return {i: w / total for i, w in own.items()}
+            return weights
+        return {i: w / total for i, w in weights.items()}
 
 
 class Replies(Mapping[Any, Message]):
@@ -163,26 +163,26 @@ class Replies(Mapping[Any, Message]):
         where they do not all, or not alike."""
         rows: dict[int, tuple[Stack, list[int], list[float]]] = {}
         messages = [self.messages[client] for client in self.weights]
-        own = [message for message in messages if isinstance(message, Row)]
-        if len(own) < len(messages):
+        cut = [message for message in messages if isinstance(message, Row)]
+        if len(cut) < len(messages):
             return []
-        factors = [1.0] * len(own) if weights is None else weights
-        if len({id(message.stack) for message in own}) == 1:
-            rows[0] = own[0].stack, [message.row for message in own], factors
+        factors = [1.0] * len(cut) if weights is None else weights
+        if len({id(message.stack) for message in cut}) == 1:
+            rows[0] = cut[0].stack, [message.row for message in cut], factors
         else:
-            for message, weight in zip(own, factors, strict=True):
-                found = rows.setdefault(id(message.stack), (message.stack, [], []))
-                found[1].append(message.row)
-                found[2].append(weight)
+            for message, weight in zip(cut, factors, strict=True):
+                entry = rows.setdefault(id(message.stack), (message.stack, [], []))
+                entry[1].append(message.row)
+                entry[2].append(weight)
         if len({stack.schema for stack, _, _ in rows.values()}) != 1:
             return []
         stacks = []
-        for stack, places, factors in rows.values():
-            order = sorted(range(len(places)), key=places.__getitem__)
+        for stack, positions, factors in rows.values():
+            order = sorted(range(len(positions)), key=positions.__getitem__)
             stacks.append(
                 (
                     Message(stack.tensors).get(group),
-                    [places[i] for i in order],
+                    [positions[i] for i in order],
                     None if weights is None else [factors[i] for i in order],
                 )
             )

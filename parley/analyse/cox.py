@@ -142,14 +142,14 @@ class Cox(Regression):
     def evaluated(self, task: Task, ids: Sequence[str], scale: Scale, beta: Floats, grid: Floats) -> Asked:
         if self.times == "stratified":
             return (yield from super().evaluated(task, ids, scale, beta, grid))
-        told, cells = self._message(scale, beta), torch.from_numpy(grid)
-        replies = yield ask(self.risk, dict.fromkeys(ids, told.replace(grid=cells)))
+        message, cells = self._message(scale, beta), torch.from_numpy(grid)
+        replies = yield ask(self.risk, dict.fromkeys(ids, message.replace(grid=cells)))
         sums = decoded(replies.sum("risk"))
         if sums["withheld"] > 0:
             raise withheld(self.coefficients(task), beta, int(sums["withheld"]))
         value, score, outer, whole, part = joined(sums, self.ties)
         weights = {"whole": torch.from_numpy(whole), "part": torch.from_numpy(part)}
-        replies = yield ask(self.curvature, dict.fromkeys(ids, told.replace(grid=cells, weights=weights)))
+        replies = yield ask(self.curvature, dict.fromkeys(ids, message.replace(grid=cells, weights=weights)))
         second = decoded(replies.sum("curvature"))
         if second["withheld"] > 0:
             raise withheld(self.coefficients(task), beta, int(second["withheld"]))
@@ -158,8 +158,8 @@ class Cox(Regression):
     def _accepted(self, task: Task, message: Message, weights: bool = False) -> Form:
         cells = accepted_grid(message, self.grid if self.times == "grid" else None)
         form = accepted(self, task, message) | Form.of(grid=(torch.float64, (cells,)))
-        told = message.get("weights")
-        if weights and not all(bool((value >= 0).all()) for value in told.values()):
+        sums = message.get("weights")
+        if weights and not all(bool((value >= 0).all()) for value in sums.values()):
             raise WireError("the weights of the cells are below 0.")
         if weights:
             form |= Form.of(weights={"whole": (torch.float64, (cells,)), "part": (torch.float64, (cells,))})
@@ -221,8 +221,8 @@ class Cox(Regression):
         rows, weights = self._in_cells(rows, grid), message["weights"]
         whole, part = weights["whole"].numpy(), weights["part"].numpy()
         few = self.too_few(cell_weights(rows, grid, whole, part) * _hazard(rows, beta))
-        found = np.zeros((len(beta), len(beta))) if few else curvature_sum(rows, beta, grid, whole, part)
-        return Reply(Message.of(curvature=encoded({"sum": found, "withheld": float(few)})))
+        total = np.zeros((len(beta), len(beta))) if few else curvature_sum(rows, beta, grid, whole, part)
+        return Reply(Message.of(curvature=encoded({"sum": total, "withheld": float(few)})))
 
     def row_weights(self, rows: Rows, beta: Floats) -> Floats:
         return _hazard(rows, beta)
@@ -233,12 +233,12 @@ class Cox(Regression):
         if self.times != "grid" or not len(rows.y):
             return rows
         cell, y = cells_of(rows.y, grid), rows.y.copy()
-        for own in (rows.event > 0, ~(rows.event > 0)):
-            if 0 < own.sum() < self.floor:
-                what = "with" if rows.event[own].any() else "without"
+        for group in (rows.event > 0, ~(rows.event > 0)):
+            if 0 < group.sum() < self.floor:
+                what = "with" if rows.event[group].any() else "without"
                 raise InputError(f"has fewer than {self.floor} rows {what} events, the floor for a grid cell.")
-            moved = merged((cell[own] + 1)[:, None], len(grid), self.floor)[:, 0] - 1
-            y[own] = np.where(moved == cell[own], y[own], np.where(moved < 0, -np.inf, grid[moved]))
+            moved = merged((cell[group] + 1)[:, None], len(grid), self.floor)[:, 0] - 1
+            y[group] = np.where(moved == cell[group], y[group], np.where(moved < 0, -np.inf, grid[moved]))
         return Rows(rows.x, y, rows.event)
 
     def learned(self, task: Task) -> Learned:
@@ -256,14 +256,14 @@ def risk_sums(rows: Rows, beta: Floats, grid: Floats) -> dict[str, Floats]:
     cell, event, hazard = cells_of(rows.y, grid), rows.event > 0, _hazard(rows, beta)
     inside = cell >= 0
     event = event & inside
-    found = {"rows": np.array(float(len(rows.y))), "eta": np.log(hazard[event]).sum(), "x": rows.x[event].sum(axis=0)}
-    found["d"] = np.bincount(cell[event], minlength=len(grid)).astype(np.float64)
+    sums = {"rows": np.array(float(len(rows.y))), "eta": np.log(hazard[event]).sum(), "x": rows.x[event].sum(axis=0)}
+    sums["d"] = np.bincount(cell[event], minlength=len(grid)).astype(np.float64)
     for name, chosen, at_risk in (("s", inside, True), ("e", event, False)):
-        flat, own = hazard[chosen], np.zeros((len(grid), 1 + len(beta)))
-        np.add.at(own, cell[chosen], np.concatenate([flat[:, None], flat[:, None] * rows.x[chosen]], axis=1))
-        own = own[::-1].cumsum(axis=0)[::-1] if at_risk else own
-        found |= {f"{name}0": own[:, 0].copy(), f"{name}1": own[:, 1:].copy()}
-    return found
+        flat, by_cell = hazard[chosen], np.zeros((len(grid), 1 + len(beta)))
+        np.add.at(by_cell, cell[chosen], np.concatenate([flat[:, None], flat[:, None] * rows.x[chosen]], axis=1))
+        by_cell = by_cell[::-1].cumsum(axis=0)[::-1] if at_risk else by_cell
+        sums |= {f"{name}0": by_cell[:, 0].copy(), f"{name}1": by_cell[:, 1:].copy()}
+    return sums
 
 
 def joined(sums: dict[str, Floats], ties: str) -> tuple[float, Floats, Floats, Floats, Floats]:
@@ -283,8 +283,8 @@ def joined(sums: dict[str, Floats], ties: str) -> tuple[float, Floats, Floats, F
 def curvature_sum(rows: Rows, beta: Floats, grid: Floats, whole: Floats, part: Floats) -> Floats:
     """Sum over rows of e^eta x x' times the weights of all cells that a row is at risk in, less that of its event."""
     weight = cell_weights(rows, grid, whole, part)
-    found: Floats = rows.x.T @ ((weight * _hazard(rows, beta))[:, None] * rows.x)
-    return found
+    total: Floats = rows.x.T @ ((weight * _hazard(rows, beta))[:, None] * rows.x)
+    return total
 
 
 def cell_weights(rows: Rows, grid: Floats, whole: Floats, part: Floats) -> Floats:

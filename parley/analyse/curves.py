@@ -139,14 +139,14 @@ class SurvivalCurves(Brief):
             len(run.federation),
             int(sums["clients"]),
             method.floor,
-            {one.client: one.reason for one in run.failures()},
+            {failure.client: failure.reason for failure in run.failures()},
         )
 
     def __getitem__(self, group: str) -> Curve:
-        found = {one.group: one for one in self.curves}
-        if group not in found:
-            raise InputError(f"there is no group '{group}': {nearest(group, found)}")
-        return found[group]
+        by_group = {curve.group: curve for curve in self.curves}
+        if group not in by_group:
+            raise InputError(f"there is no group '{group}': {nearest(group, by_group)}")
+        return by_group[group]
 
     @property
     def grid_error(self) -> float:
@@ -171,29 +171,31 @@ class SurvivalCurves(Brief):
     def notes(self) -> list[str]:
         """What has to be known to read the curves, in sentences."""
         events = sum(curve.events for curve in self.curves)
-        said = [
+        sentences = [
             f"Kaplan-Meier: {self.rows:,} rows with {events:,} events of {self.contributed} of {self.clients} clients."
         ]
         if self.p is not None:
-            said.append(
+            sentences.append(
                 f"Log-rank test of '{self.by}': chi-squared {self.statistic:.4g} with {self.freedom} degrees of "
                 f"freedom, p = {self.p:.4g}."
             )
         if self.times == "grid":
-            said.append(
+            sentences.append(
                 "Times are known to a cell, and rows last seen in one count as at risk until its end: the curve of "
                 f"unrounded times lies at most {self.grid_error:.2g} below where cells end."
             )
         if self.missing:
-            said.append(f"{self.missing:,} rows with missing values are left out.")
+            sentences.append(f"{self.missing:,} rows with missing values are left out.")
         silent = self.clients - self.contributed - len(self.absent)
         if silent:
-            said.append(f"{silent} told nothing: they have fewer than {self.floor} complete rows (floor).")
+            sentences.append(f"{silent} told nothing: they have fewer than {self.floor} complete rows (floor).")
         for curve in self.curves:
             if curve.clients < self.contributed:
                 few = self.contributed - curve.clients
-                said.append(f"{few} told nothing of group {curve.group}: they have fewer than {self.floor} rows of it.")
-        return said + [f"Client '{client}' {reason}" for client, reason in self.absent.items()]
+                sentences.append(
+                    f"{few} told nothing of group {curve.group}: they have fewer than {self.floor} rows of it."
+                )
+        return sentences + [f"Client '{client}' {reason}" for client, reason in self.absent.items()]
 
     def _repr_html_(self) -> str:
         heads = ("group", "rows", "events", "median", "median_low", "median_high")

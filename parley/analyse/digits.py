@@ -28,12 +28,12 @@ def digits(values: Floats) -> Counts:
     if not (np.abs(values) < _MOST).all():
         raise InputError("has sums beyond 2^63, or none at all; bring its columns to another unit.")
     left = np.abs(values) / _BASE
-    places = []
+    parts = []
     for _ in range(DIGITS):
-        place = np.floor(left)
-        left = (left - place) * _BASE
-        places.append(place)
-    return (np.stack(places, axis=-1) * np.sign(values)[..., None]).astype(np.int64)
+        digit = np.floor(left)
+        left = (left - digit) * _BASE
+        parts.append(digit)
+    return (np.stack(parts, axis=-1) * np.sign(values)[..., None]).astype(np.int64)
 
 
 def numbers(added: Counts) -> Floats:
@@ -42,16 +42,16 @@ def numbers(added: Counts) -> Floats:
     negative = total[..., 0] < 0
     total = np.where(negative[..., None], _carried(-added), total)
     value = np.zeros(added.shape[:-1])
-    for place in range(DIGITS - 1, -1, -1):
-        value = value / _BASE + total[..., place]
+    for position in range(DIGITS - 1, -1, -1):
+        value = value / _BASE + total[..., position]
     return np.where(negative, -value, value) * _BASE
 
 
 def _carried(added: Counts) -> Counts:
     total = added.copy()
-    for place in range(DIGITS - 1, 0, -1):
-        total[..., place - 1] += total[..., place] >> 32
-        total[..., place] &= 2**32 - 1
+    for position in range(DIGITS - 1, 0, -1):
+        total[..., position - 1] += total[..., position] >> 32
+        total[..., position] &= 2**32 - 1
     return total
 
 

@@ -130,10 +130,10 @@ class KaplanMeier(Algorithm):
             )
         if not int(sums["events"].sum()):
             raise InputError(f"there are no events among {rows:,} rows, so there is no curve.")
-        found = {"grid": torch.from_numpy(grid)} | sums
+        curves = {"grid": torch.from_numpy(grid)} | sums
         events, at_risk = at_risk_of(*(sums[name].sum(0).numpy() for name in ("events", "censored")))
         area = restricted_mean(product_limit(events, at_risk), grid, self.times == "raw")
-        return state.replace(curves=found, prior={"outputs": torch.tensor([area])}), {"rows": float(rows)}
+        return state.replace(curves=curves, prior={"outputs": torch.tensor([area])}), {"rows": float(rows)}
 
     def learned(self, task: Task) -> Learned:
         return Prior(task, read=lambda state, since: Message.of(prior=state["prior"]))
@@ -159,10 +159,15 @@ class KaplanMeier(Algorithm):
         _, _, wrong = survival(task, ClientData(data.x[kept], data.y[kept]), self.event, self._since)
         same = value[complete, None] == np.arange(len(self.names))
         enough = (same.sum(axis=0) >= self.floor) & (complete.sum() >= self.floor)
-        told, group = (same & enough).any(axis=1), same.argmax(axis=1)
+        in_groups, group = (same & enough).any(axis=1), same.argmax(axis=1)
         other = int((~same.any(axis=1)).sum())
         counted = (1, int((~complete).sum()), wrong, other) if complete.sum() >= self.floor else (0, 0, 0, 0)
-        return time[complete][told], event[complete][told], group[told], dict(zip(_SCALARS, counted, strict=True))
+        return (
+            time[complete][in_groups],
+            event[complete][in_groups],
+            group[in_groups],
+            dict(zip(_SCALARS, counted, strict=True)),
+        )
 
     def _discloses(self) -> tuple[str, ...]:
         return ("inputs", "labels") if self.floor < 2 else ()
@@ -170,8 +175,8 @@ class KaplanMeier(Algorithm):
     def rare(self, task: Task, data: ClientData) -> str:
         """Narrow cells tell when the events of single rows happened."""
         time, event, group, _ = self._rows(task, data)
-        places = np.stack([cells_of(time, np.array(self.grid)), event.astype(np.int64), group])
-        fewest = np.unique(places, axis=1, return_counts=True)[1].min(initial=self.floor)
+        cells = np.stack([cells_of(time, np.array(self.grid)), event.astype(np.int64), group])
+        fewest = np.unique(cells, axis=1, return_counts=True)[1].min(initial=self.floor)
         few = self.times == "grid" and fewest < self.floor
         return f"cells of the grid have fewer than {self.floor} rows" if few else ""
 
@@ -211,13 +216,13 @@ class KaplanMeier(Algorithm):
         grid, size = message.tensor("grid").numpy(), len(self.names)
         time, event, group, scalars = self._rows(task, data)
         cell, rows = cells_of(time, grid), np.bincount(group, minlength=size)
-        found = {"rows": rows, "tellers": (rows > 0).astype(np.int64)}
+        counted = {"rows": rows, "tellers": (rows > 0).astype(np.int64)}
         for name, chosen in (("events", event == 1), ("censored", event == 0)):
-            found[name] = np.zeros((size, len(grid)), np.int64)
+            counted[name] = np.zeros((size, len(grid)), np.int64)
             inside = chosen & (cell >= 0)
-            np.add.at(found[name], (group[inside], cell[inside]), 1)
-        told = {name: torch.from_numpy(np.asarray(value, np.int64)) for name, value in found.items()}
-        return Reply(Message.of(counts=told | {name: torch.tensor(value) for name, value in scalars.items()}))
+            np.add.at(counted[name], (group[inside], cell[inside]), 1)
+        sent = {name: torch.from_numpy(np.asarray(value, np.int64)) for name, value in counted.items()}
+        return Reply(Message.of(counts=sent | {name: torch.tensor(value) for name, value in scalars.items()}))
 
 
 def at_risk_of(events: Counts, censored: Counts) -> tuple[Counts, Counts]:

@@ -126,11 +126,15 @@ def _inverse(information: Floats) -> Floats:
 def _check_columns(information: Floats, names: Sequence[str]) -> None:
     """Refuse columns that others, or the intercept, make up."""
     size = np.sqrt(np.diag(information))
-    empty = [name for name, own in zip(names, size, strict=True) if not own > 0]
+    empty = [name for name, size_of_column in zip(names, size, strict=True) if not size_of_column > 0]
     if empty:
         raise NoFit(2, f"column '{shown(empty[0])}' does not vary; leave it out.")
     values, vectors = np.linalg.eigh(information / np.outer(size, size))
     if values[0] < _SINGULAR:
         part = np.abs(vectors[:, 0])
-        among = [f"'{shown(name)}'" for name, own in zip(names, part, strict=True) if own > 0.05 * part.max()]
+        among = [
+            f"'{shown(name)}'"
+            for name, size_of_column in zip(names, part, strict=True)
+            if size_of_column > 0.05 * part.max()
+        ]
         raise NoFit(2, f"the columns {', '.join(among)} are collinear: each follows from the others; leave one out.")

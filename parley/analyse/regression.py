@@ -204,12 +204,12 @@ class Regression(Algorithm):
             if left_out is None:
                 raise
             return state.replace(**{f"without-{number - 2}": self._no_estimates(task, error.reason) | _NOT_JUDGED})
-        found = self._estimates(fit, scale) | counts
+        estimates = self._estimates(fit, scale) | counts
         if left_out is not None:
             replies = yield ask(self.held_out, {left_out: self._message(scale, fit.beta)})
-            told = replies[left_out]["held_out"] if left_out in replies else _NOT_JUDGED
-            return state.replace(**{f"without-{number - 2}": found | told})
-        state = state.replace(fit=found)
+            judged = replies[left_out]["held_out"] if left_out in replies else _NOT_JUDGED
+            return state.replace(**{f"without-{number - 2}": estimates | judged})
+        state = state.replace(fit=estimates)
         if self.sites:
             replies = yield ask(self.site, dict.fromkeys(ids, self._message(scale, fit.beta)))
             for client, reply in replies.items():
@@ -232,13 +232,13 @@ class Regression(Algorithm):
         many = torch.full((len(names) + 1,), rows)
         first, second = (torch.from_numpy(carried(sums[name].numpy())) for name in ("first", "second"))
         center, scale = moments({"count": many, "first": first, "second": second})
-        flat = [name for name, own in zip(names, scale, strict=False) if not own > 0]
+        flat = [name for name, spread in zip(names, scale, strict=False) if not spread > 0]
         if flat:
             raise NoFit(2, f"column '{shown(flat[0])}' has the same value in all rows; leave it out.")
         start = self.start(float(center[-1]))
         center[-1], scale[-1] = self.outcome_scale(float(center[-1]), float(scale[-1]))
-        told = {name: sums[name].double() for name in ("rows", "missing", "clients", "events")}
-        return Scale(center, scale), told, start
+        counts = {name: sums[name].double() for name in ("rows", "missing", "clients", "events")}
+        return Scale(center, scale), counts, start
 
     def prepared(self, task: Task, ids: Sequence[str]) -> Generator[Question, Replies, Floats]:
         """A grid of times, where one is needed."""
@@ -324,10 +324,10 @@ class Regression(Algorithm):
             cells = x[:, known.index(name), None]
             if name in task.info.categories:
                 texts = task.info.levels[task.info.categories.index(name)]
-                places = {level: float(place) for place, level in enumerate(self.levels[name])}
-                places_of = np.array([*(places.get(text, np.nan) for text in texts), np.nan])
+                codes = {level: float(code) for code, level in enumerate(self.levels[name])}
+                places_of = np.array([*(codes.get(text, np.nan) for text in texts), np.nan])
                 cells = places_of[np.where(np.isnan(cells), len(texts), cells).astype(np.int64)]
-                cells = np.where(np.isnan(cells), np.nan, cells == np.arange(1, len(places)))
+                cells = np.where(np.isnan(cells), np.nan, cells == np.arange(1, len(codes)))
             parts.append(cells)
         return np.concatenate(parts, axis=1)
 
@@ -340,8 +340,8 @@ class Regression(Algorithm):
         columns = [*zip(self.names(task), rows.x.T, strict=True), ("the outcome", rows.y), ("the event", rows.event)]
         few = [name for name, column in columns if self._few(np.unique(column, return_counts=True)[1].max(), rows)]
         binary = [(name, column == column.max()) for name, column in columns if 1 < len(np.unique(column)) < 3]
-        for (name, one), (other, two) in itertools.combinations(binary, 2):
-            same = int((one == two).sum())
+        for (name, first), (other, two) in itertools.combinations(binary, 2):
+            same = int((first == two).sum())
             if self._few(same, rows) or self._few(len(rows.y) - same, rows):
                 few.append(f"{name} with {other}")
         return f"fewer than {self.floor} rows stand out in {', '.join(few)}" if few else ""
@@ -401,8 +401,8 @@ class Regression(Algorithm):
         rows, beta = self._usable_rows(task, message, data)
         few = self.too_few(self.row_weights(rows, beta))
         point = self.likelihood(rows, beta) if len(rows.y) and not few else nothing(len(beta), self.extra)
-        told = {name: value for name, value in vars(point).items() if value is not None}
-        return Reply(Message.of(sums=encoded(told | {"withheld": float(few)})))
+        sums = {name: value for name, value in vars(point).items() if value is not None}
+        return Reply(Message.of(sums=encoded(sums | {"withheld": float(few)})))
 
     def row_weights(self, rows: Rows, beta: Floats) -> Floats:
         """How much each row counts in the information at these coefficients."""
@@ -428,19 +428,19 @@ class Regression(Algorithm):
         """The estimates of its own rows, or why there are none."""
         names = self.coefficients(task)
         rows, _ = self._usable_rows(task, message, data)
-        found = self._no_estimates(task, 1)
+        estimates = self._no_estimates(task, 1)
         if len(rows.y) > len(names):
             try:
                 self.check_events(int(rows.event.sum()), len(rows.y))
                 fit = solved(newton(names, self.start(float(rows.y.mean()))), lambda beta: self.likelihood(rows, beta))
-                found = self._estimates(fit, _scale(message))
+                estimates = self._estimates(fit, _scale(message))
             except NoFit as error:
-                found = self._no_estimates(task, error.reason)
+                estimates = self._no_estimates(task, error.reason)
             except (np.linalg.LinAlgError, ValueError):  # a scale on which nothing can be computed
-                found = self._no_estimates(task, 2)
+                estimates = self._no_estimates(task, 2)
         counts = {"rows": float(len(rows.y)), "events": float(rows.event.sum())}
-        told = {name: torch.tensor(value, dtype=torch.float64) for name, value in counts.items()}
-        return Reply(Message.of(site=found | told))
+        counted = {name: torch.tensor(value, dtype=torch.float64) for name, value in counts.items()}
+        return Reply(Message.of(site=estimates | counted))
 
     @exchange(
         form=lambda self, task, message: Form.of(held_out={"judged": (torch.float64, ()), "told": (torch.float64, ())}),
@@ -453,8 +453,8 @@ class Regression(Algorithm):
         """How well the others' coefficients predict its rows, and of how many rows that is said."""
         rows, beta = self._usable_rows(task, message, data)
         value = self.judged(rows, beta) if len(rows.y) else np.nan
-        told = float(len(rows.y)) if np.isfinite(value) else 0.0
-        parts = {"judged": float(np.nan_to_num(value)), "told": told}
+        count = float(len(rows.y)) if np.isfinite(value) else 0.0
+        parts = {"judged": float(np.nan_to_num(value)), "told": count}
         return Reply(Message.of(held_out={n: torch.tensor(v, dtype=torch.float64) for n, v in parts.items()}))
 
     def _usable_rows(self, task: Task, message: Message, data: Data) -> tuple[Rows, Floats]:

@@ -116,7 +116,7 @@ class Analysis(Brief):
             value,
             2 * float(fit["freedom"]) - 2 * value,
             float(fit["dispersion"]),
-            {one.client: one.reason for one in run.failures()},
+            {failure.client: failure.reason for failure in run.failures()},
             method.penalty,
             sites,
             _heterogeneity(names, sites, model, level),
@@ -126,16 +126,16 @@ class Analysis(Brief):
         )
 
     def __getitem__(self, name: str) -> Coefficient:
-        found = {one.name: one for one in self.coefficients}
-        if name not in found:
-            raise InputError(f"there is no coefficient '{name}': {nearest(name, found)}")
-        return found[name]
+        by_name = {coefficient.name: coefficient for coefficient in self.coefficients}
+        if name not in by_name:
+            raise InputError(f"there is no coefficient '{name}': {nearest(name, by_name)}")
+        return by_name[name]
 
     def table(self) -> list[dict[str, Any]]:
         """A row for every coefficient."""
         return [
-            {name: value for name, value in asdict(one).items() if self.model in RATIOS or "ratio" not in name}
-            for one in self.coefficients
+            {name: value for name, value in asdict(coefficient).items() if self.model in RATIOS or "ratio" not in name}
+            for coefficient in self.coefficients
         ]
 
     def frame(self) -> DataFrame:
@@ -151,27 +151,29 @@ class Analysis(Brief):
     def notes(self) -> list[str]:
         """What has to be known to read the table, in sentences."""
         events = f" with {self.events:,} events" if self.model == "cox" else ""
-        said = [
+        sentences = [
             f"{self.model.capitalize()} regression of {self.outcome}: {self.rows:,} rows{events} of {self.contributed} "
             f"of {self.clients} clients; log-likelihood {self.likelihood:.6g}, AIC {self.aic:.6g}."
         ]
         if self.penalty:
-            said.append(
+            sentences.append(
                 f"Ridge with penalty {self.penalty:g}: errors, intervals and p values are NOT the usual ones. They are "
                 "those of a normal prior about 0; estimates are biased towards 0, and intervals do not cover at their "
                 "level."
             )
         for name, level in self.references.items():
-            said.append(f"Levels of '{name}' are compared with '{level}'.")
+            sentences.append(f"Levels of '{name}' are compared with '{level}'.")
         if self.missing:
             rare = ", or texts that are none of the levels," if self.references else ""
-            said.append(f"{self.missing:,} rows with missing values{rare} are left out.")
+            sentences.append(f"{self.missing:,} rows with missing values{rare} are left out.")
         silent = self.clients - self.contributed - len(self.absent)
         if silent:
-            said.append(f"{silent} told nothing: they have fewer than {self.floor} complete rows (floor).")
-        said += [f"Site '{one.client}' has no estimates of its own: {one.reason}." for one in self.sites if one.reason]
-        said += [f"There is no fit without '{one.client}': {one.reason}." for one in self.left_out if one.reason]
-        return said + [f"Client '{client}' {reason}" for client, reason in self.absent.items()]
+            sentences.append(f"{silent} told nothing: they have fewer than {self.floor} complete rows (floor).")
+        sentences += [
+            f"Site '{fit.client}' has no estimates of its own: {fit.reason}." for fit in self.sites if fit.reason
+        ]
+        sentences += [f"There is no fit without '{fit.client}': {fit.reason}." for fit in self.left_out if fit.reason]
+        return sentences + [f"Client '{client}' {reason}" for client, reason in self.absent.items()]
 
     def _repr_html_(self) -> str:
         rows = self.table()
@@ -293,12 +295,12 @@ def analysis_study(what: Study | Federation, method: Regression | KaplanMeier, o
     method = with_texts(method, categories_of(what), lambda: statistics(what, floor=method.floor), outcome)
     asked = question_study(what, method, "analysis")
     data = asked.data
-    own = isinstance(data, DataSection) and data.name is None
-    if outcome is not None and not own:
+    own_data = isinstance(data, DataSection) and data.name is None
+    if outcome is not None and not own_data:
         raise InputError("an outcome can be chosen in a study of tables in a folder or file; here it is the target.")
     if isinstance(data, DataSection):
         data = replace(data, test_fraction=0.0)
-        if own:
+        if own_data:
             kind = data.kind if method.model == "logistic" else "regression"
             data = replace(_explaining(data, outcome, method), dtype="float64", kind=kind)
         asked = replace(asked, data=data)
@@ -333,9 +335,11 @@ def with_texts(
     left_out = (*method.levels, *method.reserved(), outcome)
     known = {name: levels for name, levels in wanted.items() if name not in left_out}
     if not all(known.values()):
-        told = ask().levels
+        levels_found = ask().levels
         for name in (name for name, levels in known.items() if not levels):
-            counts = {level: told[name][level] for level in sorted(told[name]) if told[name][level]}
+            counts = {
+                level: levels_found[name][level] for level in sorted(levels_found[name]) if levels_found[name][level]
+            }
             reference = max(counts, key=counts.__getitem__, default="")
             others = tuple(level for level in counts if level != reference)
             known[name] = (reference, *others) if counts else ()
@@ -372,7 +376,7 @@ def coefficient_rows(names: Sequence[str], fit: Tree, model: str, level: float) 
 
 
 def _sites(run: Run, names: Sequence[str], model: str, level: float) -> list[Site]:
-    told = {client: run.state.get(f"site-{place}") for place, client in enumerate(run.federation.ids)}
+    site_fits = {client: run.state.get(f"site-{number}") for number, client in enumerate(run.federation.ids)}
     return [
         Site(
             client,
@@ -381,7 +385,7 @@ def _sites(run: Run, names: Sequence[str], model: str, level: float) -> list[Sit
             REASONS[int(fit["reason"])],
             coefficient_rows(names, fit, model, level),
         )
-        for client, fit in told.items()
+        for client, fit in site_fits.items()
         if fit
     ]
 
@@ -395,7 +399,7 @@ def _heterogeneity(names: Sequence[str], sites: Sequence[Site], model: str, leve
 
 
 def _left_out(run: Run, names: Sequence[str], model: str, level: float) -> list[LeftOut]:
-    fits = {client: run.state.get(f"without-{place}") for place, client in enumerate(run.federation.ids)}
+    fits = {client: run.state.get(f"without-{number}") for number, client in enumerate(run.federation.ids)}
     return [
         LeftOut(
             client,

@@ -50,8 +50,8 @@ def survival(task: Task, data: ClientData, event: str, since: float) -> tuple[Fl
     name, named, value = event.partition("=")
     flag = data.x[:, column_names(task).index(name)].double().numpy()
     if named:
-        place = places_among(task, data, name, (value,))
-        flag = np.where(np.isnan(place), np.nan, place == 0)
+        which_value = places_among(task, data, name, (value,))
+        flag = np.where(np.isnan(which_value), np.nan, which_value == 0)
     return y, flag, int(((y < max(0.0, since)) | ~np.isin(flag, (0.0, 1.0))).sum())
 
 
@@ -61,8 +61,8 @@ def places_among(task: Task, data: ClientData, name: str, values: Sequence[str])
     cells = data.x[:, column_names(task).index(name)].double().numpy()
     if name in task.info.categories:
         levels = task.info.levels[task.info.categories.index(name)]
-        places = {value: float(place) for place, value in enumerate(values)}
-        of_code = np.array([*(places.get(level, -1.0) for level in levels), -1.0, np.nan])
+        codes = {value: float(code) for code, value in enumerate(values)}
+        of_code = np.array([*(codes.get(level, -1.0) for level in levels), -1.0, np.nan])
         return np.asarray(of_code[np.where(np.isnan(cells), len(levels) + 1, cells).astype(np.int64)], np.float64)
     same = cells[:, None] == np.array([float(value) for value in values])
     return np.where(np.isnan(cells), np.nan, np.where(same.any(axis=1), same.argmax(axis=1), -1.0))

@@ -185,8 +185,8 @@ class Jacobian:
 def jacobian(task: Task, parameters: Tree, buffers: Tree, x: Tensor) -> Tree:
     """d outputs / d parameters at one input, by parameter [outputs, ...]; differentiable in the input."""
 
-    def outputs(own: Tree) -> Tensor:
-        return apply(task, own, buffers, x[None])[0]
+    def outputs(point: Tree) -> Tensor:
+        return apply(task, point, buffers, x[None])[0]
 
     derivatives: Tree = jacrev(outputs)(parameters)
     return derivatives
@@ -196,11 +196,11 @@ def apply(task: Task, parameters: Tree, buffers: Tree, x: Tensor, training: bool
     """The network in double precision, whatever the module's own is."""
     module = task.network
     fixed = {name: value.detach().double() for name, value in module.named_parameters() if name not in parameters}
-    own = {name: value.clone() for name, value in buffers.items()}
+    statistics = {name: value.clone() for name, value in buffers.items()}
     before = module.training
     module.train(training)
     try:
-        outputs: Tensor = functional_call(module, {**fixed, **parameters, **own}, (x,))
+        outputs: Tensor = functional_call(module, {**fixed, **parameters, **statistics}, (x,))
     finally:
         module.train(before)
     return outputs

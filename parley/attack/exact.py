@@ -63,9 +63,9 @@ def from_gradient(weight: Tensor, bias: Tensor, samples: int, fill: Tensor) -> T
     # Those on which most units agree first; among the rest, those whose bias has the largest gradient.
     worth = agree.sum(1).double() + bias.abs() / bias.abs().max() / 2
     chosen: list[int] = []
-    for place in worth.argsort(descending=True).tolist():
-        if len(chosen) < samples and not any(agree[place, other] for other in chosen):
-            chosen.append(place)
+    for row in worth.argsort(descending=True).tolist():
+        if len(chosen) < samples and not any(agree[row, other] for other in chosen):
+            chosen.append(row)
     rebuilt = guesses[chosen]
     return torch.cat([rebuilt, fill.expand(samples - len(chosen), -1)])
 
@@ -103,14 +103,14 @@ def last_bias(task: Task) -> str | None:
     return names[-1] if names and names[-1] == list(task.form)[-1] else None
 
 
-def label_share(truth: Tensor, found: Tensor, classes: int) -> float:
+def label_share(truth: Tensor, rebuilt: Tensor, classes: int) -> float:
     """The share of a batch's labels that were found, as a set with repetitions.
 
     Of targets that are numbers (`classes` = 0): of those met within a hundredth of the spread of standardised ones.
     """
     if not classes:
         return float(
-            ((truth - found.reshape(truth.shape)).abs() <= 0.01).reshape(len(truth), -1).all(1).double().mean()
+            ((truth - rebuilt.reshape(truth.shape)).abs() <= 0.01).reshape(len(truth), -1).all(1).double().mean()
         )
-    counts = [torch.bincount(labels.long(), minlength=classes) for labels in (truth, found)]
+    counts = [torch.bincount(labels.long(), minlength=classes) for labels in (truth, rebuilt)]
     return float(torch.minimum(*counts).sum()) / len(truth)

@@ -118,7 +118,7 @@ def _best(effort: Effort, enough: float, start: Callable[[int], Rebuilt]) -> Reb
     for number in range(1, effort.restarts):
         if best.loss <= enough:
             break
-        best = min(best, start(number), key=lambda one: one.loss)
+        best = min(best, start(number), key=lambda candidate: candidate.loss)
     return best
 
 
@@ -144,8 +144,8 @@ def _cosine_once(target: Target, effort: Effort, key: Key) -> Rebuilt:
         loss = match + effort.tv * total_variation(x)
         loss.backward()
         if float(loss.detach()) < best.loss:
-            told = target.labels if target.labels is not None else _labels(target, free.detach())
-            best = Rebuilt(x.detach().clone(), told, float(loss.detach()))
+            labels = target.labels if target.labels is not None else _labels(target, free.detach())
+            best = Rebuilt(x.detach().clone(), labels, float(loss.detach()))
         if x.grad is not None:
             x.grad.sign_()
         search.step()

@@ -27,7 +27,7 @@ def membership(
     draw = key.numpy()
     ids = [federation.ids[int(i)] for i in draw.choice(len(federation), min(clients, len(federation)), replace=False)]
     outside = _losses(task, predict, _some(federation.test, draw))
-    return [auc(_losses(task, predict, _some(federation.client(own), draw)), outside) for own in ids], ids
+    return [auc(_losses(task, predict, _some(federation.client(client), draw)), outside) for client in ids], ids
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> float:

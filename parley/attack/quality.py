@@ -35,7 +35,7 @@ def matching_order(originals: Tensor, rebuilt: Tensor) -> list[int]:
     a, b = originals.double().flatten(1), rebuilt.double().flatten(1)
     cost = (a[:, None] - b[None]).square().sum(2)
     _, order = linear_sum_assignment(np.nan_to_num(cost.numpy(), nan=np.inf, posinf=1e300))
-    return [int(place) for place in order]
+    return [int(index) for index in order]
 
 
 def quality(originals: Tensor, rebuilt: Tensor, span: float) -> Quality:

@@ -86,15 +86,15 @@ def attack(
         except InputError as error:
             refused.setdefault(str(error).partition(": ")[2] or str(error), []).append(text)
     notes = [f"left out: {', '.join(texts)}. {prepared.algorithm.title}: {why}" for why, texts in refused.items()]
-    rows, said = [], dict[str, None]()
+    rows, all_sentences = [], dict[str, None]()
     for number, (name, samples, stages) in enumerate(plan):
         if tell is not None:
             tell("defences", number, len(plan))
         row, sentences = _row(prepared, name, samples, stages, victims, effort or Effort(), key)
         rows.append(row)
-        said |= dict.fromkeys(sentences if name == NONE else ())
-    said |= dict.fromkeys(_about_rows(prepared.algorithm))
-    if all(not set(row.scores) - {BLIND} for row in rows) and not said:
+        all_sentences |= dict.fromkeys(sentences if name == NONE else ())
+    all_sentences |= dict.fromkeys(_about_rows(prepared.algorithm))
+    if all(not set(row.scores) - {BLIND} for row in rows) and not all_sentences:
         notes.append(f"nothing that {prepared.algorithm.title} sends is of a kind that these attacks know.")
     pictures = len(prepared.task.info.shape) in (2, 3)
     return Findings(
@@ -104,7 +104,7 @@ def attack(
         pictures,
         study.seed,
         after,
-        tuple(said),
+        tuple(all_sentences),
         tuple(members),
         tuple(notes),
     )
@@ -129,20 +129,24 @@ def _row(
 ) -> tuple[Row, list[str]]:
     scores: dict[str, list[Score]] = {}
     first: dict[str, Tensor] = {}
-    originals, said, known = None, list[str](), Prior.of(prepared.federation)
+    originals, sentences, known = None, list[str](), Prior.of(prepared.federation)
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # so that every machine with as many victims finds the same
     try:
         for number in range(victims):
-            own = key.fold("victim", number)
-            victim = drawn(prepared.federation, samples, own.fold("samples", samples))
-            seen = intercept(prepared, victim, own, stages)
-            decoy = drawn(prepared.federation, samples, own.fold("decoy", samples))
+            victim_key = key.fold("victim", number)
+            victim = drawn(prepared.federation, samples, victim_key.fold("samples", samples))
+            seen = intercept(prepared, victim, victim_key, stages)
+            decoy = drawn(prepared.federation, samples, victim_key.fold("decoy", samples))
             if number == 0:
-                said += [disclosure.sentence() for disclosure in disclosed(seen.exchanges, victim, decoy)]
-                said += tree_evidence(seen.exchanges, victim, decoy, prepared.task.loss, prepared.task.info.outputs)
-            found = attacked(prepared, seen, samples, known, effort, own) | {BLIND: known.blind(samples)}
-            for attack, rebuilt in found.items():
+                sentences += [disclosure.sentence() for disclosure in disclosed(seen.exchanges, victim, decoy)]
+                sentences += tree_evidence(
+                    seen.exchanges, victim, decoy, prepared.task.loss, prepared.task.info.outputs
+                )
+            rebuilt_by_attack = attacked(prepared, seen, samples, known, effort, victim_key) | {
+                BLIND: known.blind(samples)
+            }
+            for attack, rebuilt in rebuilt_by_attack.items():
                 order = matching_order(victim.x, x := rebuilt.x.clamp(*known.span))
                 x, targets = x[order], rebuilt.targets[order]
                 measured = quality(victim.x, x, known.width)
@@ -152,4 +156,4 @@ def _row(
                     first[attack], originals = x, victim.x
     finally:
         torch.set_num_threads(before)
-    return Row(name, samples, {k: tuple(v) for k, v in scores.items()}, originals, first), said
+    return Row(name, samples, {k: tuple(v) for k, v in scores.items()}, originals, first), sentences

@@ -75,8 +75,8 @@ def on_jacobian(
     answer = seen.reply()
     if answer is None or "samples" not in answer.received:
         return {}
-    own = answer.received["samples"]
-    if "outputs" not in own or own["labels"].is_floating_point():
+    given_samples = answer.received["samples"]
+    if "outputs" not in given_samples or given_samples["labels"].is_floating_point():
         return {}
     rows = double(received(answer.received, prepared.task).rows())
     evidence = Jacobian(
@@ -84,7 +84,7 @@ def on_jacobian(
         double(answer.sent["model"]),
         double(answer.sent.get("buffers")),
         {name: rows[name] for name in answer.sent["model"]},
-        own["labels"],
+        given_samples["labels"],
     )
     return on_rows(evidence, prior, effort, key)
 

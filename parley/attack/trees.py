@@ -27,35 +27,35 @@ def tree_evidence(
     exchanges: Iterable[SeenExchange], victim: ClientData, decoy: ClientData, loss: Loss, outputs: int
 ) -> list[str]:
     """Sentences about the trees in replies; none where there are none."""
-    said = []
+    sentences = []
     for answer in exchanges:
-        for place, features, thresholds, values in _found(answer):
-            where = f"'{place}' of the reply '{answer.asked}'"
+        for tree_name, features, thresholds, values in _found(answer):
+            where = f"'{tree_name}' of the reply '{answer.asked}'"
             halves, other = (halfway(features, thresholds, data.x) for data in (victim, decoy))
             if halves > 2 * other:
-                said.append(
+                sentences.append(
                     f"{halves:.0%} of the thresholds in {where} lie halfway between two values of the victim's "
                     f"({other:.0%} between a decoy's): they bracket its samples."
                 )
             alone, other = (alone_in_leaf(values, residuals(data.y, loss, outputs)) for data in (victim, decoy))
             if alone > 2 * other:
-                said.append(
+                sentences.append(
                     f"{alone:.0%} of the victim's targets stand in a leaf of {where} as they are ({other:.0%} of a "
                     "decoy's): larger leaves hide them."
                 )
-    return said
+    return sentences
 
 
 def halfway(features: Tensor, thresholds: Tensor, x: Tensor) -> float:
     """The share of thresholds halfway between two values of their column; 0 where there are none."""
     columns = x.double().flatten(1)
     middles = {f: _middles(columns[:, f]) for f in features.unique().tolist()}
-    there = [
+    shares = [
         bool(len(middles[f]) and float((middles[f] - t).abs().min()) <= _SAME * max(abs(t), 1e-3))
         for f, t in zip(features.flatten().tolist(), thresholds.double().flatten().tolist(), strict=True)
         if abs(t) < 1e30
     ]
-    return sum(there) / len(there) if there else 0.0
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def alone_in_leaf(values: Tensor, residual: Tensor) -> float:
@@ -76,11 +76,11 @@ def _found(answer: SeenExchange) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]
     """Where trees are in a reply, their features and thresholds [nodes], and their leaves' values [leaves, outputs]."""
     tensors = answer.received.tensors
     for name, features in tensors.items():
-        place, _, last = name.rpartition("features")
-        others = [tensors.get(f"{place}{part}") for part in ("thresholds", "values")]
+        prefix, _, last = name.rpartition("features")
+        others = [tensors.get(f"{prefix}{part}") for part in ("thresholds", "values")]
         if last == "" and name.endswith("features") and all(value is not None for value in others):
             thresholds, values = (value for value in others if value is not None)
-            yield f"{place}thresholds", features.flatten(), thresholds.flatten(), values.reshape(-1, values.shape[-1])
+            yield f"{prefix}thresholds", features.flatten(), thresholds.flatten(), values.reshape(-1, values.shape[-1])
 
 
 def _middles(column: Tensor) -> Tensor:

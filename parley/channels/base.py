@@ -244,8 +244,8 @@ class Channels:
 
     def send(self, reply: Any, memory: Memory, context: Context) -> Any:
         """The reply as it is transmitted, with what the channels remember in its memory."""
-        own: Memory = reply.memory if reply.memory is not None else memory
-        kept = _with_reserved(own, memory)
+        client_memory: Memory = reply.memory if reply.memory is not None else memory
+        kept = _with_reserved(client_memory, memory)
         inputs: list[Message] = []
         message = reply.message
         for number, stage, trees in self._stages(context.asked):
@@ -261,14 +261,14 @@ class Channels:
             meant = inputs[number]
             arrived = stage.receive(arrived, Form.like(meant.tensors), trees, context.below("channel", number).key)
             if self._remembers(number):
-                place, names = _place(number, context.asked), compressible(meant, trees)
-                before = memory.get(place)
+                group, names = _place(number, context.asked), compressible(meant, trees)
+                before = memory.get(group)
                 if stage.mirrored:
                     arrived = _added(arrived, before)
                     now = {name: arrived.tensors[name] for name in names}
                 else:
                     now = {name: meant.tensors[name] - arrived.tensors[name] for name in names}
-                kept = kept.replace(**{place: before | now})  # what did not travel this time stays
+                kept = kept.replace(**{group: before | now})  # what did not travel this time stays
         return type(reply)(message, reply.memory if kept is memory else kept, reply.observed)
 
     def receive(self, message: Message, form: Form, context: Context, mirror: Memory | None = None) -> Arrival:
@@ -286,10 +286,10 @@ class Channels:
         for (number, stage, trees), before in zip(reversed(stages), reversed(forms), strict=True):
             message = stage.receive(message, before, trees, context.below("channel", number).key)
             if stage.mirrored:
-                place, names = _place(number, context.asked), compressible(before, trees)
-                last = kept.get(place)
+                group, names = _place(number, context.asked), compressible(before, trees)
+                last = kept.get(group)
                 message = _added(message, last)
-                kept = kept.replace(**{place: last | {name: message.tensors[name] for name in names}})
+                kept = kept.replace(**{group: last | {name: message.tensors[name] for name in names}})
         if not is_finite(message.tensors):
             raise WireError("it means NaN or infinite numbers.")
         return Arrival(message, kept if self.mirrored else None)
@@ -335,12 +335,12 @@ def _place(number: int, asked: str) -> str:
     return f"{RESERVED}{number}-{asked}"
 
 
-def _with_reserved(own: Memory, before: Memory) -> Memory:
+def _with_reserved(kept: Memory, before: Memory) -> Memory:
     """What a method keeps, and what the channels kept before: a method that makes its memory anew must not end that."""
-    if own is before:
-        return own
+    if kept is before:
+        return kept
     held = {name: value for name, value in before.tensors.items() if name.startswith(RESERVED)}
-    return Memory(own.tensors | held, own.scalars) if held else own
+    return Memory(kept.tensors | held, kept.scalars) if held else kept
 
 
 def _added(message: Message, tree: Tree, scale: int = 1) -> Message:

@@ -24,8 +24,8 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     if many * bits == 8:  # a byte has a whole number of codes
         columns = pad(codes, (0, -len(codes) % many)).view(-1, many)
         packed = columns[:, 0].clone()
-        for place in range(1, many):
-            packed |= columns[:, place] << (bits * place)
+        for position in range(1, many):
+            packed |= columns[:, position] << (bits * position)
         return packed
     words = (pad(codes, (0, -len(codes) % 8)).view(-1, 8).long() << _SHIFTS[bits]).sum(1)
     return words.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)[: packed_size(len(codes), bits)]
@@ -38,7 +38,9 @@ def unpack(packed: Tensor, codes: int, bits: int, largest: int) -> Tensor:
     else:
         many = 8 // bits
         if many * bits == 8:
-            unpacked = torch.stack([(packed >> (bits * place)) & (2**bits - 1) for place in range(many)], 1).view(-1)
+            unpacked = torch.stack([(packed >> (bits * position)) & (2**bits - 1) for position in range(many)], 1).view(
+                -1
+            )
         else:
             rows = pad(packed, (0, -len(packed) % bits)).view(-1, bits)
             words = pad(rows, (0, 8 - bits)).view(torch.int64)

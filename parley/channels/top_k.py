@@ -51,15 +51,15 @@ class TopK(VectorChannel):
         return share_of(self.share, entries) / entries
 
     def compress(self, vector: Tensor, layout: Layout, key: Key) -> Tree:
-        places = largest(vector, share_of(self.share, len(vector)))
-        return {"values": vector[places], "places": places.to(torch.int32)}
+        indices = largest(vector, share_of(self.share, len(vector)))
+        return {"values": vector[indices], "places": indices.to(torch.int32)}
 
     def restore(self, parts: Tree, layout: Layout, key: Key) -> Tensor:
-        places = parts["places"].long()
-        in_order = bool((places[1:] > places[:-1]).all())
-        if not in_order or int(places[0]) < 0 or int(places[-1]) >= layout.entries:
+        indices = parts["places"].long()
+        in_order = bool((indices[1:] > indices[:-1]).all())
+        if not in_order or int(indices[0]) < 0 or int(indices[-1]) >= layout.entries:
             raise WireError("it names places twice, out of order or beyond the model.")
-        return torch.zeros(layout.entries, dtype=layout.dtype).index_put_((places,), parts["values"])
+        return torch.zeros(layout.entries, dtype=layout.dtype).index_put_((indices,), parts["values"])
 
     def sizes(self, layout: Layout) -> Form:
         count = share_of(self.share, layout.entries)

@@ -76,28 +76,28 @@ def advise(
 advise.__doc__ = f"{advise.__doc__}\n    {EXAMPLES}"
 
 
-def show(found: Advice) -> None:
+def show(advice: Advice) -> None:
     """What was measured, what is advised and why, what is not known, and the lines that differ from the study."""
     screen = console()
-    print_table(["measured", "", ""], found.measured.rows())
-    print(f"Advised for {found.budget()}:\n")
-    for item in found.recommendations:
+    print_table(["measured", "", ""], advice.measured.rows())
+    print(f"Advised for {advice.budget()}:\n")
+    for item in advice.recommendations:
         screen.print(f"{item.what}: [bold]{_plain(item.value)}[/bold]", soft_wrap=True)
         screen.print(f"  {item.reason}", markup=False, soft_wrap=True)
         if item.formula:
             screen.print(f"  {item.formula}", markup=False, style="dim", soft_wrap=True)
-    if found.pilot is not None:
+    if advice.pilot is not None:
         print_table(
             ["pilot", "rounds", "metric"],
-            [(item.name, item.rounds, f"{item.metric:.4g}") for item in found.pilot.tried],
+            [(item.name, item.rounds, f"{item.metric:.4g}") for item in advice.pilot.tried],
             right=("rounds", "metric"),
         )
-    if found.gains is not None:
-        screen.print(f"\nWho gains: {found.gains.summary()}", markup=False)
+    if advice.gains is not None:
+        screen.print(f"\nWho gains: {advice.gains.summary()}", markup=False)
     print("\nNot estimated:")
-    for sentence in found.unknown:
+    for sentence in advice.unknown:
         screen.print(f"- {sentence}", markup=False, soft_wrap=True)
-    print(f"\nThe lines to change in the study:\n\n{found.lines()}")
+    print(f"\nThe lines to change in the study:\n\n{advice.lines()}")
 
 
 def _plain(value: str) -> str:

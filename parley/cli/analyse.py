@@ -174,70 +174,75 @@ def _deployed(folder: Path, path: Path, settings: list[str], method: Regression 
     return bool(secure), asked_of_nodes(folder, path, question_table(table, asked, "analysis", rounds))
 
 
-def _drawn(found: Analysis | SurvivalCurves) -> Figure:
+def _drawn(analysis: Analysis | SurvivalCurves) -> Figure:
     from parley.analyse.run import Analysis
     from parley.report.forest_figure import forest_figure
     from parley.report.survival_figure import survival_figure
 
-    return forest_figure(found) if isinstance(found, Analysis) else survival_figure(found)
+    return forest_figure(analysis) if isinstance(analysis, Analysis) else survival_figure(analysis)
 
 
-def show(found: Analysis) -> None:
+def show(analysis: Analysis) -> None:
     """The table of coefficients, and what has to be known to read it."""
     from parley.analyse.run import RATIOS
 
-    ratio = RATIOS.get(found.model)
-    ends, statistic = f"{100 * found.level:.4g}% interval", "t" if found.model == "gaussian" else "z"
+    ratio = RATIOS.get(analysis.model)
+    ends, statistic = f"{100 * analysis.level:.4g}% interval", "t" if analysis.model == "gaussian" else "z"
     columns = ["estimate", "std. error", *([ratio] if ratio else []), ends, statistic, "p"]
     rows = [
         (
-            one.name,
-            f"{one.estimate:.5g}",
-            f"{one.error:.4g}",
-            *([f"{one.ratio:.4g}"] if one.ratio is not None else []),
-            _ends(one.low, one.high) if one.ratio_low is None else _ends(one.ratio_low, one.ratio_high),
-            f"{one.statistic:.3f}",
-            p_text(one.p),
+            coefficient.name,
+            f"{coefficient.estimate:.5g}",
+            f"{coefficient.error:.4g}",
+            *([f"{coefficient.ratio:.4g}"] if coefficient.ratio is not None else []),
+            _ends(coefficient.low, coefficient.high)
+            if coefficient.ratio_low is None
+            else _ends(coefficient.ratio_low, coefficient.ratio_high),
+            f"{coefficient.statistic:.3f}",
+            p_text(coefficient.p),
         )
-        for one in found.coefficients
+        for coefficient in analysis.coefficients
     ]
     print_table(["", *columns], rows, right=columns)
-    if found.sites:
-        _show_sites(found)
-    if found.left_out:
-        columns = ["rows", found.metric]
-        tried = [(one.client, f"{one.rows:,}", _number(one.score)) for one in found.left_out]
+    if analysis.sites:
+        _show_sites(analysis)
+    if analysis.left_out:
+        columns = ["rows", analysis.metric]
+        tried = [
+            (coefficient.client, f"{coefficient.rows:,}", _number(coefficient.score))
+            for coefficient in analysis.left_out
+        ]
         print_table(["left out", *columns], tried, right=columns)
-    _show_notes(found.notes())
+    _show_notes(analysis.notes())
 
 
-def _show_sites(found: Analysis) -> None:
+def _show_sites(analysis: Analysis) -> None:
     """Of each coefficient every site's estimate, and how far they agree."""
-    ends = f"{100 * found.level:.4g}% interval"
+    ends = f"{100 * analysis.level:.4g}% interval"
     columns = ["site", "estimate", "std. error", ends]
-    for one in found.heterogeneity:
+    for heterogeneity in analysis.heterogeneity:
         rows = [
             (site.client, *_estimate(each))
-            for site in found.sites
+            for site in analysis.sites
             for each in site.coefficients
-            if each.name == one.name
+            if each.name == heterogeneity.name
         ]
-        rows += [(each.name, *_estimate(each)) for each in (one.fixed, one.random)]
-        print_table([one.name, *columns[1:]], rows, right=columns)
+        rows += [(each.name, *_estimate(each)) for each in (heterogeneity.fixed, heterogeneity.random)]
+        print_table([heterogeneity.name, *columns[1:]], rows, right=columns)
         console().print(
-            f"Sites' {one.name}: Q {one.q:.4g} with {one.freedom} degrees of freedom, p = {p_text(one.p)}; I2 "
-            f"{one.i2:.1%}; tau2 {one.tau2:.4g}.\n",
+            f"Sites' {heterogeneity.name}: Q {heterogeneity.q:.4g} with {heterogeneity.freedom} degrees of freedom, "
+            f"p = {p_text(heterogeneity.p)}; I2 {heterogeneity.i2:.1%}; tau2 {heterogeneity.tau2:.4g}.\n",
             markup=False,
         )
 
 
-def _estimate(one: Coefficient) -> tuple[str, str, str]:
-    return f"{one.estimate:.5g}", f"{one.error:.4g}", _ends(one.low, one.high)
+def _estimate(coefficient: Coefficient) -> tuple[str, str, str]:
+    return f"{coefficient.estimate:.5g}", f"{coefficient.error:.4g}", _ends(coefficient.low, coefficient.high)
 
 
-def show_curves(found: SurvivalCurves) -> None:
+def show_curves(result: SurvivalCurves) -> None:
     """Groups with their medians, survival at some times, and what has to be known to read them."""
-    ends = f"{100 * found.level:.4g}% interval"
+    ends = f"{100 * result.level:.4g}% interval"
     heads = ["rows", "events", "median", ends]
     rows = [
         (
@@ -247,19 +252,19 @@ def show_curves(found: SurvivalCurves) -> None:
             _number(curve.median),
             f"{_number(curve.median_low)} to {_number(curve.median_high)}",
         )
-        for curve in found.curves
+        for curve in result.curves
     ]
-    print_table([found.by or "group", *heads], rows, right=heads)
-    count = len(found.curves[0].steps)
+    print_table([result.by or "group", *heads], rows, right=heads)
+    count = len(result.curves[0].steps)
     chosen = sorted({round(k * (count - 1) / _TIMES) for k in range(_TIMES + 1)})
-    times = [(place, found.curves[0].steps[place].time) for place in chosen]
+    times = [(index, result.curves[0].steps[index].time) for index in chosen]
     table = [
         (_number(time), *(f"{s.survival:.3f} ({s.low:.3f} to {s.high:.3f}), {s.at_risk}" for s in steps))
-        for time, steps in ((time, [curve.steps[place] for curve in found.curves]) for place, time in times)
+        for time, steps in ((time, [curve.steps[index] for curve in result.curves]) for index, time in times)
         if time is not None
     ]
-    print_table(["time", *(f"survival, at risk: {curve.group}" for curve in found.curves)], table, right=["time"])
-    _show_notes(found.notes())
+    print_table(["time", *(f"survival, at risk: {curve.group}" for curve in result.curves)], table, right=["time"])
+    _show_notes(result.notes())
 
 
 def _number(value: float | None) -> str:

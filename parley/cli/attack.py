@@ -79,12 +79,12 @@ def attack(
         save_figure(attack_figure(findings), figure)
 
 
-def show(found: Findings) -> None:
+def show(findings: Findings) -> None:
     """The table, then what replies hold as it is, membership and notes."""
     from parley.report.attack_table import attack_table, sentences
 
-    columns, rows = attack_table(found)
+    columns, rows = attack_table(findings)
     print_table(columns, rows, right=columns[1:])
     screen = console()
-    for text in sentences(found):
+    for text in sentences(findings):
         screen.print(text, markup=False)

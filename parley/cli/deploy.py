@@ -217,9 +217,10 @@ def asked_of_nodes(folder: Path, path: Path, table: dict[str, Any]) -> Run:
     opened = ServerFolder.open(folder)
     written = {"table": table, "base": str(path.resolve().parent)}
     proposal = Proposal.of(submitted_study(written), opened.nodes())
-    one, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
-    print(f"{one.id} ({proposal.title}, study {one.hash[:12]}) {'submitted' if fresh else one.status}", flush=True)
-    run = finished(opened.path, one.id, whole=False)
+    submission, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
+    status = "submitted" if fresh else submission.status
+    print(f"{submission.id} ({proposal.title}, study {submission.hash[:12]}) {status}", flush=True)
+    run = finished(opened.path, submission.id, whole=False)
     if not run:
         raise typer.Exit(1)
     return load_run(opened.store, run)
@@ -232,17 +233,17 @@ def finished(path: Path, id: str, *, whole: bool) -> str:
     from parley.store.locks import is_locked
 
     folder = ServerFolder.open(path)
-    submissions, place = Submissions(folder), 0
+    submissions, position = Submissions(folder), 0
     warned = False
     if not whole and submissions.log(id).exists() and not submissions[id].active:
-        place = submissions.log(id).stat().st_size
+        position = submissions.log(id).stat().st_size
     while True:
         submission = submissions[id]
         if submissions.log(id).exists():
             with submissions.log(id).open("rb") as file:
-                file.seek(place)
+                file.seek(position)
                 text = file.read()
-            place += len(text)
+            position += len(text)
             print(text.decode(errors="replace"), end="", flush=True)
         if not submission.active:
             print(
@@ -350,9 +351,9 @@ def health(
     from parley.deploy.server_folder import ServerFolder
 
     port = NodeFolder.open(node).settings.health if node is not None else ServerFolder.open(folder).settings.health
-    said = asked(port)
-    print_table(["", ""], [(name, str(value).lower()) for name, value in said.items()])
-    raise typer.Exit(0 if said.get("healthy") is True else 1)
+    answer = asked(port)
+    print_table(["", ""], [(name, str(value).lower()) for name, value in answer.items()])
+    raise typer.Exit(0 if answer.get("healthy") is True else 1)
 
 
 @app.command("backup")
@@ -402,12 +403,12 @@ def demo(
     check_flower()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="parley-demo-") as temporary:
-        place = (folder or Path(temporary)).resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        summary = shown(place, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
+        workspace = (folder or Path(temporary)).resolve()
+        workspace.mkdir(parents=True, exist_ok=True)
+        summary = shown(workspace, lambda text: print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True))
         if summary.status != "finished" or summary.run is None:
             raise typer.Exit(1)
-        with RunStore(place / "server" / "runs.db", create=False) as store:
+        with RunStore(workspace / "server" / "runs.db", create=False) as store:
             records = store.records(summary.run)
         first, last = (record.metrics["clients/accuracy"].value for record in (records[0], records[-1]))
         print(f"accuracy on the hospitals' held-out samples: {percent(first)} before, {percent(last)} after.")

@@ -116,12 +116,12 @@ def gain(
             save_figure(draw(gains), figure)
 
 
-def show(found: Gains) -> None:
+def show(gains: Gains) -> None:
     """The table, the summary and when to stop."""
-    print_table(found.heads(), found.rows(), right=found.heads()[1:-1])
+    print_table(gains.heads(), gains.rows(), right=gains.heads()[1:-1])
     screen = console()
-    stop = found.stop
+    stop = gains.stop
     last = "Stopping" if stop.round is None else f"Recommended stopping round: {stop.round}"
-    paragraphs = [found.summary(), f"{last}, {stop.reason}", found.how]
-    for text in [*paragraphs, *(f"Note: {note}" for note in found.notes)]:
+    paragraphs = [gains.summary(), f"{last}, {stop.reason}", gains.how]
+    for text in [*paragraphs, *(f"Note: {note}" for note in gains.notes)]:
         screen.print(text, markup=False)

@@ -132,16 +132,16 @@ def main(arguments: list[str] | None = None) -> None:
             else:
                 code = _say(f"the program was ended by sys.exit({end.code!r}){user_line(end)}, not by parley.", 2)
         except OSError as error:
-            place = "" if error.filename is None else f"{shown(str(error.filename))}: "
-            code = _say(f"{place}{error.strerror or error}.", 2)
+            file = "" if error.filename is None else f"{shown(str(error.filename))}: "
+            code = _say(f"{file}{error.strerror or error}.", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _once(message: str) -> str:
     """A mistake in one sentence and one suggestion, which Typer and click both add."""
-    said, *_ = re.split(r" \(?Did you mean ", message)
+    sentence, *_ = re.split(r" \(?Did you mean ", message)
     suggestion = re.search(r"Did you mean [^?]*\?", message)
-    return f"{said.rstrip('.')}." + (f" {suggestion[0]}" if suggestion else "")
+    return f"{sentence.rstrip('.')}." + (f" {suggestion[0]}" if suggestion else "")
 
 
 def _say(sentence: str, code: int) -> int:

@@ -64,8 +64,8 @@ def pending(node: Node = _NODE) -> None:
     for hash in folder.studies():
         proposal = folder.proposal(hash)
         decision = verdict(folder, proposal)
-        said = "waits for you" if decision.pending else decision.why
-        rows.append((hash[:12], proposal.title, proposal.algorithm, proposal.model, proposal.rounds, said))
+        state = "waits for you" if decision.pending else decision.why
+        rows.append((hash[:12], proposal.title, proposal.algorithm, proposal.model, proposal.rounds, state))
     print_table(["study", "name", "algorithm", "model", "rounds", "decision"], rows, right=["rounds"])
 
 
@@ -214,29 +214,29 @@ def _print_disclosed(folder: Any) -> None:
 
     from parley.deploy.disclosed import disclosed
 
-    told = disclosed(folder)
+    records = disclosed(folder)
     rows = [
         (
-            one.study[:12],
-            one.title,
-            one.run,
-            one.by,
+            record.study[:12],
+            record.title,
+            record.run,
+            record.by,
             each.name,
             "-".join(map(str, dict.fromkeys(each.rounds))),
             each.count,
             each.size,
         )
-        for one in told
-        for each in one.answers
+        for record in records
+        for each in record.answers
     ]
     columns = ["study", "name", "run", "approved by", "asked", "rounds", "answers", "bytes"]
     print_table(columns, rows, right=["answers", "bytes"])
     answers, size = sum(row[-2] for row in rows), sum(row[-1] for row in rows)
-    print(f"{answers} answers of {size} bytes in {len(told)} runs.")
-    if private := [one.epsilon for one in told if one.epsilon is not None]:
+    print(f"{answers} answers of {size} bytes in {len(records)} runs.")
+    if private := [record.epsilon for record in records if record.epsilon is not None]:
         print(f"[privacy] of {len(private)} runs costs an epsilon of at most {math.fsum(private):.4g} together.")
-    for one in told:
-        for grid in one.grids:
-            print(f"Run {shown(one.run)} counted samples ('{shown(grid.asked)}') in cells {shown(grid.cells)}.")
-        if one.near:
-            print(f"Run {shown(one.run)} of study {one.study[:12]}: {one.near}")
+    for record in records:
+        for grid in record.grids:
+            print(f"Run {shown(record.run)} counted samples ('{shown(grid.asked)}') in cells {shown(grid.cells)}.")
+        if record.near:
+            print(f"Run {shown(record.run)} of study {record.study[:12]}: {record.near}")

@@ -150,17 +150,17 @@ def _choices(rows: list[tuple[str, Any, float]], last: str) -> None:
         [
             (
                 name,
-                f"{own.gamma:.4g}",
-                f"{own.K:,}",
-                f"{own.alpha:.3g}",
-                f"{own.server.eta:.4g}",
-                f"{own.server.momentum:.3f}",
-                f"{own.server.rho:.4f}",
-                f"{own.convergence:.3g}",
-                f"{own.drift:.3g}",
+                f"{choice.gamma:.4g}",
+                f"{choice.K:,}",
+                f"{choice.alpha:.3g}",
+                f"{choice.server.eta:.4g}",
+                f"{choice.server.momentum:.3f}",
+                f"{choice.server.rho:.4f}",
+                f"{choice.convergence:.3g}",
+                f"{choice.drift:.3g}",
                 f"{total:.3g}",
             )
-            for name, own, total in rows
+            for name, choice, total in rows
         ],
         right=[*_COLUMNS, last],
     )

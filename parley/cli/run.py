@@ -99,22 +99,22 @@ def run(
     with RunStore(store) as runs:
         start = pinned(loaded[0].start, runs, resume)  # once for all seeds: each run would be the last one for the next
         if start is not loaded[0].start:
-            loaded = [replace(one, init_from=start) for one in loaded]
+            loaded = [replace(planned, init_from=start) for planned in loaded]
         try:
             if chosen:
                 from parley.study.several_seeds import Seed, stored_run
             if workers > 1:
                 begun_from = start.run if isinstance(start, WarmStart) else None
                 each = [Seed(study, (*overrides, seed), resume, begun_from) for seed in chosen]
-                found = _side_by_side(each, loaded[0], runs.path, workers, quiet)
+                ids = _side_by_side(each, loaded[0], runs.path, workers, quiet)
                 if quiet:
-                    print("\n".join(found))
+                    print("\n".join(ids))
                 else:
-                    infos += map(runs.info, found)
-            for one in loaded if workers == 1 else []:
-                done, again = stored_run(runs, one) if resume and chosen else (None, resume)
+                    infos += map(runs.info, ids)
+            for planned in loaded if workers == 1 else []:
+                done, again = stored_run(runs, planned) if resume and chosen else (None, resume)
                 if done is None:
-                    trained = train(one, store=runs, resume=again, progress=not quiet)
+                    trained = train(planned, store=runs, resume=again, progress=not quiet)
                     done = str(trained.id)
                 if quiet:
                     print(done)
@@ -141,12 +141,12 @@ def _side_by_side(seeds: Sequence[Seed], like: Study, store: Path, workers: int,
 
     ids: dict[int, str] = {}
     with closing(train_seeds(seeds, like, store, workers)) as ended:
-        for place, run in ended:
-            ids[place] = run
+        for index, run in ended:
+            ids[index] = run
             if not quiet:
-                seed = seeds[place].overrides[-1].replace("=", " ")
+                seed = seeds[index].overrides[-1].replace("=", " ")
                 print(f"{seed}: run {run} ({len(ids)}/{len(seeds)})", file=sys.stderr)
-    return [ids[place] for place in range(len(seeds))]
+    return [ids[index] for index in range(len(seeds))]
 
 
 def seeds_of(text: str) -> list[int]:
@@ -172,11 +172,11 @@ def show_group(infos: list[RunInfo]) -> None:
     summaries = [info.summary for info in infos]
     names = [name for name in summaries[0] if is_result(name)]
     rows: list[list[object]] = [
-        [info.config.get("seed"), info.id, info.status, info.rounds, *(_shown(own, n) for n in names)]
-        for info, own in zip(infos, summaries, strict=True)
+        [info.config.get("seed"), info.id, info.status, info.rounds, *(_shown(summary, n) for n in names)]
+        for info, summary in zip(infos, summaries, strict=True)
     ]
     if len(infos) > 1:
-        means = {name: SeedMean.of([own[name] for own in summaries if name in own]) for name in names}
+        means = {name: SeedMean.of([summary[name] for summary in summaries if name in summary]) for name in names}
         rows.append(["mean", None, None, None, *(_mean(summaries, n, mean.value) for n, mean in means.items())])
         halves = (metric_text(n, mean.half) for n, mean in means.items())
         rows.append(["±", "half of a 95% interval", None, None, *halves])
@@ -190,7 +190,7 @@ def _mean(summaries: Sequence[Mapping[str, Any]], name: str, value: float) -> st
     from parley.engine.roll_call import over_clients
     from parley.study.seeds import covered
 
-    over = dict.fromkeys(filter(None, (covered(own, name.removeprefix("best ")) for own in summaries)))
+    over = dict.fromkeys(filter(None, (covered(summary, name.removeprefix("best ")) for summary in summaries)))
     return metric_text(name, value) + over_clients(", ".join(over))
 
 
@@ -233,12 +233,12 @@ def show_run(run: str, status: str, summary: dict[str, Any], missing: Sequence[A
 def show_missing(run: str, missing: Sequence[Absence]) -> None:
     """Who was left out, of how many rounds and why."""
     absences: dict[str, list[Absence]] = {}
-    for one in missing:
-        absences.setdefault(one.client, []).append(one)
+    for absence in missing:
+        absences.setdefault(absence.client, []).append(absence)
     if not absences:
         return
     worst = sorted(absences.items(), key=lambda item: -len(item[1]))[:MOST_NAMES]
-    rows = [(client, len(own), own[-1].round, own[-1].reason) for client, own in worst]
+    rows = [(client, len(of_client), of_client[-1].round, of_client[-1].reason) for client, of_client in worst]
     print_table(["left out", "rounds", "last", "why, the last time"], rows, right=["rounds", "last"])
     if len(absences) > len(worst):
         print(f"and {len(absences) - len(worst)} others; all of them: parley runs export {run} missing.csv --failures")

@@ -138,7 +138,7 @@ def stats(
         with writing(freeze):
             write_atomically(freeze, text.encode())
         filled = {name for name, column in frozen.table.items() if column.texts or column.fill is not None}
-        gaps = [one.name for one in result.features if one.missing and one.name not in filled]
+        gaps = [feature.name for feature in result.features if feature.missing and feature.name not in filled]
         if not frozen.fill and gaps:
             which = ", ".join(map(printable, gaps[:5])) + (" and more" if gaps[5:] else "")
             console().print(
@@ -187,14 +187,14 @@ def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> 
     try:
         asked.federation()
     except InputError:
-        wrong = [one for one in differences if not one.harmless]
+        wrong = [difference for difference in differences if not difference.harmless]
         if not wrong:
             raise
         show_differences(differences)
         more = f" ({len(wrong) - 1} more above)" if len(wrong) > 1 else ""
         raise InputError(f"[data] client '{wrong[0].client}' {wrong[0].what}{more}; mend it first.") from None
     result = Statistics.of(train(asked))
-    show_differences([one for one in differences if one.harmless])
+    show_differences([difference for difference in differences if difference.harmless])
     return result
 
 
@@ -205,32 +205,36 @@ def _deployed(folder: Path, path: Path, table: dict[str, Any], method: Federated
     return Statistics.of(asked_of_nodes(folder, path, statistics_table(table, method)))
 
 
-def show(found: Statistics) -> None:
+def show(statistics: Statistics) -> None:
     """The features, the labels, and who is in it."""
-    missing = any(one.missing for one in found.features)
-    part = found.quantiles.removesuffix("s")
+    missing = any(feature.missing for feature in statistics.features)
+    part = statistics.quantiles.removesuffix("s")
     shown = [name.format(part) for name in _SHOWN.values()]
     columns = ["count", *(["missing"] if missing else []), "mean", "std", *shown]
     rows = [
         (
-            one.name,
-            one.count,
-            *([one.missing] if missing else []),
-            _value(one, one.mean),
-            _number(one.std),
-            *[_value(one, one.quantiles.get(share)) for share in _SHOWN],
-            bars(one),
+            feature.name,
+            feature.count,
+            *([feature.missing] if missing else []),
+            _value(feature, feature.mean),
+            _number(feature.std),
+            *[_value(feature, feature.quantiles.get(share)) for share in _SHOWN],
+            bars(feature),
         )
-        for one in found.features
+        for feature in statistics.features
     ]
     print_table(["column", *columns, "histogram"], rows, right=columns)
-    if found.levels:
-        levels = [(name, *one) for name, told in found.levels.items() for one in told.items()]
+    if statistics.levels:
+        levels = [
+            (name, *feature)
+            for name, counts_of_level in statistics.levels.items()
+            for feature in counts_of_level.items()
+        ]
         print_table(["column", "level", "samples"], levels, right=["samples"])
-    if found.labels:
+    if statistics.labels:
         total, counted = (
-            max(found.samples, 1),
-            [*found.labels.items(), *([("not told", found.rare)] if found.rare else [])],
+            max(statistics.samples, 1),
+            [*statistics.labels.items(), *([("not told", statistics.rare)] if statistics.rare else [])],
         )
         print_table(
             ["class", "samples", "share"],
@@ -238,66 +242,74 @@ def show(found: Statistics) -> None:
             right=["samples", "share"],
         )
     screen = console()
-    for text in notes(found):
+    for text in notes(statistics):
         screen.print(text, markup=False)
 
 
-def notes(found: Statistics) -> list[str]:
+def notes(statistics: Statistics) -> list[str]:
     """What has to be known to read the tables, in sentences."""
-    silent = found.clients - found.contributed - len(found.absent)
-    said = [f"{found.samples:,} samples; {found.contributed} of {found.clients} clients told of theirs."]
+    silent = statistics.clients - statistics.contributed - len(statistics.absent)
+    sentences = [
+        f"{statistics.samples:,} samples; {statistics.contributed} of {statistics.clients} clients told of theirs."
+    ]
     if silent:
-        said.append(f"{silent} told nothing: they have fewer than {found.floor} samples (--floor).")
-    said += [f"Client '{client}' {reason}" for client, reason in found.absent.items()]
-    for one in found.features:
-        if one.withheld:
-            many = f"{one.withheld} clients have" if one.withheld > 1 else "One client has"
-            said.append(f"{many} fewer than {found.floor} values of '{one.name}' (--floor) and told nothing of them.")
-    if found.rare:
-        said.append(
-            f"The classes of {found.rare:,} samples are not told: their client has fewer than {found.floor} of some "
-            "class (--floor), and other classes would give that away. Everything else counts these samples, too."
+        sentences.append(f"{silent} told nothing: they have fewer than {statistics.floor} samples (--floor).")
+    sentences += [f"Client '{client}' {reason}" for client, reason in statistics.absent.items()]
+    for feature in statistics.features:
+        if feature.withheld:
+            many = f"{feature.withheld} clients have" if feature.withheld > 1 else "One client has"
+            sentences.append(
+                f"{many} fewer than {statistics.floor} values of '{feature.name}' (--floor) and told nothing of them."
+            )
+    if statistics.rare:
+        sentences.append(
+            f"The classes of {statistics.rare:,} samples are not told: their client has fewer than {statistics.floor} "
+            "of some class (--floor), and other classes would give that away. All else counts these samples, too."
         )
-    lacking = max((one.left_out / one.count for one in found.features if one.count), default=0.0)
+    lacking = max((feature.left_out / feature.count for feature in statistics.features if feature.count), default=0.0)
     if lacking:
-        said.append(
-            f"{'Histograms alone' if found.quantiles == 'blocks' else 'Histograms and quantiles'} lack up to "
-            f"{percent(lacking)} of a column's values: fewer than {found.floor} of a client are in a cell (--floor)."
+        sentences.append(
+            f"{'Histograms alone' if statistics.quantiles == 'blocks' else 'Histograms and quantiles'} lack up to "
+            f"{percent(lacking)} of a column's values: fewer than {statistics.floor} of a client are in a cell "
+            "(--floor)."
         )
-    if found.quantiles == "blocks":
-        said.append(
-            f"Low and high block: the mean of the lowest and the highest {found.floor} or more values of a client "
+    if statistics.quantiles == "blocks":
+        sentences.append(
+            f"Low and high block: the mean of the lowest and the highest {statistics.floor} or more values of a client "
             "(--floor), not the smallest and the largest value."
         )
     else:
-        said.append(
+        sentences.append(
             "Low and high cell: where the cells with values begin and end. Quantiles are places in cells: but for "
             "columns of zeros and ones they need not be values that occur."
         )
-    errors = [one.rank_error for one in found.features if one.rank_error is not None]
+    errors = [feature.rank_error for feature in statistics.features if feature.rank_error is not None]
     if errors:
-        said.append(f"A quantile's rank is off by at most {percent(max(errors))} of the values.")
-    return said
+        sentences.append(f"A quantile's rank is off by at most {percent(max(errors))} of the values.")
+    return sentences
 
 
-def show_differences(found: list[SchemaDifference]) -> None:
+def show_differences(differences: list[SchemaDifference]) -> None:
     """In what clients differ, and whether it matters."""
-    if found:
-        rows = [(one.client, one.what, "no matter" if one.harmless else "must be mended") for one in found]
+    if differences:
+        rows = [
+            (difference.client, difference.what, "no matter" if difference.harmless else "must be mended")
+            for difference in differences
+        ]
         print_table(["client", "differs: it", ""], rows)
 
 
-def bars(one: Feature) -> str:
+def bars(feature: Feature) -> str:
     """The histogram in a line, one character a cell."""
-    most = max(one.counts, default=0)
-    return "".join(_BARS[-(-8 * count // most)] if most else " " for count in one.counts)
+    most = max(feature.counts, default=0)
+    return "".join(_BARS[-(-8 * count // most)] if most else " " for count in feature.counts)
 
 
-def _value(one: Feature, value: float | None) -> str | None:
+def _value(feature: Feature, value: float | None) -> str | None:
     """A column's mean or quantile; of dates the day."""
     from parley.data.dates import date_text
 
-    return date_text(value // 1) if one.date and value is not None else _number(value, one.std)
+    return date_text(value // 1) if feature.date and value is not None else _number(value, feature.std)
 
 
 def _number(value: float | None, spread: float | None = None) -> str | None:

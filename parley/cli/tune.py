@@ -129,7 +129,7 @@ def tune(
         raise InputError(f"nothing can be written to {out}; name another folder with --out.")
     with RunStore(store) as kept:
         try:
-            results = search(planned, kept, (lambda one, all: None) if quiet else _say)
+            results = search(planned, kept, (lambda trial, all: None) if quiet else _say)
         except KeyboardInterrupt:
             words = shlex.join(["parley", *sys.argv[1:]])
             raise Interrupted(f"interrupted; resume with the same command: {words}") from None
@@ -175,17 +175,17 @@ def _param(text: str) -> tuple[str, Any]:
         return path, space
 
 
-def _say(one: TrialResult, all: SearchResult) -> None:
+def _say(trial: TrialResult, all: SearchResult) -> None:
     """A line per trial."""
     from parley.tuning.candidates import settings_text
 
     metric, best = all.candidate.metric, all.best
-    if one.pruned:
-        state = f"stopped after round {one.rounds}"
+    if trial.pruned:
+        state = f"stopped after round {trial.rounds}"
     else:
-        state = "diverged" if one.score is None else f"{metric} {metric_text(metric, one.score)}"
+        state = "diverged" if trial.score is None else f"{metric} {metric_text(metric, trial.score)}"
     so_far = "" if best is None or best.score is None else f", best {metric_text(metric, best.score)}"
-    line = f"{one.method} {len(all.trials)}/{all.candidate.trials}: {settings_text(one.settings)}: {state}{so_far}"
+    line = f"{trial.method} {len(all.trials)}/{all.candidate.trials}: {settings_text(trial.settings)}: {state}{so_far}"
     print(line, file=sys.stderr)
 
 
@@ -193,14 +193,23 @@ def _show(results: list[SearchResult]) -> None:
     from parley.tuning.candidates import settings_text
 
     rows = []
-    for one in results:
-        best, metric = one.best, one.candidate.metric
-        lost = sum(item.score is None and not item.pruned for item in one.trials)
+    for result in results:
+        best, metric = result.best, result.candidate.metric
+        lost = sum(item.score is None and not item.pruned for item in result.trials)
         score = None if best is None or best.score is None else metric_text(metric, best.score)
         settings, run = (None, None) if best is None else (settings_text(best.settings), best.run or "deleted")
-        pruned = sum(item.pruned for item in one.trials)
+        pruned = sum(item.pruned for item in result.trials)
         rows.append(
-            [one.candidate.method, settings, score, len(one.trials), one.rounds, pruned or None, lost or None, run]
+            [
+                result.candidate.method,
+                settings,
+                score,
+                len(result.trials),
+                result.rounds,
+                pruned or None,
+                lost or None,
+                run,
+            ]
         )
     columns = ["method", "best settings", results[0].candidate.metric, "trials", "rounds", "pruned", "diverged", "run"]
     print_table(columns, rows, right=columns[2:7])

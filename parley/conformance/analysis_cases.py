@@ -92,8 +92,8 @@ def _fit(method: Regression, x: Array, y: Array, clients: int, runtime: str) -> 
     return fit["beta"].numpy(), fit["covariance"].numpy()
 
 
-def _apart(one: Sequence[Array], other: Sequence[Array]) -> float:
-    return max(float(np.abs(a / b - 1).max()) for a, b in zip(one, other, strict=True))
+def _apart(first: Sequence[Array], other: Sequence[Array]) -> float:
+    return max(float(np.abs(a / b - 1).max()) for a, b in zip(first, other, strict=True))
 
 
 def _pooled(family: str, runtime: str) -> float:

@@ -56,20 +56,20 @@ def functional_cohorts() -> list[Case]:
 def _follows(
     statement: str, given: Problem, method: FFGB, learner: Cones | Shrunk | LargestCell, oracle: Oracle
 ) -> Case:
-    own = FFGB(method.lr, method.steps, method.mu, method.schedule, learner, method.oracle)
+    method_used = FFGB(method.lr, method.steps, method.mu, method.schedule, learner, method.oracle)
 
     def measure(runtime: str) -> float:
-        course = boost(
+        iterates = boost(
             given.alpha,
             given.gradient,
             oracle,
             rounds=ROUNDS,
             local=LOCAL,
-            mu=own.mu,
+            mu=method_used.mu,
             outputs=1,
-            steps=lambda t, k: own.eta(t + 1, k - 1),
+            steps=lambda t, k: method_used.eta(t + 1, k - 1),
         )
-        return _apart(given.learned(given.run(own, ROUNDS, runtime=runtime)), course.functions[-1])
+        return _apart(given.learned(given.run(method_used, ROUNDS, runtime=runtime)), iterates.functions[-1])
 
     return Case("ffgb", statement, measure, stackable=False)
 
@@ -89,7 +89,7 @@ def _drawn(runtime: str) -> float:
     alone = train(method, few, rounds=1, runtime=runtime, evaluation=_NOTHING)
     pairs = [(value.double(), alone.state.tensors[name].double()) for name, value in sampled.state.tensors.items()]
     assert len(ids) == HALF.size
-    return max(float((one - other).abs().max()) for one, other in pairs)
+    return max(float((actual - other).abs().max()) for actual, other in pairs)
 
 
 def _apart(a: Array, b: Array) -> float:

@@ -57,9 +57,9 @@ class Shrunk(Cells):
     elsewhere: float = 0.0
 
     def shaped(self, means: Tensor, count: Tensor) -> Tensor:
-        there = (count > 0)[:, None]
+        occupied = (count > 0)[:, None]
         mean = (means * count[:, None]).sum(0) / count.sum()
-        return torch.where(there, self.gamma * means, self.elsewhere * mean)
+        return torch.where(occupied, self.gamma * means, self.elsewhere * mean)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def same_inputs(conflict: bool = True, seed: int = 0) -> Problem:
         alpha,
         lambda g: g - labels,
         square_optimum(labels, alpha, MU),
-        tuple((cells, own) for own in labels),
+        tuple((cells, client_labels) for client_labels in labels),
         0.0,
         0.0,
     )
@@ -103,7 +103,7 @@ def own_cells(private: int, seed: int = 0) -> Problem:
     alpha = count / SAMPLES
     labels = Key(seed).fold("002/table1", "classes").numpy().integers(0, CLASSES, count.shape)
     shares = np.eye(CLASSES)[labels]
-    there = (alpha > 0)[:, :, None]
+    occupied = (alpha > 0)[:, :, None]
     cells = np.arange(count.shape[1])
     rows = tuple(
         (np.repeat(cells, n).astype(float)[:, None], np.repeat(y, n)) for n, y in zip(count, labels, strict=True)
@@ -111,7 +111,7 @@ def own_cells(private: int, seed: int = 0) -> Problem:
     return Problem(
         cells.astype(float)[:, None],
         alpha,
-        lambda g: np.where(there, softmax(g) - shares, 0.0),
+        lambda g: np.where(occupied, softmax(g) - shares, 0.0),
         cross_entropy_optimum(shares, alpha, MU),
         rows,
         _total_variation(alpha),
@@ -121,17 +121,17 @@ def own_cells(private: int, seed: int = 0) -> Problem:
 
 def shifted(shift: float, points: int = CELLS) -> Problem:
     """Square loss without a regulariser; f*(x) = sin 2x, clients at even points that are moved apart by `shift`."""
-    places = [(np.linspace(0, 3, points) + shift * i / CLIENTS)[:, None] for i in range(CLIENTS)]
-    inputs = np.concatenate(places)
+    inputs_of = [(np.linspace(0, 3, points) + shift * i / CLIENTS)[:, None] for i in range(CLIENTS)]
+    inputs = np.concatenate(inputs_of)
     alpha = np.kron(np.eye(CLIENTS), np.full((1, points), 1 / points))
-    extensions = np.stack([lipschitz_extension(own, np.sin(2 * own), inputs) for own in places])
-    w1 = float(np.mean([wasserstein(np.repeat(own, CLIENTS, axis=0), inputs) for own in places]))
+    extensions = np.stack([lipschitz_extension(points_of, np.sin(2 * points_of), inputs) for points_of in inputs_of])
+    w1 = float(np.mean([wasserstein(np.repeat(points_of, CLIENTS, axis=0), inputs) for points_of in inputs_of]))
     return Problem(
         inputs,
         alpha,
         lambda g: g - extensions,
         np.sin(2 * inputs),
-        tuple((own, np.sin(2 * own)) for own in places),
+        tuple((points_of, np.sin(2 * points_of)) for points_of in inputs_of),
         _total_variation(alpha),
         w1,
     )

@@ -51,12 +51,12 @@ def settles(
 
 
 def equals(
-    method: str, statement: str, given: QuadraticProblem, one: tuple[Algorithm, int], other: tuple[Algorithm, int]
+    method: str, statement: str, given: QuadraticProblem, first: tuple[Algorithm, int], other: tuple[Algorithm, int]
 ) -> Case:
     """Two methods after so many rounds: the same bits."""
 
     def measure(runtime: str) -> float:
-        a, b = (weights_of(given.run(algorithm, rounds, runtime)) for algorithm, rounds in (one, other))
+        a, b = (weights_of(given.run(algorithm, rounds, runtime)) for algorithm, rounds in (first, other))
         return float(np.abs(a - b).max())
 
     return Case(method, statement, measure, 0.0)

@@ -42,16 +42,16 @@ def check_channel(channel: Channel, name: str | None = None) -> list[Check]:
 
 def load_channel(text: str) -> Channel:
     """The channel that `file.py:Name` or `file.py:Name(0.1)` means, or one of ours such as `qsgd(4)`."""
-    place, bracket, inside = text.partition("(")
-    if not is_file_name(place.strip()):
+    name, bracket, inside = text.partition("(")
+    if not is_file_name(name.strip()):
         return named_channel(text)
-    channel = from_file(place.strip())
+    channel = from_file(name.strip())
     if isinstance(channel, Channel):
         return channel
     if not (isinstance(channel, type) and issubclass(channel, Channel)):
-        raise InputError(f"'{place}' is no channel: derive it from parley.Channel.")
+        raise InputError(f"'{name}' is no channel: derive it from parley.Channel.")
     try:
-        made: Channel = named_channel(f"{place.strip()}({inside}" if bracket else place.strip())
+        made: Channel = named_channel(f"{name.strip()}({inside}" if bracket else name.strip())
     except TypeError as error:
         raise InputError(f"'{text}' cannot be made: {error}.") from None
     return made

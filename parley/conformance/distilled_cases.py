@@ -58,10 +58,10 @@ def distilled() -> list[Case]:
 
 def distilled_cohorts() -> list[Case]:
     """Two of four clients a round."""
-    said = "2 of 4 clients: a round is that of the two drawn"
+    statement = "2 of 4 clients: a round is that of the two drawn"
     return [
-        Case("ffgb-distill", said, lambda runtime: _drawn(BOOSTED, _descended, runtime), stackable=False),
-        Case("fedavg-distill", said, lambda runtime: _drawn(TAUGHT, _approached, runtime)),
+        Case("ffgb-distill", statement, lambda runtime: _drawn(BOOSTED, _descended, runtime), stackable=False),
+        Case("fedavg-distill", statement, lambda runtime: _drawn(TAUGHT, _approached, runtime)),
     ]
 
 

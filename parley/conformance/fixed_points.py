@@ -120,8 +120,8 @@ def second_order(runtime: str, method: FedAvg | None = None) -> float:
     """How far the order in lr of the distance to the optimum is from 2, between lr = .02 and .01."""
     given, distances = quadratic_problem(), []
     for lr in (0.02, 0.01):
-        one = replace(method or FedAvg(steps=5, batch=None), lr=lr)
-        reached = weights_of(given.run(RichardsonRomberg(one), round(4 / lr), runtime))
+        base = replace(method or FedAvg(steps=5, batch=None), lr=lr)
+        reached = weights_of(given.run(RichardsonRomberg(base), round(4 / lr), runtime))
         distances.append(float(np.linalg.norm(reached - given.clients.empirical_minimiser)))
     return abs(float(np.log2(distances[0] / distances[1])) - 2)
 

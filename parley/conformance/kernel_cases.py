@@ -85,12 +85,12 @@ def regression() -> list[Case]:
     given, rbf = Points.drawn(), theory.RBF(0.5)
     features = theory.FeatureKernel(given.phi)
     prox = theory.ProximalStep(5.0)
-    one, many, all_steps = (theory.GradientSteps(ETA, s) for s in (1, 3, 400))
+    one_step, many, all_steps = (theory.GradientSteps(ETA, s) for s in (1, 3, 400))
     line = theory.Linear()
     kernel_avg, kernel_prox = KernelFedAvg(ETA, kernel=features, steps=3), KernelFedProx(ETA, kernel=features)
     feature_avg, feature_prox = FeatureFedAvg(ETA, steps=3), FeatureFedProx(ETA)
     cases = []
-    for m in (one, many, all_steps):
+    for m in (one_step, many, all_steps):
         cases.append(_rounds("kernel-fedavg", given, replace(kernel_avg, kernel=rbf, steps=m.s), rbf, m))
         cases.append(_rounds("feature-fedavg", given, replace(feature_avg, steps=m.s), features, m))
     return [
@@ -145,9 +145,9 @@ def _batches(name: str, given: Points, algorithm: Algorithm, method: theory.Kern
     return Case(name, "batches: passes in order with eta/n_i on the batch's sum", measure, stackable=False)
 
 
-def _same(name: str, statement: str, given: Points, one: Algorithm, other: Algorithm) -> Case:
+def _same(name: str, statement: str, given: Points, first: Algorithm, other: Algorithm) -> Case:
     def measure(runtime: str) -> float:
-        return _apart(*(given.learned(given.run(algorithm, ROUNDS, runtime)) for algorithm in (one, other)))
+        return _apart(*(given.learned(given.run(algorithm, ROUNDS, runtime)) for algorithm in (first, other)))
 
     return Case(name, statement, measure, stackable=False)
 

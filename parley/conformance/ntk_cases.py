@@ -40,7 +40,7 @@ def tangent() -> list[Case]:
         return _apart(after(method, runtime, 20), phi @ np.linalg.lstsq(phi, y, rcond=None)[0])
 
     def pooled(runtime: str) -> float:
-        x, y = (torch.from_numpy(np.concatenate(own)) for own in (given.x, given.y))
+        x, y = (torch.from_numpy(np.concatenate(parts)) for parts in (given.x, given.y))
         federation = Federation(given.data().info, ("all",), InMemory((ClientData(x, y),)))
         judged = replace(DESCENT, select="clients")
         return _apart(after(judged, runtime, ROUNDS), after(judged, runtime, ROUNDS, federation))

@@ -106,11 +106,11 @@ def _fedbabu(given: QuadraticProblem) -> Array:
     """FedAvg's surrogate of f_i(., h_0), and h_0."""
     split, cut = _blocks(given), given.phi
     head = given.start[cut:]
-    A = np.array([split(own)[0] for own in given.clients.A])
+    A = np.array([split(A_i)[0] for A_i in given.clients.A])
     c = np.array(
         [
-            c[:cut] - np.linalg.solve(split(own)[0], split(own)[1] @ (head - c[cut:]))
-            for own, c in zip(given.clients.A, given.clients.c, strict=True)
+            c[:cut] - np.linalg.solve(split(A_i)[0], split(A_i)[1] @ (head - c[cut:]))
+            for A_i, c in zip(given.clients.A, given.clients.c, strict=True)
         ]
     )
     return np.concatenate([Quadratics(A, c, given.clients.p).minimiser(LR, All(STEPS)), head])

@@ -99,8 +99,8 @@ class QuadraticProblem:
     def alone(self, client: int = 0) -> QuadraticProblem:
         """The problem with one of the clients only."""
         only = slice(client, client + 1)
-        one = Quadratics(self.clients.A[only], self.clients.c[only])
-        return replace(self, clients=one, rows=self.rows[only], targets=self.targets[only], sizes=self.sizes[only])
+        single = Quadratics(self.clients.A[only], self.clients.c[only])
+        return replace(self, clients=single, rows=self.rows[only], targets=self.targets[only], sizes=self.sizes[only])
 
     def uniform(self) -> Quadratics:
         """The clients with equal weights."""

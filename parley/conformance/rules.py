@@ -119,9 +119,9 @@ class _Update:
 
 def load_method(path: str) -> Algorithm | UpdateRule:
     """The method or update rule called `file.py:name` or `package.module:name`; a class is made without arguments."""
-    place, _, name = path.rpartition(":")
+    home, _, name = path.rpartition(":")
     try:
-        named = from_file(path) if is_file_name(path) else getattr(import_module(place), name)
+        named = from_file(path) if is_file_name(path) else getattr(import_module(home), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"'{path}' is neither package.module:name nor file.py:name: {error}.") from None
     try:
@@ -129,7 +129,7 @@ def load_method(path: str) -> Algorithm | UpdateRule:
     except TypeError as error:
         raise InputError(
             f"'{path}' cannot be made without arguments ({error}); write checked = {name}(...) into the file and give "
-            f"{place}:checked."
+            f"{home}:checked."
         ) from None
     if not isinstance(method, Algorithm | UpdateRule):
         raise InputError(

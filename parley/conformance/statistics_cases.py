@@ -44,9 +44,11 @@ def _run(data: Federation, runtime: str, cohort: Sampling | None = None) -> Run:
     return train(METHOD, data, rounds=1, cohort=cohort, evaluation=_NOTHING, runtime=runtime)
 
 
-def _apart(one: Run, other: Run) -> float:
+def _apart(first: Run, other: Run) -> float:
     """Over all sums and counts but the number of clients."""
-    pairs = [(value, other.state.tensors[name]) for name, value in one.state.tensors.items() if name != "sums/clients"]
+    pairs = [
+        (value, other.state.tensors[name]) for name, value in first.state.tensors.items() if name != "sums/clients"
+    ]
     return max(float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
 
 

@@ -58,7 +58,9 @@ def _run(loss: str, runtime: str, rounds: int, cohort: Sampling | None = None) -
     """A run, the standardised features of all samples with a column of ones, and their classes one-hot."""
     rng = Key(0).fold("conformance", "tangent").numpy()
     x = [rng.standard_normal((n, 4)) + 0.5 * rng.standard_normal(4) for n in SIZES]
-    y = [(own @ rng.standard_normal((4, CLASSES)) + rng.gumbel(size=(len(own), CLASSES))).argmax(1) for own in x]
+    y = [
+        (inputs @ rng.standard_normal((4, CLASSES)) + rng.gumbel(size=(len(inputs), CLASSES))).argmax(1) for inputs in x
+    ]
     data = tuple(ClientData(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(x, y, strict=True))
     info = DataInfo("tangents", (4,), CLASSES, "classification")
     federation = Federation(info, ("a", "b", "c", "d"), InMemory(data))

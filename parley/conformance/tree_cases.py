@@ -50,7 +50,7 @@ def _data(owner: NDArray[np.int64], classes: bool) -> Federation:
     targets = torch.from_numpy(np.digitize(y, [0.0, 1.5])) if classes else torch.from_numpy(y)
     info = DataInfo("table", (3,), 3 if classes else 1, "classification" if classes else "regression")
     rows = [torch.from_numpy(np.flatnonzero(owner == i)) for i in np.unique(owner)]
-    data = tuple(ClientData(torch.from_numpy(x)[own], targets[own]) for own in rows)
+    data = tuple(ClientData(torch.from_numpy(x)[rows_of], targets[rows_of]) for rows_of in rows)
     return Federation(info, tuple(f"c{i}" for i in range(len(data))), InMemory(data))
 
 
@@ -96,7 +96,7 @@ def tree_cohorts() -> list[Case]:
 def _pooled(classes: bool, kind: str) -> Case:
     def measure(runtime: str) -> float:
         y = _table()[1]
-        return _apart(*(_run(BOOSTING, _data(_owners(own, y), classes), runtime) for own in (kind, "pooled")))
+        return _apart(*(_run(BOOSTING, _data(_owners(owners, y), classes), runtime) for owners in (kind, "pooled")))
 
     what = "classes" if classes else "numbers"
     return Case("histogram-boosting", f"{what}, {kind} rows: the model of pooled data", measure, 0.0, stackable=False)
@@ -109,7 +109,7 @@ def _newton(runtime: str) -> float:
     (tree,) = ensembles(run.model()["trees"], 1)
     leaves, values = tree.leaves(torch.from_numpy(x))[0], tree.values[0, :, 0].numpy()
     residuals = [y.mean() - y[leaves == leaf] for leaf in np.unique(leaves)]
-    steps = [-0.1 * own.sum() / (len(own) + 3.0) for own in residuals]
+    steps = [-0.1 * residual.sum() / (len(residual) + 3.0) for residual in residuals]
     return float(np.abs(values[np.unique(leaves)] - steps).max())
 
 

@@ -89,11 +89,11 @@ class Context:
         exchange: int,
         round_key: Key | None,
         secrets: Secrets | None,
-        place: Place | None = None,
+        position: Place | None = None,
     ) -> None:
         """A key or secrets that are not given are those of the `place`."""
         self.id, self.round, self.asked, self.exchange = id, round, asked, exchange
-        self._round_key, self._secrets, self._place = round_key, secrets, place
+        self._round_key, self._secrets, self._place = round_key, secrets, position
 
     @classmethod
     def alone(cls, key: Key, id: str = "client", round: int = 1, asked: str = "client", exchange: int = 0) -> Context:
@@ -111,11 +111,13 @@ class Context:
     @staticmethod
     def round_keys(contexts: Sequence[Context]) -> tuple[Key, ...]:
         """The `round_key` of each."""
-        place = contexts[0]._place
-        if place is None or any(one._place is not place or one._round_key is not None for one in contexts):
-            return tuple([one.round_key for one in contexts])
-        child = place.round_key
-        return tuple([child(one.id) for one in contexts])
+        position = contexts[0]._place
+        if position is None or any(
+            context._place is not position or context._round_key is not None for context in contexts
+        ):
+            return tuple([context.round_key for context in contexts])
+        child = position.round_key
+        return tuple([child(context.id) for context in contexts])
 
     @property
     def secrets(self) -> Secrets:

@@ -17,8 +17,8 @@ class ParleyError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows in place of Parley's own frames: the sentence, and the line that asked for it."""
         frame = _own_frame(self)
-        place = "" if frame is None else f" (line {frame.lineno}{_of_file(frame.filename)})"
-        return [f"{type(self).__name__}{place}: {self}"]
+        where = "" if frame is None else f" (line {frame.lineno}{_of_file(frame.filename)})"
+        return [f"{type(self).__name__}{where}: {self}"]
 
 
 class InputError(ParleyError):

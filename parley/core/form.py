@@ -44,12 +44,12 @@ class Form(dict[str, Spec]):
     @cached_property
     def sizes(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """Dtypes and shapes, of a form that leaves nothing open; an InputError names a tensor of which it does."""
-        found = {}
+        sizes = {}
         for name, spec in self.items():
             if spec is None or spec[0] is None or None in spec[1]:
                 raise InputError(f"the dtype and shape of '{name}' are not known beforehand.")
-            found[name] = (spec[0], tuple(side for side in spec[1] if side is not None))
-        return found
+            sizes[name] = (spec[0], tuple(side for side in spec[1] if side is not None))
+        return sizes
 
     def with_scalars(self, **scalars: Number) -> Accepted:
         """The form of a message with these tensors and scalars."""

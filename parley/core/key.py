@@ -35,9 +35,9 @@ class Key:
         begin = blake2b(_part((*path, "")), digest_size=16, key=self.digest).copy
 
         def child(name: str) -> Key:
-            own = begin()
-            own.update((name if name.isprintable() else _text(name)).encode())
-            return Key(digest=own.digest())
+            hasher = begin()
+            hasher.update((name if name.isprintable() else _text(name)).encode())
+            return Key(digest=hasher.digest())
 
         return child
 

@@ -26,23 +26,23 @@ def is_file_name(name: object) -> bool:
 
 def beside(name: str, base: Path) -> str:
     """The same name with the file's whole path; a relative one is looked for under `base`."""
-    place, _, thing = name.rpartition(":")
-    return f"{_path(place, base)}:{thing}"
+    path, _, thing = name.rpartition(":")
+    return f"{_path(path, base)}:{thing}"
 
 
 def from_file(name: str) -> Any:
     """The thing that `file.py:thing` names."""
-    place, _, thing = name.rpartition(":")
-    module = load(place)
-    found = getattr(module, thing, None)
-    if found is None:
-        raise InputError(f"the file {place} defines no '{thing}'.")
-    return found
+    path, _, thing = name.rpartition(":")
+    module = load(path)
+    value = getattr(module, thing, None)
+    if value is None:
+        raise InputError(f"the file {path} defines no '{thing}'.")
+    return value
 
 
-def load(place: Path | str, base: Path | None = None) -> ModuleType:
+def load(file: Path | str, base: Path | None = None) -> ModuleType:
     """The module in a file; what it registers is there afterwards."""
-    path = _path(place, base or Path.cwd())
+    path = _path(file, base or Path.cwd())
     try:
         if not path.is_file():
             raise InputError(f"there is no file {path}.")
@@ -77,19 +77,19 @@ def load(place: Path | str, base: Path | None = None) -> ModuleType:
     return module
 
 
-def digest_of(place: Path | str, base: Path | None = None) -> str:
+def digest_of(file: Path | str, base: Path | None = None) -> str:
     """A digest of what is written in the file."""
     try:
-        return _digest(_path(place, base or Path.cwd()).read_bytes())
+        return _digest(_path(file, base or Path.cwd()).read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(f"the file {place} cannot be read: {error}.") from None
+        raise InputError(f"the file {file} cannot be read: {error}.") from None
 
 
-def _path(place: Path | str, base: Path) -> Path:
+def _path(file: Path | str, base: Path) -> Path:
     try:
-        return (base / place).resolve()
+        return (base / file).resolve()
     except (OSError, ValueError) as error:
-        raise InputError(f"'{place}' is no path to a file: {error}.") from None
+        raise InputError(f"'{file}' is no path to a file: {error}.") from None
 
 
 def _digest(source: bytes) -> str:

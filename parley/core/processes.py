@@ -98,8 +98,8 @@ def alive(pid: int | None) -> bool:
         return True
 
 
-def _watch(there: Callable[[], bool]) -> None:
-    while there():
+def _watch(alive: Callable[[], bool]) -> None:
+    while alive():
         time.sleep(0.5)
     os._exit(0)
 

@@ -62,14 +62,14 @@ def seal(data: bytes, to: bytes, about: bytes, secret: bytes, sender: KeyPair | 
     return fresh.public + bytes(_cipher(shared, fresh.public, to, whose).encrypt(_NONCE, data, about))
 
 
-def open_sealed(box: bytes, own: KeyPair, about: bytes, sender: bytes | None = None) -> bytes:
+def open_sealed(box: bytes, pair: KeyPair, about: bytes, sender: bytes | None = None) -> bytes:
     """What is in it; a WireError if it was not made for this key, about this, by this sender, or was changed."""
     if len(box) < OVERHEAD:
         raise WireError(f"a sealed message has at least {OVERHEAD} bytes, not {len(box)}.")
     fresh, body = box[:KEY], box[KEY:]
-    shared = own.shared(fresh) + (own.shared(sender) if sender is not None else _ANYONE)
+    shared = pair.shared(fresh) + (pair.shared(sender) if sender is not None else _ANYONE)
     try:
-        return bytes(_cipher(shared, fresh, own.public, sender or _ANYONE).decrypt(_NONCE, body, about))
+        return bytes(_cipher(shared, fresh, pair.public, sender or _ANYONE).decrypt(_NONCE, body, about))
     except _invalid():
         raise WireError(
             "a sealed message cannot be opened: it was sealed for another key or another round, by somebody else, or "

@@ -86,14 +86,14 @@ def stacked_sum(stacks: Sequence[tuple[Tree, Sequence[int], Sequence[float] | No
     total: Tree = {}
     for tree, rows, weights in stacks:
         for name, value in tree.items():
-            own = value if len(rows) == len(value) else value[list(rows)]
+            chosen = value if len(rows) == len(value) else value[list(rows)]
             if weights is None:
-                term = own.sum(0, dtype=own.dtype)
-            elif own.is_floating_point():
-                factors = torch.tensor(weights, dtype=torch.float64).to(own)
-                term = (factors @ own.reshape(len(own), -1)).view(own.shape[1:])
+                term = chosen.sum(0, dtype=chosen.dtype)
+            elif chosen.is_floating_point():
+                factors = torch.tensor(weights, dtype=torch.float64).to(chosen)
+                term = (factors @ chosen.reshape(len(chosen), -1)).view(chosen.shape[1:])
             else:
-                term = own.amax(0)
+                term = chosen.amax(0)
             before = total.get(name)
             if before is None:
                 total[name] = term

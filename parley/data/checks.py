@@ -51,13 +51,13 @@ def check_form(data: ClientData, form: SampleForm, who: str) -> ClientData:
     """The data, if they have the federation's form."""
     x, y = data.x, data.y
     if x.shape[1:] != form.shape or x.dtype != form.dtype:
-        what, found, wanted = "inputs", (x.shape[1:], x.dtype), (form.shape, form.dtype)
+        what, given, wanted = "inputs", (x.shape[1:], x.dtype), (form.shape, form.dtype)
     elif y.shape[1:] != form.target_shape or y.dtype != form.target_dtype:
-        what, found, wanted = "targets", (y.shape[1:], y.dtype), (form.target_shape, form.target_dtype)
+        what, given, wanted = "targets", (y.shape[1:], y.dtype), (form.target_shape, form.target_dtype)
     else:
         return data
     raise InputError(
-        f"{who} has {what} of shape {tuple(found[0])} and {_name(found[1])}, but those of the federation have shape "
+        f"{who} has {what} of shape {tuple(given[0])} and {_name(given[1])}, but those of the federation have shape "
         f"{tuple(wanted[0])} and {_name(wanted[1])}; all clients need the same."
     )
 
@@ -102,9 +102,9 @@ def check_targets(y: Tensor, info: DataInfo, who: str) -> None:
         if info.kind == "text" and y.ndim > 1:  # positions of a sequence may be left out of the loss
             wrong &= y != IGNORE
         if wrong.any():
-            place = _first(y, wrong, "y")
+            first_wrong = _first(y, wrong, "y")
             raise InputError(
-                f"{who} has the label {place}, outside 0 to {info.outputs - 1}; number the classes from 0."
+                f"{who} has the label {first_wrong}, outside 0 to {info.outputs - 1}; number the classes from 0."
             )
 
 
@@ -172,8 +172,8 @@ def largest(x: Tensor) -> int:
 
 
 def _first(values: Tensor, wrong: Tensor, name: str) -> str:
-    place = wrong.nonzero()[0].tolist()
-    return f"{values[tuple(place)].item()} at {name}{place}"
+    index = wrong.nonzero()[0].tolist()
+    return f"{values[tuple(index)].item()} at {name}{index}"
 
 
 def _name(dtype: torch.dtype) -> str:

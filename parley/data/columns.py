@@ -113,11 +113,11 @@ class Column(Brief):
 
     def inputs(self, name: str) -> list[str]:
         """The names of the inputs that it becomes, in order."""
-        own = [f"{name}_{level}" for level in (*self.levels, OTHER)] if self.kind == "categorical" else [name]
+        names = [f"{name}_{level}" for level in (*self.levels, OTHER)] if self.kind == "categorical" else [name]
         if self.parts != ("days",):
             named = {"month": [f"month_{n}" for n in MONTHS], "weekday": [f"weekday_{day}" for day in WEEKDAYS]}
-            own = [f"{name}_{each}" for part in self.parts for each in named.get(part, [part])]
-        return [*own, *([f"{name}_missing"] if self.indicator else [])]
+            names = [f"{name}_{each}" for part in self.parts for each in named.get(part, [part])]
+        return [*names, *([f"{name}_missing"] if self.indicator else [])]
 
 
 def level_of(cell: Any) -> str:
@@ -138,16 +138,16 @@ def coded(cells: Sequence[Any] | NDArray[Any]) -> tuple[NDArray[np.float64], tup
     """The number of each cell's level among those that occur, sorted, NaN where it is missing; and these levels."""
     texts = [level_of(cell) for cell in cells]
     levels = tuple(sorted({text for text in texts if text}))
-    places = {level: float(place) for place, level in enumerate(levels)} | {"": float("nan")}
-    return np.array([places[text] for text in texts], np.float64), levels
+    codes = {level: float(code) for code, level in enumerate(levels)} | {"": float("nan")}
+    return np.array([codes[text] for text in texts], np.float64), levels
 
 
 def recoding(levels: Sequence[str], column: Column, name: str) -> NDArray[np.float64]:
     """The number among the column's levels of each of `levels`; one more is that of a level nobody has seen."""
-    places = {level: float(place) for place, level in enumerate(column.levels)}
-    if column.unknown == "refuse" and not set(levels) <= set(places):
+    codes = {level: float(code) for code, level in enumerate(column.levels)}
+    if column.unknown == "refuse" and not set(levels) <= set(codes):
         raise InputError(f"column '{shown(name)}' has a text that is not among its levels, preprocessing.table.")
-    return np.array([*(places.get(level, column.code_of_unknown) for level in levels), column.code_of_unknown])
+    return np.array([*(codes.get(level, column.code_of_unknown) for level in levels), column.code_of_unknown])
 
 
 def check_table(table: Mapping[str, Column]) -> None:

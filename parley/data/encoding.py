@@ -80,31 +80,31 @@ class Encoding(Brief):
         """The rows with each text's number among the levels agreed on, in place of that among `levels`."""
         x = x.clone()
         for name, known in zip(categories, levels, strict=True):
-            place = self.columns.index(name)
-            numbers = torch.from_numpy(recoding(known, self.table[place], name)).to(x.dtype)
-            cells = x[:, place]
-            there = ~cells.isnan()
-            x[there, place] = numbers[cells[there].long().clamp(max=len(known))]
+            index = self.columns.index(name)
+            numbers = torch.from_numpy(recoding(known, self.table[index], name)).to(x.dtype)
+            cells = x[:, index]
+            known_cells = ~cells.isnan()
+            x[known_cells, index] = numbers[cells[known_cells].long().clamp(max=len(known))]
         return x
 
     def tensors(self) -> dict[str, Tensor]:
         """One entry for every input: the column it is of and the numbers of its kind."""
         rows: list[tuple[float, ...]] = []
-        for place, column in enumerate(self.table):
+        for index, column in enumerate(self.table):
             if column.kind == "categorical":
                 fill = _NAN if column.fill is None else float(column.levels.index(str(column.fill)))
-                rows += [(place, fill, 0.0, 1.0, float(code), False, 0) for code in range(len(column.levels) + 1)]
+                rows += [(index, fill, 0.0, 1.0, float(code), False, 0) for code in range(len(column.levels) + 1)]
             else:
                 assert column.center is not None
                 assert column.scale is not None
                 fill = _NAN if column.fill is None else float(column.fill)
                 for part in column.parts:
-                    rows += [(place, fill, *numbers) for numbers in _of_part(part, column.center, column.scale)]
+                    rows += [(index, fill, *numbers) for numbers in _of_part(part, column.center, column.scale)]
             if column.indicator:
-                rows.append((place, _NAN, 0.0, 1.0, _NAN, True, 0))
+                rows.append((index, _NAN, 0.0, 1.0, _NAN, True, 0))
         numbers: NDArray[np.float64] = np.array(rows, np.float64)
         fill_, center, scale, code = (torch.from_numpy(numbers[:, k].copy()) for k in range(1, 5))
-        found = {
+        tensors = {
             "source": torch.from_numpy(numbers[:, 0].astype(np.int64)),
             "fill": fill_,
             "center": center,
@@ -115,23 +115,23 @@ class Encoding(Brief):
         }
         for number, part in enumerate(PARTS_OF_CALENDAR, 1):
             if (numbers[:, 6] == number).any():
-                found[f"of_{part}"] = torch.from_numpy(numbers[:, 6] == number)
-        return found
+                tensors[f"of_{part}"] = torch.from_numpy(numbers[:, 6] == number)
+        return tensors
 
     def example(self) -> Tensor:
         """Some made-up rows: every level, unknown texts, and missing cells where they do not stay missing."""
         many = max([4, *(len(column.levels) + 2 for column in self.table)])
         rows = torch.empty(many, len(self.columns), dtype=torch.float64)
-        for place, column in enumerate(self.table):
+        for index, column in enumerate(self.table):
             if column.texts:
                 codes = [*range(len(column.levels)), column.code_of_unknown]
-                rows[:, place] = torch.tensor(codes, dtype=torch.float64).repeat(many)[:many]
+                rows[:, index] = torch.tensor(codes, dtype=torch.float64).repeat(many)[:many]
             elif column.kind == "date":
-                rows[:, place] = (column.center or 0.0) + torch.linspace(-500, 500, many, dtype=torch.float64).floor()
+                rows[:, index] = (column.center or 0.0) + torch.linspace(-500, 500, many, dtype=torch.float64).floor()
             else:
-                rows[:, place] = (column.center or 0.0) + (column.scale or 1.0) * torch.linspace(-1, 1, many)
+                rows[:, index] = (column.center or 0.0) + (column.scale or 1.0) * torch.linspace(-1, 1, many)
             if column.fill is not None or column.kind == "categorical":
-                rows[-1, place] = _NAN
+                rows[-1, index] = _NAN
         return rows
 
 

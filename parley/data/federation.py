@@ -258,9 +258,11 @@ class Federation:
         """
         from parley.data.local.arrays import arrays_in_memory
 
-        data, central, found = arrays_in_memory(clients, test, info, dtype, missing)
+        data, central, completed = arrays_in_memory(clients, test, info, dtype, missing)
         inputs = None if public is None else as_inputs(public, dtype)
-        return cls._held_out(found, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed)
+        return cls._held_out(
+            completed, tuple(data), InMemory(tuple(data.values())), central, inputs, test_fraction, seed
+        )
 
     @classmethod
     def from_frame(
@@ -317,8 +319,8 @@ class Federation:
         from parley.data.local.torch_sets import open_datasets
 
         named = clients if isinstance(clients, Mapping) else {str(i): c for i, c in enumerate(clients)}
-        source, found = open_datasets(named, info, dtype, Key(seed).fold("items"), draw_once)
-        return cls._held_out(found, tuple(map(str, named)), Cached(source), test, public, test_fraction, seed)
+        source, completed = open_datasets(named, info, dtype, Key(seed).fold("items"), draw_once)
+        return cls._held_out(completed, tuple(map(str, named)), Cached(source), test, public, test_fraction, seed)
 
     @classmethod
     def from_folder(
@@ -352,8 +354,8 @@ class Federation:
         from parley.data.local.tables import cells_of
 
         cells = cells_of(missing, categories, dates, on_error)
-        source, ids, found = open_folder(Path(path), target, kind, dtype, info, cells)
-        return cls._held_out(found, ids, Cached(source), test, public, test_fraction, seed)
+        source, ids, completed = open_folder(Path(path), target, kind, dtype, info, cells)
+        return cls._held_out(completed, ids, Cached(source), test, public, test_fraction, seed)
 
     @classmethod
     def from_image_folders(

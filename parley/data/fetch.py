@@ -54,9 +54,9 @@ class Remote:
         """The files in the cache that this download leads to."""
         return tuple(self.members.values()) or (self.path,)
 
-    def checksum_of(self, place: str) -> str:
+    def checksum_of(self, file: str) -> str:
         """Checksum of a file in the cache; '' where only that of its archive is known."""
-        return self.sums.get(place, "") if self.members else self.checksum
+        return self.sums.get(file, "") if self.members else self.checksum
 
 
 def cache_dir() -> Path:
@@ -99,11 +99,11 @@ def fetch_files(files: tuple[Remote, ...], progress: Progress | None = None) -> 
     for remote in files:
         if not _is_here(remote):
             _fetch(remote, progress)
-    return [cache_dir() / place for remote in files for place in remote.places]
+    return [cache_dir() / file for remote in files for file in remote.places]
 
 
 def _is_here(remote: Remote) -> bool:
-    return all(_is_whole(cache_dir() / place, remote.checksum_of(place)) for place in remote.places)
+    return all(_is_whole(cache_dir() / file, remote.checksum_of(file)) for file in remote.places)
 
 
 def _is_whole(file: Path, checksum: str) -> bool:
@@ -181,16 +181,16 @@ def _unpack(archive: Path, remote: Remote) -> None:
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
-                for member, place in remote.members.items():
+                for member, file in remote.members.items():
                     with zipped.open(member) as stream:
-                        _place(stream, cache_dir() / place)
+                        _place(stream, cache_dir() / file)
         else:
             with tarfile.open(archive) as tar:
-                for member, place in remote.members.items():
+                for member, file in remote.members.items():
                     content = tar.extractfile(member)
                     if content is None:
                         raise KeyError(member)
-                    _place(content, cache_dir() / place)
+                    _place(content, cache_dir() / file)
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"the archive from {remote.urls[0]} is not as expected ({error}).") from error
 

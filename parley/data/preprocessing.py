@@ -91,7 +91,7 @@ class Preprocessing(Brief):
 
     def _encoding(self, federation: Federation) -> Encoding:
         info = federation.info
-        found = Encoding.of(self.table, info.columns, info.name)
+        encoding = Encoding.of(self.table, info.columns, info.name)
         for name, column in self.table.items():
             held = "texts" if name in info.categories else "dates" if name in info.dates else "numbers"
             if column.holds != held:
@@ -101,7 +101,7 @@ class Preprocessing(Brief):
                     f"preprocessing.table says that column '{shown(name)}' holds {column.holds}, but the data have "
                     f"{held} there; {advice}."
                 )
-        return found
+        return encoding
 
     def _scaling(self, federation: Federation) -> Scaling:
         """In the order of the federation's columns."""
@@ -116,15 +116,15 @@ class Preprocessing(Brief):
             )
         order = list(range(many))
         if self.columns and info.columns:
-            places = {name: place for place, name in enumerate(self.columns)}
-            if (odd := next((name for name in info.columns if name not in places), None)) is not None:
+            indices = {name: index for index, name in enumerate(self.columns)}
+            if (odd := next((name for name in info.columns if name not in indices), None)) is not None:
                 raise InputError(
                     f"'{info.name}' has the column '{shown(odd)}', which is not among preprocessing.columns: "
-                    f"{nearest(odd, places)}"
+                    f"{nearest(odd, indices)}"
                 )
-            order = [places[name] for name in info.columns]
+            order = [indices[name] for name in info.columns]
         center, scale, fill = (
-            tuple(values[place] for place in order) if values else () for values in (self.center, self.scale, self.fill)
+            tuple(values[index] for index in order) if values else () for values in (self.center, self.scale, self.fill)
         )
         return Scaling(center, scale, self.samples, 0, fill)
 
@@ -171,13 +171,13 @@ def relabelled(federation: Federation, classes: Sequence[str]) -> Federation:
     if info.kind != "classification":
         raise InputError(f"'{info.name}' is no classification, so it has no classes to number.")
     named = info.classes or tuple(map(str, range(info.outputs)))
-    places = {name: number for number, name in enumerate(classes)}
-    if (unknown := next((name for name in named if name not in places), None)) is not None:
+    numbers_of = {name: number for number, name in enumerate(classes)}
+    if (unknown := next((name for name in named if name not in numbers_of), None)) is not None:
         raise InputError(
             f"'{info.name}' has the class '{shown(unknown)}', which is not in the label map, preprocessing.classes: "
-            f"{nearest(unknown, places)}"
+            f"{nearest(unknown, numbers_of)}"
         )
-    numbers = torch.tensor([places[name] for name in named])
+    numbers = torch.tensor([numbers_of[name] for name in named])
     source, held_out, test = federation.source, federation.held_out, federation.test
     if numbers.tolist() != list(range(len(named))):
         source = source.relabelled(numbers)

@@ -51,25 +51,27 @@ class SchemaDifference:
 
 def schema_differences(schemas: Mapping[str, Schema | str]) -> list[SchemaDifference]:
     """What clients differ in, by client; a text in place of a schema says why there is none."""
-    known = {client: one for client, one in schemas.items() if isinstance(one, Schema)}
-    found = [SchemaDifference(client, one, False) for client, one in schemas.items() if isinstance(one, str)]
+    known = {client: schema for client, schema in schemas.items() if isinstance(schema, Schema)}
+    differences = [
+        SchemaDifference(client, schema, False) for client, schema in schemas.items() if isinstance(schema, str)
+    ]
     if not known:
-        return found
-    columns = Counter(name for one in known.values() for name in one.columns)
+        return differences
+    columns = Counter(name for schema in known.values() for name in schema.columns)
     common = [name for name, count in columns.items() if 2 * count > len(known)]
-    order = Counter(one.columns for one in known.values()).most_common(1)[0][0]
-    classes = sorted({name for one in known.values() for name in one.classes})
-    for client, one in known.items():
-        if lacking := [name for name in common if name not in one.columns]:
-            found.append(SchemaDifference(client, f"lacks {_named('column', lacking)}", False))
-        if extra := [name for name in one.columns if name not in common]:
-            found.append(SchemaDifference(client, f"alone has {_named('column', extra)}", False))
-        if not lacking and not extra and one.columns != order:
-            found.append(SchemaDifference(client, "has its columns in another order", True))
-        found += [SchemaDifference(client, what, False) for what in _odd(one, known.values(), bool(columns))]
-        if one.classes and (lacking := [name for name in classes if name not in one.classes]):
-            found.append(SchemaDifference(client, f"has no sample of {_named('class', lacking)}", True))
-    return found
+    order = Counter(schema.columns for schema in known.values()).most_common(1)[0][0]
+    classes = sorted({name for schema in known.values() for name in schema.classes})
+    for client, schema in known.items():
+        if lacking := [name for name in common if name not in schema.columns]:
+            differences.append(SchemaDifference(client, f"lacks {_named('column', lacking)}", False))
+        if extra := [name for name in schema.columns if name not in common]:
+            differences.append(SchemaDifference(client, f"alone has {_named('column', extra)}", False))
+        if not lacking and not extra and schema.columns != order:
+            differences.append(SchemaDifference(client, "has its columns in another order", True))
+        differences += [SchemaDifference(client, what, False) for what in _odd(schema, known.values(), bool(columns))]
+        if schema.classes and (lacking := [name for name in classes if name not in schema.classes]):
+            differences.append(SchemaDifference(client, f"has no sample of {_named('class', lacking)}", True))
+    return differences
 
 
 def folder_schemas(
@@ -80,18 +82,18 @@ def folder_schemas(
     cells: Cells,
 ) -> dict[str, Schema | str]:
     """The schema of every file of a folder, each read by itself; a sentence for those that cannot be read."""
-    found: dict[str, Schema | str] = {}
+    schemas: dict[str, Schema | str] = {}
     files, ids = client_files(folder)
     for file, client in zip(files, ids, strict=True):
         try:
             source = open_files((file,), client, target, kind, precision, cells)
-            found[client] = Schema.of(source.info, source.common, source.reader.target or "")
+            schemas[client] = Schema.of(source.info, source.common, source.reader.target or "")
         except InputError as error:
-            found[client] = f"cannot be read: {str(error).rstrip('.')}"
-    return found
+            schemas[client] = f"cannot be read: {str(error).rstrip('.')}"
+    return schemas
 
 
-def _odd(one: Schema, all_: Iterable[Schema], tables: bool) -> Iterator[str]:
+def _odd(schema: Schema, all_: Iterable[Schema], tables: bool) -> Iterator[str]:
     """The other things in which a client is not like most."""
     others = list(all_)
     for name, what in (
@@ -102,11 +104,11 @@ def _odd(one: Schema, all_: Iterable[Schema], tables: bool) -> Iterator[str]:
         ("target_shape", "has targets of shape {}, most have {}"),
     ):
         usual = Counter(getattr(other, name) for other in others).most_common(1)[0][0]
-        if getattr(one, name) != usual and not (name == "shape" and tables):
-            yield what.format(_text(getattr(one, name)), _text(usual))
-    if one.kind == "classification":
+        if getattr(schema, name) != usual and not (name == "shape" and tables):
+            yield what.format(_text(getattr(schema, name)), _text(usual))
+    if schema.kind == "classification":
         usual = Counter(bool(other.classes) for other in others).most_common(1)[0][0]
-        if bool(one.classes) != usual:
+        if bool(schema.classes) != usual:
             yield "has numbers for classes, most have names" if usual else "has names for classes, most have numbers"
 
 

@@ -282,12 +282,12 @@ def held_out(
     """
     tests = np.clip(np.rint(fraction * sizes).astype(np.int64), 0, np.maximum(sizes - 1, 0))
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    place = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     start = rng.integers(0, np.maximum(sizes, 1))[owner]
     n, m = sizes[owner], tests[owner]
     held = np.empty(len(classes), np.bool_)
     order = np.lexsort((rng.random(len(classes)), classes, owner))
-    held[order] = ((place + 1) * m + start) // n > (place * m + start) // n
+    held[order] = ((rank + 1) * m + start) // n > (rank * m + start) // n
     return held
 
 

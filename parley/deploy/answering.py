@@ -211,8 +211,8 @@ def _opened(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
 def _what(head: Mapping[str, Any], parts: list[bytes]) -> str:
     """In one line what is asked, as the message has it."""
     inner = _opened(parts[1])[0] if head.get("kind") == "work" and len(parts) in (2, 3) else {}
-    told = [f"{name} {inner[name]}"[:60] for name in ("round", "exchange", "asked") if name in inner]
-    return ", ".join([str(inner.get("kind", head.get("kind")))[:60], *told])
+    words = [f"{name} {inner[name]}"[:60] for name in ("round", "exchange", "asked") if name in inner]
+    return ", ".join([str(inner.get("kind", head.get("kind")))[:60], *words])
 
 
 def _facts(head: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,34 +262,34 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
         create(folder.run(run), party_id(party), secrets.token_bytes(16))
         enrolled(folder, proposal.hash, run)
         return pack({"kind": "enrolled", "party": party})
-    own = _samples(folder, run)
-    low = floor(folder.policy, len(own.train), known_nodes(folder, proposal))
+    data = _samples(folder, run)
+    low = floor(folder.policy, len(data.train), known_nodes(folder, proposal))
     if low is not None:
         raise InputError(low)
-    near = few_apart(folder, run, own, folder.policy.minimum_floor)
+    near = few_apart(folder, run, data, folder.policy.minimum_floor)
     if near is not None:
         facts["warning"] = (
             f"its samples differ by {near} from those of another run: what both tell, subtracted, tells of these few."
         )
         if decided.why == BY_POLICY:
             raise _Refused("its samples have changed by few since another run, so its owner has to decide.", True)
-    if other_study(folder, run, proposal, own):
+    if other_study(folder, run, proposal, data):
         facts["warning"] = f"{facts.get('warning', '')} {_TWO_GRIDS}".lstrip()
         if decided.why == BY_POLICY:
             raise _Refused(_OTHER_CELLS, True)
-    if (few := shows(proposal, folder.modules, own)) != "":
+    if (few := shows(proposal, folder.modules, data)) != "":
         facts["warning"] = f"{facts.get('warning', '')} {few}: this study tells of these few.".lstrip()
-        said = folder.decision(proposal.hash)
-        if said is None or not said.get("disclose"):
+        decision = folder.decision(proposal.hash)
+        if decision is None or not decision.get("disclose"):
             raise _Refused(
                 "has samples that stand out, and this study tells of them, so its owner has to decide (--disclose).",
                 True,
             )
-    _enrol(folder, name, run, own)
-    keep_rows(folder, run, own)
+    _enrol(folder, name, run, data)
+    keep_rows(folder, run, data)
     enrolled(folder, proposal.hash, run, str(facts.get("warning", "")))
-    said = described(replace(own, test=_held_out(folder, own)), keys.secret(_key(folder), "fingerprint"))
-    return pack({"kind": "enrolled", "data": said})
+    decision = described(replace(data, test=_held_out(folder, data)), keys.secret(_key(folder), "fingerprint"))
+    return pack({"kind": "enrolled", "data": decision})
 
 
 def _worked(
@@ -308,7 +308,7 @@ def _worked(
     if (over := ended(folder, proposal.hash, run)) is not None:
         raise _Refused(over)
     inner = unpack(parts[1])[0]
-    facts |= {place: str(inner[place])[:60] for place in ("round", "exchange", "asked") if place in inner}
+    facts |= {part: str(inner[part])[:60] for part in ("round", "exchange", "asked") if part in inner}
     if inner.get("kind") == "evaluation":
         facts["asked"] = "evaluation"
         if not proposal.evaluates:
@@ -326,18 +326,18 @@ def _worked(
     if party is not None:
         name, federation = party_id(party), _nobody(info)
     else:
-        own = _stored(folder, run)
-        low = floor(folder.policy, len(own.train), min(population, known_nodes(folder, proposal)))
+        stored = _stored(folder, run)
+        low = floor(folder.policy, len(stored.train), min(population, known_nodes(folder, proposal)))
         if low is not None:
             raise InputError(low)
-        train = fitted(own.train, own.info, info)
-        test = _held_out(folder, own)
-        held_out = None if test is None else InMemory((fitted(test, own.info, info),))
+        train = fitted(stored.train, stored.info, info)
+        test = _held_out(folder, stored)
+        held_out = None if test is None else InMemory((fitted(test, stored.info, info),))
         if inner.get("kind") == "evaluation":
             if test is None:
                 raise _Refused("has too few held-out samples to evaluate on.")
             facts |= {"rows": len(test), "model": blake2b(b"".join(unpack(parts[1])[1]), digest_size=16).hexdigest()}
-        info = replace(info, categories=own.info.categories, levels=own.info.levels)  # known here alone
+        info = replace(info, categories=stored.info.categories, levels=stored.info.levels)  # known here alone
         federation = Federation(info, (name,), InMemory((train,)), held_out=held_out)
     about = (proposal.hash, run)
     if _sums(proposal):
@@ -357,12 +357,12 @@ def _worked(
 
 def _check_federation(folder: NodeFolder, run: str, population: int, common: bytes) -> None:
     """Hold the server to what it said first in this run: how large the federation is, its classes, its columns."""
-    path, told = folder.run(run) / _FEDERATION, blake2b(b"%d " % population + common, digest_size=32).digest()
+    path, digest = folder.run(run) / _FEDERATION, blake2b(b"%d " % population + common, digest_size=32).digest()
     if not path.exists():
         with folder.alone():  # of two messages at once one is the first
             if not path.exists() and path.parent.exists():
-                write_atomically(path, told)
-    if path.exists() and path.read_bytes() != told:
+                write_atomically(path, digest)
+    if path.exists() and path.read_bytes() != digest:
         raise _Refused("received a different federation than at the start of this run.")
 
 
@@ -376,7 +376,7 @@ def _check_grid(
     if inner.get("kind") != "call" or declared is None or not declared.grid or len(messages) != 1:
         return
     edges = decode(messages[0], Message).tensors
-    edges = {name: own for name, own in edges.items() if name.partition("/")[0] in declared.grid}
+    edges = {name: tensor for name, tensor in edges.items() if name.partition("/")[0] in declared.grid}
     if keep_grid(folder, run, Grid.of(declared.name, edges), by_policy):
         if by_policy:
             raise _Refused(_OTHER_CELLS)
@@ -414,15 +414,15 @@ def _nobody(info: DataInfo) -> Federation:
 
 def _node(folder: NodeFolder, name: str, run: str, proposal: Proposal, federation: Federation, population: int) -> Node:
     """The node with the job of the study, its samples as the federation agreed on them, and secrets of its own."""
-    place = folder.run(run)
-    if not (place / "secret").exists():
+    run_folder = folder.run(run)
+    if not (run_folder / "secret").exists():
         raise _Refused("keeps nothing of this run any more; another run needs a new approval of its owner.")
-    root = (place / "secret").read_bytes()
+    root = (run_folder / "secret").read_bytes()
     study = replace(proposal.rebuilt(folder.modules), device="cpu")
     every = (study.evaluation or Evaluation()).every
     job = client_job(study, federation, population, root)
     return Node(
-        place,
+        run_folder,
         name,
         job,
         observed=False,
@@ -438,28 +438,33 @@ def _samples(folder: NodeFolder, run: str) -> OwnData:
     return _stored(folder, run) if kept else load_data(folder.settings, folder.path)
 
 
-def _held_out(folder: NodeFolder, own: OwnData) -> ClientData | None:
+def _held_out(folder: NodeFolder, data: OwnData) -> ClientData | None:
     """What models are evaluated on: nothing where that would tell of few samples."""
-    return None if own.test is None or len(own.test) < folder.policy.minimum_held_out else own.test
+    return None if data.test is None or len(data.test) < folder.policy.minimum_held_out else data.test
 
 
-def _enrol(folder: NodeFolder, name: str, run: str, own: OwnData) -> None:
+def _enrol(folder: NodeFolder, name: str, run: str, data: OwnData) -> None:
     """Keep the samples as they are for the whole run."""
-    place = folder.run(run)
-    if not (place / _INFO).exists():
-        if own.skipped:
-            folder.list_skipped(own.skipped)
-            folder.log("skipped", run=run, rows=len(own.skipped), answered=f"{len(own.skipped)} rows, see skipped.txt")
-        create(place, name, secrets.token_bytes(16), own.train, own.test)
-        write_atomically(place / _INFO, json.dumps(info_to_json(own.info)).encode())
+    run_folder = folder.run(run)
+    if not (run_folder / _INFO).exists():
+        if data.skipped:
+            folder.list_skipped(data.skipped)
+            folder.log(
+                "skipped", run=run, rows=len(data.skipped), answered=f"{len(data.skipped)} rows, see skipped.txt"
+            )
+        create(run_folder, name, secrets.token_bytes(16), data.train, data.test)
+        write_atomically(run_folder / _INFO, json.dumps(info_to_json(data.info)).encode())
 
 
 def _stored(folder: NodeFolder, run: str) -> OwnData:
     """The samples with which the node enrolled for a run."""
-    place = folder.run(run)
-    if not (place / "node.json").exists() or not (place / _INFO).exists():
+    run_folder = folder.run(run)
+    if not (run_folder / "node.json").exists() or not (run_folder / _INFO).exists():
         raise _Refused("keeps nothing of this run any more; another run needs a new approval of its owner.")
-    stored = (place / "data.safetensors").read_bytes()
-    data, info = decode(stored, Payload, limit=len(stored)), info_from_json(json.loads((place / _INFO).read_bytes()))
+    stored = (run_folder / "data.safetensors").read_bytes()
+    data, info = (
+        decode(stored, Payload, limit=len(stored)),
+        info_from_json(json.loads((run_folder / _INFO).read_bytes())),
+    )
     test = data.get("test")
     return OwnData(ClientData(**data["train"]), ClientData(**test) if test else None, info)

@@ -42,8 +42,8 @@ def backup(folder: Path, to: Path) -> int:
         for path in _files(folder, _LEFT_OUT[settings]):
             name = str(path.relative_to(folder))
             if path.suffix == ".db":
-                with tempfile.TemporaryDirectory(dir=to.parent) as place:
-                    archive.add(_copied(path, Path(place)), name, recursive=False)
+                with tempfile.TemporaryDirectory(dir=to.parent) as temporary:
+                    archive.add(_copied(path, Path(temporary)), name, recursive=False)
             else:
                 archive.add(path, name, recursive=False)
             count += 1
@@ -73,10 +73,10 @@ def restore(file: Path, folder: Path) -> str:
 def _forgetful(node: NodeFolder) -> str:
     """Spend every approval: nobody knows what was answered under it since."""
     for hash in node.studies():
-        said = node.decision(hash)
-        if said is not None:
-            said["runs"] = len(node.runs_of(hash))
-            write_atomically(node.path / "studies" / f"{hash}.decision", json.dumps(said).encode())
+        decision = node.decision(hash)
+        if decision is not None:
+            decision["runs"] = len(node.runs_of(hash))
+            write_atomically(node.path / "studies" / f"{hash}.decision", json.dumps(decision).encode())
     (node.path / "policy.toml").replace(node.path / _BEFORE)
     write_atomically(node.path / "policy.toml", commented(PolicySettings).encode())
     node.log("restored", answered="restored from a backup; nothing is approved")
@@ -95,9 +95,9 @@ def _files(folder: Path, left_out: tuple[str, ...]) -> Iterator[Path]:
             yield path
 
 
-def _copied(path: Path, place: Path) -> Path:
+def _copied(path: Path, into: Path) -> Path:
     """A data base as it is at one moment."""
-    copy = place / path.name
+    copy = into / path.name
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     return copy

@@ -55,8 +55,8 @@ class Carrier:
 
     def online(self) -> set[str]:
         """The nodes that Flower has heard of lately."""
-        there = set(self.grid.get_node_ids())
-        return {name for name, number in self.numbers.items() if number in there}
+        connected = set(self.grid.get_node_ids())
+        return {name for name, number in self.numbers.items() if number in connected}
 
     def send(self, name: str, frame: bytes, seconds: float, group: str = "") -> None:
         """Ask a node; its answer is among those that `received` gives within so many seconds."""
@@ -89,10 +89,10 @@ class Carrier:
     def ask(self, frames: Mapping[str, Callable[[], bytes]], seconds: float, group: str) -> dict[str, bytes | Failure]:
         """Ask several nodes and wait for all of them, or until the time is over."""
         self._under_way.clear()  # answers to earlier questions come too late
-        there = self.online()
+        connected = self.online()
         answers: dict[str, bytes | Failure] = {}
         for name, frame in frames.items():
-            if name not in there:
+            if name not in connected:
                 answers[name] = Failure(name, "is not connected.")
             else:
                 self.send(name, frame(), seconds, group)

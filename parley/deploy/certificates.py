@@ -75,20 +75,20 @@ def days_left(certificate: Any) -> float:
 def names_of(certificate: Any) -> list[str]:
     """The names and addresses it is valid for."""
     try:
-        found = certificate.extensions.get_extension_for_class(_x509().SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(_x509().SubjectAlternativeName).value
     except _x509().ExtensionNotFound:
         return []
-    return [str(name.value) for name in found]
+    return [str(name.value) for name in names]
 
 
 def problem(folder: Path, stem: str) -> str | None:
     """What is wrong with a certificate of the folder, as one sentence; None if nothing is."""
     path = folder / f"{stem}.crt"
     certificate, above = read_certificate(path), read_certificate(folder / f"{AUTHORITY}.crt")
-    for which, one in ((path, certificate), (folder / f"{AUTHORITY}.crt", above)):
-        if days_left(one) < 0:
-            return f"the certificate {which} expired on {one.not_valid_after_utc:%Y-%m-%d}; run 'parley deploy renew'."
-        if one.not_valid_before_utc > datetime.now(UTC):
+    for which, each in ((path, certificate), (folder / f"{AUTHORITY}.crt", above)):
+        if days_left(each) < 0:
+            return f"the certificate {which} expired on {each.not_valid_after_utc:%Y-%m-%d}; run 'parley deploy renew'."
+        if each.not_valid_before_utc > datetime.now(UTC):
             return f"the certificate {which} begins in the future: the clock of this machine is wrong."
     try:
         certificate.verify_directly_issued_by(above)

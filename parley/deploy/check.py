@@ -76,11 +76,11 @@ def _certificate(folder: ServerFolder) -> str:
     )
     if wrong is not None:
         raise InputError(wrong)
-    found = certificates.read_certificate(folder.path / "server.crt")
-    missing = set(folder.settings.names) - set(certificates.names_of(found))
+    certificate = certificates.read_certificate(folder.path / "server.crt")
+    missing = set(folder.settings.names) - set(certificates.names_of(certificate))
     if missing:
         raise InputError(f"the certificate lacks the name {sorted(missing)[0]}; run 'parley deploy renew'.")
-    return f"for {', '.join(folder.settings.names)}; {certificates.days_left(found):.0f} days left"
+    return f"for {', '.join(folder.settings.names)}; {certificates.days_left(certificate):.0f} days left"
 
 
 def _port(folder: ServerFolder) -> str:
@@ -153,14 +153,14 @@ def _data(folder: NodeFolder) -> str:
 
     if folder.settings.party is not None:
         return f"none: this node is the party '{folder.settings.party}'"
-    own = load_data(folder.settings, folder.path)
-    test = 0 if own.test is None else len(own.test)
-    what = f"{own.info.outputs} classes" if own.info.kind != "regression" else "regression"
+    data = load_data(folder.settings, folder.path)
+    test = 0 if data.test is None else len(data.test)
+    what = f"{data.info.outputs} classes" if data.info.kind != "regression" else "regression"
     skipped = ""
-    if own.skipped:
-        folder.list_skipped(own.skipped)
-        skipped = f"; {len(own.skipped)} rows that cannot be read are skipped (skipped.txt)"
-    return f"{len(own.train)} samples and {test} held out, of shape {list(own.info.shape)}, {what}{skipped}"
+    if data.skipped:
+        folder.list_skipped(data.skipped)
+        skipped = f"; {len(data.skipped)} rows that cannot be read are skipped (skipped.txt)"
+    return f"{len(data.train)} samples and {test} held out, of shape {list(data.info.shape)}, {what}{skipped}"
 
 
 def _policy(folder: NodeFolder) -> str:

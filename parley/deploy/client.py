@@ -77,8 +77,8 @@ class Client:
 
     def _health(self) -> dict[str, Any]:
         works = {
-            name: one is not None and one.poll() is None
-            for name, one in (("flower", self._process), ("answering", self._host))
+            name: process is not None and process.poll() is None
+            for name, process in (("flower", self._process), ("answering", self._host))
         }
         log = self.folder.path / "audit.jsonl"
         return health.facts_of(self.folder.path, **works, log=not log.exists() or os.access(log, os.W_OK))
@@ -145,8 +145,8 @@ class Client:
     def _last_words(self) -> str:
         """What Flower said last, as one line."""
         lines = self._output.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines()
-        told = [line for line in lines if "ERROR" in line or "rror" in line or "code:" in line]
-        return " ".join((told or lines or ["nothing was said"])[-1].split())[-300:]
+        errors = [line for line in lines if "ERROR" in line or "rror" in line or "code:" in line]
+        return " ".join((errors or lines or ["nothing was said"])[-1].split())[-300:]
 
     def _end(self) -> None:
         for process in (self._process, self._host):

@@ -61,12 +61,12 @@ def verdict(folder: NodeFolder, proposal: Proposal) -> Verdict:
     wrong = version_problem(proposal.parley)
     if wrong is not None:
         return Verdict(False, wrong)
-    said = folder.decision(proposal.hash)
-    if said is not None and said["decision"] == "rejected":
+    decision = folder.decision(proposal.hash)
+    if decision is not None and decision["decision"] == "rejected":
         return Verdict(False, f"its owner rejected study {proposal.hash[:12]}.")
-    disclosed = discloses(folder, proposal) if said is not None else ""
-    if said is not None and said["decision"] == "approved":
-        if disclosed and not said.get("disclose"):
+    disclosed = discloses(folder, proposal) if decision is not None else ""
+    if decision is not None and decision["decision"] == "approved":
+        if disclosed and not decision.get("disclose"):
             return Verdict(
                 False, f"its owner approved study {proposal.hash[:12]}, but not that it discloses {disclosed}."
             )
@@ -91,13 +91,13 @@ def discloses(folder: NodeFolder, proposal: Proposal) -> str:
     return f"samples' {' and '.join(parts)}" if parts else ""
 
 
-def shows(proposal: Proposal, modules: Path, own: OwnData) -> str:
+def shows(proposal: Proposal, modules: Path, data: OwnData) -> str:
     """What of these samples the study tells though few have it, as the end of a sentence; nothing if that is none."""
     asking = [each.rare for each in proposal.rebuilt(modules).algorithm.exchanges() if each.rare is not None]
     if not asking:
         return ""
     study = replace(proposal.rebuilt(modules), device="cpu")
-    federation = Federation(own.info, ("own",), InMemory((own.train,)))
+    federation = Federation(data.info, ("own",), InMemory((data.train,)))
     job = client_job(study, federation, 1, bytes(16))
     return "; ".join(dict.fromkeys(filter(None, (rare(job.task, job.federation.client("own")) for rare in asking))))
 
@@ -245,10 +245,10 @@ def engage(folder: NodeFolder, proposal: Proposal, run: str, decided: Verdict) -
     with folder.alone():
         if takes_part(folder, proposal.hash, run):
             return _gone(folder, proposal.hash, run)
-        runs, said = folder.runs_of(proposal.hash), folder.decision(proposal.hash)
-        if said is not None and _expired(folder, said["when"]):
+        runs, decision = folder.runs_of(proposal.hash), folder.decision(proposal.hash)
+        if decision is not None and _expired(folder, decision["when"]):
             return f"approved study {proposal.hash[:12]} {_days(folder)} ago or more; its owner has to decide again."
-        allowed = 1 if said is None else int(said.get("runs", 1))
+        allowed = 1 if decision is None else int(decision.get("runs", 1))
         if len(runs) >= allowed:
             return f"has taken part in a run of study {proposal.hash[:12]} already; {_ANEW}."
         for other in folder.studies():
@@ -270,20 +270,20 @@ def enrolled(folder: NodeFolder, hash: str, run: str, near: str = "") -> None:
     """Note that the node keeps samples and a ledger of the run from now on; `near`: what its owner is warned of."""
     with folder.alone():
         runs = folder.runs_of(hash)
-        for one in runs:
-            if one["run"] == run:
-                before = str(one.get("near", ""))
-                one |= {"enrolled": True, "near": before if near in before else f"{before} {near}".lstrip()}
+        for entry in runs:
+            if entry["run"] == run:
+                before = str(entry.get("near", ""))
+                entry |= {"enrolled": True, "near": before if near in before else f"{before} {near}".lstrip()}
         folder.keep_runs(hash, runs)
 
 
 def takes_part(folder: NodeFolder, hash: str, run: str) -> bool:
-    return any(one["run"] == run for one in folder.runs_of(hash))
+    return any(entry["run"] == run for entry in folder.runs_of(hash))
 
 
 def ended(folder: NodeFolder, hash: str, run: str) -> str | None:
     """Why a run that the node takes part in is answered no more, as the end of a sentence about it; None if it is."""
-    when = next(one["when"] for one in folder.runs_of(hash) if one["run"] == run)
+    when = next(entry["when"] for entry in folder.runs_of(hash) if entry["run"] == run)
     if not _expired(folder, when):
         return None
     return f"began this run {_days(folder)} ago or more; {_ANEW}."
@@ -300,7 +300,7 @@ def _days(folder: NodeFolder) -> str:
 
 def _gone(folder: NodeFolder, hash: str, run: str) -> str | None:
     """A ledger that was deleted is never begun again."""
-    known = any(one["run"] == run and one.get("enrolled") for one in folder.runs_of(hash))
+    known = any(entry["run"] == run and entry.get("enrolled") for entry in folder.runs_of(hash))
     if known and not (folder.run(run) / "node.json").exists():
         return f"keeps nothing of this run any more; {_ANEW}."
     return None
@@ -323,11 +323,11 @@ def _beyond(folder: NodeFolder, spent: float | None) -> str | None:
     """Which of the policy's limits for all studies together this one would exceed."""
     policy = folder.policy
     before: list[dict[str, Any]] = [
-        one for hash in folder.studies() for one in folder.runs_of(hash) if one["by"] == "policy"
+        entry for hash in folder.studies() for entry in folder.runs_of(hash) if entry["by"] == "policy"
     ]
     if len(before) >= policy.runs:
         return f"approves {policy.runs} runs in advance in all, and these are spent; {_ANEW}."
-    total = math.fsum(one["epsilon"] or 0.0 for one in (*before, {"epsilon": spent}))
+    total = math.fsum(entry["epsilon"] or 0.0 for entry in (*before, {"epsilon": spent}))
     if policy.total_epsilon is not None and not total <= policy.total_epsilon:
         return f"approves an epsilon of {policy.total_epsilon:g} in all, and this makes it {total:.4g}; {_ANEW}."
     return None
@@ -345,8 +345,8 @@ def floor(policy: PolicySettings, samples: int, nodes: int | None) -> str | None
 
 def known_nodes(folder: NodeFolder, proposal: Proposal) -> int:
     """How many nodes a study has by its roster; where the policy names the keys of others, only those count."""
-    peers, own = folder.policy.peers, folder.settings.name
-    known = [name for name, key in proposal.roster.items() if name == own or keys.fingerprint(key) in peers]
+    peers, this = folder.policy.peers, folder.settings.name
+    known = [name for name, key in proposal.roster.items() if name == this or keys.fingerprint(key) in peers]
     return len(known if peers else proposal.roster)
 
 

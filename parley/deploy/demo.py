@@ -76,24 +76,24 @@ def demo(folder: Path, say: Callable[[str], None]) -> Submission:
         say(f"started: the server at port {federation.server.settings.port} (TLS), and three clients that call out.")
         processes.append(federation.submit(study, "--detach"))
         _until(lambda: submissions.all() != [], processes, "the study was not submitted")
-        one = submissions.all()[-1]
-        say(f"submitted: study {one.hash[:12]}; nothing is answered before its owners agree.")
+        submission = submissions.all()[-1]
+        say(f"submitted: study {submission.hash[:12]}; nothing is answered before its owners agree.")
         for name, node in federation.nodes.items():
             _until(lambda node=node: node.studies() != [], processes, f"{name} heard of no study")  # type: ignore[misc]
-            waits = verdict(node, node.proposal(one.hash)).pending
-            say(f"{name}: study {one.hash[:12]} {'waits for its owner' if waits else 'needs nobody'}; approved.")
-            node.decide(one.hash, "approved", note="by the demo")
+            waits = verdict(node, node.proposal(submission.hash)).pending
+            say(f"{name}: study {submission.hash[:12]} {'waits for its owner' if waits else 'needs nobody'}; approved.")
+            node.decide(submission.hash, "approved", note="by the demo")
         shown = 0
-        while (one := submissions[one.id]).active:
-            shown = _more(submissions.log(one.id), shown, say)
+        while (submission := submissions[submission.id]).active:
+            shown = _more(submissions.log(submission.id), shown, say)
             _until(lambda: True, processes, "")
             time.sleep(0.3)
-        _more(submissions.log(one.id), shown, say)
+        _more(submissions.log(submission.id), shown, say)
     for name, node in federation.nodes.items():
         lines = [line for line in node.logged() if line["event"] == "message"]
         sent = sum(int(line["bytes_out"]) for line in lines)
         say(f"{name}: its log has {len(lines)} messages; {sent:,} bytes were sent, no sample among them.")
-    return one
+    return submission
 
 
 def prepared(folder: Path, samples: int = 120, **settings: object) -> Federation:

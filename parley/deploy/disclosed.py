@@ -42,12 +42,12 @@ class Grid:
     @classmethod
     def of(cls, asked: str, edges: Mapping[str, Tensor]) -> Grid:
         digest, cells = blake2b(digest_size=_SIZE), []
-        for name, own in sorted(edges.items()):
+        for name, tensor in sorted(edges.items()):
             # What begins a digest is how the rest of it is to be read, so that no two grids share their bytes.
-            digest.update(json.dumps([name, str(own.dtype), list(own.shape)]).encode())
-            digest.update(own.contiguous().numpy().tobytes())
-            ends = f" from {float(own.min()):.6g} to {float(own.max()):.6g}" if own.numel() else ""
-            cells.append(f"{name} {' x '.join(map(str, own.shape))}{ends}")
+            digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+            digest.update(tensor.contiguous().numpy().tobytes())
+            ends = f" from {float(tensor.min()):.6g} to {float(tensor.max()):.6g}" if tensor.numel() else ""
+            cells.append(f"{name} {' x '.join(map(str, tensor.shape))}{ends}")
         return cls(asked, ", ".join(cells), digest.hexdigest())
 
 
@@ -71,46 +71,46 @@ class Disclosed:
 
 def disclosed(folder: NodeFolder) -> list[Disclosed]:
     """Of all runs, oldest study first."""
-    found = []
+    records = []
     for hash in folder.studies():
-        for one in folder.runs_of(hash):
-            place = folder.run(one["run"])
-            answers = Ledger(place).summary() if (place / FILE).exists() else []
+        for entry in folder.runs_of(hash):
+            run_folder = folder.run(entry["run"])
+            answers = Ledger(run_folder).summary() if (run_folder / FILE).exists() else []
             title = folder.proposal(hash).title
-            near, grids = one.get("near", ""), _grids(_path(folder, one["run"], _GRIDS))
-            found.append(Disclosed(hash, title, one["run"], one["by"], one["epsilon"], answers, near, grids))
-    return found
+            near, grids = entry.get("near", ""), _grids(_path(folder, entry["run"], _GRIDS))
+            records.append(Disclosed(hash, title, entry["run"], entry["by"], entry["epsilon"], answers, near, grids))
+    return records
 
 
-def keep_rows(folder: NodeFolder, run: str, own: OwnData) -> None:
+def keep_rows(folder: NodeFolder, run: str, node_data: OwnData) -> None:
     """Remember with which rows the node takes part, also when what it keeps of the run is deleted."""
     make_folder(folder.path / "rows", private=True)
-    for part, data in _parts(own):
+    for part, data in _parts(node_data):
         write_atomically(_path(folder, run, part), _digests(data).tobytes())
 
 
-def few_apart(folder: NodeFolder, run: str, own: OwnData, least: int) -> int | None:
+def few_apart(folder: NodeFolder, run: str, stored: OwnData, least: int) -> int | None:
     """The fewest rows by which these samples differ from those of another run; None where it is nothing or many."""
-    found: list[int] = []
-    for part, data in _parts(own):
+    counts: list[int] = []
+    for part, data in _parts(stored):
         rows = _digests(data)
         for path in (folder.path / "rows").glob(f"*.{part}"):
             if path != _path(folder, run, part):
-                found.append(_apart(rows, np.frombuffer(path.read_bytes(), dtype=f"S{_SIZE}")))
-    return min((count for count in found if 0 < count < least), default=None)
+                counts.append(_apart(rows, np.frombuffer(path.read_bytes(), dtype=f"S{_SIZE}")))
+    return min((count for count in counts if 0 < count < least), default=None)
 
 
-def other_study(folder: NodeFolder, run: str, proposal: Proposal, own: OwnData) -> bool:
+def other_study(folder: NodeFolder, run: str, proposal: Proposal, node_data: OwnData) -> bool:
     """Whether another method, or other settings, counted some of the same samples in cells, as this study would."""
     if not any(each.grid for each in proposal.rebuilt(folder.modules).algorithm.exchanges()):
         return False
-    rows = np.concatenate([_digests(data) for _, data in _parts(own)])
+    rows = np.concatenate([_digests(data) for _, data in _parts(node_data)])
     beside = {path.stem for path in _beside(folder, run, rows)}
     return any(
-        folder.run(one["run"]).name in beside
+        folder.run(entry["run"]).name in beside
         for hash in folder.studies()
         if folder.proposal(hash).study.get("algorithm") != proposal.study.get("algorithm")
-        for one in folder.runs_of(hash)
+        for entry in folder.runs_of(hash)
     )
 
 
@@ -141,11 +141,11 @@ def _kept_rows(grids: Path) -> Any:
 
 
 def _grids(path: Path) -> list[Grid]:
-    return [Grid(**one) for one in json.loads(path.read_bytes())] if path.exists() else []
+    return [Grid(**fields) for fields in json.loads(path.read_bytes())] if path.exists() else []
 
 
-def _parts(own: OwnData) -> list[tuple[str, ClientData]]:
-    return [("train", own.train), *([] if own.test is None else [("test", own.test)])]
+def _parts(data: OwnData) -> list[tuple[str, ClientData]]:
+    return [("train", data.train), *([] if data.test is None else [("test", data.test)])]
 
 
 def _path(folder: NodeFolder, run: str, part: str) -> Path:
@@ -162,5 +162,5 @@ def _digests(data: ClientData) -> Any:
 def _apart(some: Any, others: Any) -> int:
     """How many rows are in one of two lists and not in the other, each as often as it is there."""
     rows, counts = np.unique(np.concatenate([some, others]), return_counts=True)
-    own = np.searchsorted(some, rows, "right") - np.searchsorted(some, rows, "left")
-    return int(np.abs(2 * own - counts).sum())
+    present = np.searchsorted(some, rows, "right") - np.searchsorted(some, rows, "left")
+    return int(np.abs(2 * present - counts).sum())

@@ -56,24 +56,28 @@ def enrol(
                 asked[name] = time.monotonic()
                 carrier.send(name, invitation(name, run, proposal), _PATIENCE)
         for name, answer in carrier.received().items():
-            what, told = _read(name, answer)
+            what, answer_data = _read(name, answer)
             if what != "later":
                 undecided.discard(name)
             elif not isinstance(answer, Failure):
                 undecided.add(name)
             if what == "enrolled":
-                enrolled[name] = told
-                what_for = f"as the {told['party']}" if "party" in told else f"with {told['samples']} samples"
+                enrolled[name] = answer_data
+                what_for = (
+                    f"as the {answer_data['party']}"
+                    if "party" in answer_data
+                    else f"with {answer_data['samples']} samples"
+                )
                 note(f"{name} enrolled {what_for}.")
-            elif told != reasons[name]:
-                reasons[name] = told
-                note(f"{name} {told}")
+            elif answer_data != reasons[name]:
+                reasons[name] = answer_data
+                note(f"{name} {answer_data}")
             if what in ("enrolled", "refused"):
                 final.add(name)
         time.sleep(carrying.POLL)
     _check(enrolled, reasons, faults)
     for party in parties:
-        _check_party(party, [name for name, told in enrolled.items() if told.get("party") == party])
+        _check_party(party, [name for name, answer_data in enrolled.items() if answer_data.get("party") == party])
     return {name: enrolled[name] for name in sorted(enrolled)}
 
 
@@ -95,40 +99,40 @@ def _read(name: str, answer: bytes | Failure) -> tuple[str, Any]:
 
 def _check(enrolled: Mapping[str, Any], reasons: Mapping[str, str], faults: Faults) -> None:
     missing = {name: reason for name, reason in reasons.items() if name not in enrolled}
-    told = " ".join(f"{name} {reason}" for name, reason in missing.items())
+    explained = " ".join(f"{name} {reason}" for name, reason in missing.items())
     for name in faults.require:
         if name not in enrolled:
             raise ParleyError(f"'{name}', which faults.require names, {reasons.get(name, 'is not registered.')}")
-    least, found = max(1, faults.at_least or 1), len(clients_of(enrolled))
-    if found < least:
-        raise ParleyError(f"only {found} nodes enrolled of the {least} that are needed. {told}".strip())
+    least, count = max(1, faults.at_least or 1), len(clients_of(enrolled))
+    if count < least:
+        raise ParleyError(f"only {count} nodes enrolled of the {least} that are needed. {explained}".strip())
 
 
-def _check_party(party: str, found: list[str]) -> None:
-    if not found:
+def _check_party(party: str, nodes: list[str]) -> None:
+    if not nodes:
         raise ParleyError(
             f"no node enrolled as the {party}, whom this study needs: parley node init --party '{party}'."
         )
-    if len(found) > 1:
-        raise ParleyError(f"{' and '.join(found)} both enrolled as the {party}; revoke one of them.")
+    if len(nodes) > 1:
+        raise ParleyError(f"{' and '.join(nodes)} both enrolled as the {party}; revoke one of them.")
 
 
 def clients_of(enrolled: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Those with data."""
-    return {name: told for name, told in enrolled.items() if "party" not in told}
+    return {name: data for name, data in enrolled.items() if "party" not in data}
 
 
 def parties_of(enrolled: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Party -> the node that it is."""
-    return {told["party"]: name for name, told in enrolled.items() if "party" in told}
+    return {data["party"]: name for name, data in enrolled.items() if "party" in data}
 
 
 def federation_of(enrolled: Mapping[str, Mapping[str, Any]]) -> Federation:
     """The federation as the server knows it: sizes and schema, no samples."""
     enrolled = clients_of(enrolled)
     info, form = agreed(enrolled)
-    told = blake2b(json.dumps(enrolled, sort_keys=True).encode(), digest_size=16).hexdigest()
-    counts = tuple(int(one["samples"]) for one in enrolled.values())
-    tests = tuple(int(one["test_samples"]) for one in enrolled.values())
-    held_out = Elsewhere(tests, form, told) if any(tests) else None
-    return Federation(info, tuple(enrolled), Elsewhere(counts, form, told), held_out=held_out)
+    digest = blake2b(json.dumps(enrolled, sort_keys=True).encode(), digest_size=16).hexdigest()
+    counts = tuple(int(node["samples"]) for node in enrolled.values())
+    tests = tuple(int(node["test_samples"]) for node in enrolled.values())
+    held_out = Elsewhere(tests, form, digest) if any(tests) else None
+    return Federation(info, tuple(enrolled), Elsewhere(counts, form, digest), held_out=held_out)

@@ -27,11 +27,11 @@ def cryptography(module: str) -> Any:
 def check_flower() -> None:
     """Refuse to go on without Flower, or with another version: what it runs at a node depends on its inner workings."""
     try:
-        found = version("flwr")
+        installed = version("flwr")
     except PackageNotFoundError:
         raise InputError(f"a deployment needs Flower: {_HOW}.") from None
-    if found != FLOWER:
-        raise InputError(f"a deployment needs Flower {FLOWER}, but {found} is installed: {_HOW}.")
+    if installed != FLOWER:
+        raise InputError(f"a deployment needs Flower {FLOWER}, but {installed} is installed: {_HOW}.")
 
 
 def program(name: str) -> str:

@@ -63,8 +63,8 @@ class Control:
 
     def register(self, public: Path, name: str) -> int | None:
         """The number that Flower gives to a key; None if it has one already."""
-        said = self._ask("supernode", "register", str(public), CONNECTION, "--name", name, "--format", "json")
-        number = said.get("node-id")
+        answer = self._ask("supernode", "register", str(public), CONNECTION, "--name", name, "--format", "json")
+        number = answer.get("node-id")
         return None if number is None else int(number)
 
     def unregister(self, number: int) -> None:
@@ -72,21 +72,21 @@ class Control:
 
     def nodes(self) -> dict[int, str]:
         """Number -> registered, online, offline or unregistered."""
-        said = self._ask("supernode", "list", CONNECTION, "--format", "json", "--verbose")
-        return {int(node["node-id"]): str(node["status"]) for node in said.get("nodes", [])}
+        answer = self._ask("supernode", "list", CONNECTION, "--format", "json", "--verbose")
+        return {int(node["node-id"]): str(node["status"]) for node in answer.get("nodes", [])}
 
     def start(self, app: Path, config: str) -> int:
         """Start an application; its number. A failure without a number is an error whatever the exit code says."""
-        said = self._ask("run", str(app), CONNECTION, "--run-config", config, "--format", "json")
-        number = said.get("run-id")
+        answer = self._ask("run", str(app), CONNECTION, "--run-config", config, "--format", "json")
+        number = answer.get("run-id")
         if number is None:
-            raise ParleyError(f"Flower did not start the run: {said.get('error-message') or said}.")
+            raise ParleyError(f"Flower did not start the run: {answer.get('error-message') or answer}.")
         return int(number)
 
     def runs(self) -> dict[int, str]:
         """Number -> status, such as running or finished:completed."""
-        said = self._ask("list", CONNECTION, "--format", "json")
-        return {int(run["run-id"]): str(run["status"]) for run in said.get("runs", [])}
+        answer = self._ask("list", CONNECTION, "--format", "json")
+        return {int(run["run-id"]): str(run["status"]) for run in answer.get("runs", [])}
 
     def stop(self, number: int) -> None:
         self._ask("stop", str(number), CONNECTION, "--format", "json")
@@ -106,8 +106,8 @@ class Control:
             raise ParleyError(f"'flwr {' '.join(words[:2])}' did not come to an end.") from None
         text = done.stdout.decode(errors="replace")
         try:
-            said = json.loads(text[text.index("{") : text.rindex("}") + 1])
+            answer = json.loads(text[text.index("{") : text.rindex("}") + 1])
         except ValueError:
             last = (done.stderr.decode(errors="replace") + text).strip().splitlines()[-1:]
             raise ParleyError(f"'flwr {' '.join(words[:2])}' failed: {' '.join(last) or done.returncode}.") from None
-        return said if isinstance(said, dict) else {}
+        return answer if isinstance(answer, dict) else {}

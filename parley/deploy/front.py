@@ -78,8 +78,8 @@ class Head:
             lines = data.decode("ascii").split("\r\n")
         except UnicodeDecodeError:
             raise Refused(400, "a head that is no ASCII") from None
-        found = _LINE.fullmatch(lines[0])
-        if found is None:
+        match = _LINE.fullmatch(lines[0])
+        if match is None:
             raise Refused(400, "a malformed request line")
         headers: dict[str, str] = {}
         if len(lines) > MOST_HEADERS:
@@ -94,7 +94,7 @@ class Head:
             if name in headers:
                 raise Refused(400, f"two headers {name}")
             headers[name] = header[2]
-        return cls(found[1], found[2], headers)
+        return cls(match[1], match[2], headers)
 
     def length(self) -> int:
         """The bytes that follow."""
@@ -198,7 +198,7 @@ class Front:
     ) -> bool:
         """Whether the connection can be used again after the answer."""
         try:
-            there, back = await asyncio.wait_for(
+            upstream, back = await asyncio.wait_for(
                 asyncio.open_connection(
                     "127.0.0.1",
                     self.upstream,
@@ -216,7 +216,7 @@ class Front:
             back.write(_rewritten(head, length))
             await asyncio.wait_for(_copied(reader, back, length), BODY_SECONDS)
             try:
-                answer = await asyncio.wait_for(there.readuntil(b"\r\n\r\n"), UPSTREAM_SECONDS)
+                answer = await asyncio.wait_for(upstream.readuntil(b"\r\n\r\n"), UPSTREAM_SECONDS)
                 status, kind, size = _answer_head(answer)
             except TimeoutError:
                 raise Refused(504, "Flower does not answer") from None
@@ -228,7 +228,7 @@ class Front:
                 f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}\r\ncontent-type: {kind}\r\n"
                 f"content-length: {size}\r\n\r\n".encode("ascii")
             )
-            await asyncio.wait_for(_copied(there, writer, size), BODY_SECONDS)
+            await asyncio.wait_for(_copied(upstream, writer, size), BODY_SECONDS)
             return True
         finally:
             back.close()

@@ -38,7 +38,7 @@ def until_answered(push: Callable[..., None]) -> Callable[..., None]:
 
     def pushed(state: Any, **more: Any) -> None:
         with state.lock_msg_store:
-            asked = [id for id, one in state.msg_store.items() if not one.message.metadata.reply_to_message_id]
+            asked = [id for id, entry in state.msg_store.items() if not entry.message.metadata.reply_to_message_id]
         push(state=state, **more)
         while asked and asked[-1] in state.msg_store:
             print("parley: sent the answer to an earlier message, of a run that has ended; the last one follows.")

@@ -44,9 +44,9 @@ def served(port: int | None, look: Callable[[], Mapping[str, Any]]) -> Iterator[
 
         def do_GET(self) -> None:
             known = self.path == "/health"
-            said = look() if known else {}
-            body = json.dumps(dict(said)).encode() + b"\n" if known else b""
-            self.send_response((200 if said["healthy"] else 503) if known else 404)
+            health = look() if known else {}
+            body = json.dumps(dict(health)).encode() + b"\n" if known else b""
+            self.send_response((200 if health["healthy"] else 503) if known else 404)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -75,8 +75,8 @@ def asked(port: int | None) -> dict[str, Any]:
     line = HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
     try:
         line.request("GET", "/health")
-        found: dict[str, Any] = json.loads(line.getresponse().read(65536))
-        return found
+        answer: dict[str, Any] = json.loads(line.getresponse().read(65536))
+        return answer
     except (OSError, HTTPException, ValueError) as error:
         raise InputError(f"nothing answers at port {port} of this machine: {error}.") from None
     finally:

@@ -48,8 +48,8 @@ def load_data(settings: NodeSettings, base: Path) -> OwnData:
     """The samples that the settings name; an InputError says what is wrong with them."""
     if settings.data is None:
         raise InputError("this node has no data yet: set data in its node.toml, or give --data.")
-    places = [settings.data, *([settings.test] if settings.test is not None else [])]
-    read, info, skipped = _read(places, settings, base)
+    paths = [settings.data, *([settings.test] if settings.test is not None else [])]
+    read, info, skipped = _read(paths, settings, base)
     train, test = read[0], read[1] if len(read) > 1 else None
     if test is None and settings.test_fraction > 0:
         whole, key = InMemory((train,)), Key(0).fold("held out", settings.name)
@@ -59,12 +59,12 @@ def load_data(settings: NodeSettings, base: Path) -> OwnData:
 
 
 def _read(
-    places: Sequence[str], settings: NodeSettings, base: Path
+    names: Sequence[str], settings: NodeSettings, base: Path
 ) -> tuple[list[ClientData], DataInfo, tuple[str, ...]]:
     """Samples of each place, what they are, and the rows that were skipped."""
     if plugins.is_file_name(settings.data):
-        return _from_code([plugins.beside(place, base) for place in places], settings)
-    paths = [(base / place).expanduser() for place in places]
+        return _from_code([plugins.beside(file, base) for file in names], settings)
+    paths = [(base / file).expanduser() for file in names]
     for path in paths:
         if not path.exists():
             raise InputError(f"there are no data at '{shown(path)}'.")
@@ -90,16 +90,18 @@ def _read(
 
 def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[ClientData], DataInfo, tuple[str, ...]]:
     """What functions of the owner's return: data frames with a target column, or arrays (x, y)."""
-    found = [plugins.from_file(name)() for name in names]
-    if all(isinstance(one, tuple) for one in found):
+    loaded = [plugins.from_file(name)() for name in names]
+    if all(isinstance(frame_or_pair, tuple) for frame_or_pair in loaded):
         federation = Federation.from_arrays(
-            {str(n): one for n, one in enumerate(found)}, dtype=settings.dtype, missing=settings.missing
+            {str(n): frame_or_pair for n, frame_or_pair in enumerate(loaded)},
+            dtype=settings.dtype,
+            missing=settings.missing,
         )
     else:
         if settings.target is None:
             raise InputError(f"'{shown(names[0])}' returns a data frame; say which column to predict (target).")
-        frames = [_owned(one, str(number)) for number, one in enumerate(found)]
-        frame = {name: [v for one in frames for v in one[name]] for name in frames[0]}
+        frames = [_owned(frame_or_pair, str(number)) for number, frame_or_pair in enumerate(loaded)]
+        frame = {name: [v for frame_or_pair in frames for v in frame_or_pair[name]] for name in frames[0]}
         federation = Federation.from_frame(
             frame,
             client=_OWNER,
@@ -111,7 +113,7 @@ def _from_code(names: Sequence[str], settings: NodeSettings) -> tuple[list[Clien
             dates=settings.dates,
             on_error=settings.on_error,
         )
-    return [federation.client(str(number)) for number in range(len(found))], federation.info, ()
+    return [federation.client(str(number)) for number in range(len(loaded))], federation.info, ()
 
 
 _OWNER = "parley node"
@@ -142,74 +144,84 @@ def described(data: OwnData, key: bytes = b"") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_described(said: Any) -> dict[str, Any]:
+def check_described(description: Any) -> dict[str, Any]:
     """A description that came over the wire, if it is one; a WireError says what is wrong with it."""
-    if not isinstance(said, dict):
+    if not isinstance(description, dict):
         raise WireError("there is no description of its data.")
     whole = ("samples", "test_samples", "outputs", "vocabulary")
-    if any(type(said.get(name)) is not int or not 0 <= said[name] < 2**40 for name in whole) or said["samples"] < 1:
+    if (
+        any(type(description.get(name)) is not int or not 0 <= description[name] < 2**40 for name in whole)
+        or description["samples"] < 1
+    ):
         raise WireError("the numbers of its description are none.")
     lists = {"shape": int, "target_shape": int} | dict.fromkeys(("classes", "columns", "categories", "dates"), str)
     for name, kind in lists.items():
-        values = said.get(name)
+        values = description.get(name)
         if not isinstance(values, list) or len(values) > _MOST or any(type(value) is not kind for value in values):
             raise WireError(f"'{name}' of its description is not what it should be.")
-    if said.get("dtype") not in _DTYPES or said.get("target_dtype") not in _DTYPES:
+    if description.get("dtype") not in _DTYPES or description.get("target_dtype") not in _DTYPES:
         raise WireError("its description names an unknown type of numbers.")
-    if type(said.get("missing")) is not bool:
+    if type(description.get("missing")) is not bool:
         raise WireError("its description does not say whether values may be missing.")
-    if said.get("kind") not in ("classification", "regression", "text") or not isinstance(said.get("fingerprint"), str):
+    if description.get("kind") not in ("classification", "regression", "text") or not isinstance(
+        description.get("fingerprint"), str
+    ):
         raise WireError("its description says neither what the data are for nor their fingerprint.")
-    return dict(said)
+    return dict(description)
 
 
-def schema_of(said: Mapping[str, Any]) -> Schema:
+def schema_of(description: Mapping[str, Any]) -> Schema:
     """The schema in a description."""
     shape, target_shape, columns, classes = (
-        tuple(said[name]) for name in ("shape", "target_shape", "columns", "classes")
+        tuple(description[name]) for name in ("shape", "target_shape", "columns", "classes")
     )
-    return Schema(said["kind"], shape, said["dtype"].removeprefix("torch."), target_shape, columns, classes)
+    return Schema(
+        description["kind"], shape, description["dtype"].removeprefix("torch."), target_shape, columns, classes
+    )
 
 
-def agreed(said: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]:
+def agreed(descriptions: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, SampleForm]:
     """What all nodes have in common; an InputError says who differs, and in what.
 
     Named classes are numbered alphabetically over all nodes; numbered ones are as many as the largest node needs.
     Columns may come in any order, that of the first node counts.
     """
-    (first, one), *others = said.items()
+    (first, reference), *others = descriptions.items()
     for name, other in others:
         for what in ("kind", "shape", "dtype", "target_shape", "target_dtype"):
-            if one[what] != other[what]:
+            if reference[what] != other[what]:
                 raise InputError(
-                    f"node '{name}' has {what} = {other[what]}, but '{first}' has {one[what]}; all need the same."
+                    f"node '{name}' has {what} = {other[what]}, but '{first}' has {reference[what]}; all need the same."
                 )
-        if sorted(one["columns"]) != sorted(other["columns"]):
-            odd = sorted(set(one["columns"]) ^ set(other["columns"]))[:3]
+        if sorted(reference["columns"]) != sorted(other["columns"]):
+            odd = sorted(set(reference["columns"]) ^ set(other["columns"]))[:3]
             raise InputError(f"nodes '{first}' and '{name}' do not have the same columns: {', '.join(odd)}.")
-        if odd := sorted(set(one["categories"]) ^ set(other["categories"])):
+        if odd := sorted(set(reference["categories"]) ^ set(other["categories"])):
             raise InputError(f"of nodes '{first}' and '{name}' only one has texts in the column '{odd[0]}'.")
-        if odd := sorted(set(one["dates"]) ^ set(other["dates"])):
+        if odd := sorted(set(reference["dates"]) ^ set(other["dates"])):
             raise InputError(f"of nodes '{first}' and '{name}' only one has dates in the column '{odd[0]}'.")
-        if bool(one["classes"]) != bool(other["classes"]):
+        if bool(reference["classes"]) != bool(other["classes"]):
             raise InputError(f"of nodes '{first}' and '{name}' one has named classes and the other numbers.")
-    classes = tuple(sorted({label for each in said.values() for label in each["classes"]}))
-    outputs = len(classes) or max(each["outputs"] for each in said.values())
-    vocabulary = max(each["vocabulary"] for each in said.values())
+    classes = tuple(sorted({label for each in descriptions.values() for label in each["classes"]}))
+    outputs = len(classes) or max(each["outputs"] for each in descriptions.values())
+    vocabulary = max(each["vocabulary"] for each in descriptions.values())
     info = DataInfo(
         "deployment",
-        tuple(one["shape"]),
+        tuple(reference["shape"]),
         outputs,
-        one["kind"],
+        reference["kind"],
         classes,
         vocabulary=vocabulary,
-        columns=tuple(one["columns"]),
-        missing=any(each["missing"] for each in said.values()),
-        categories=tuple(one["categories"]),
-        dates=tuple(one["dates"]),
+        columns=tuple(reference["columns"]),
+        missing=any(each["missing"] for each in descriptions.values()),
+        categories=tuple(reference["categories"]),
+        dates=tuple(reference["dates"]),
     )
     form = SampleForm(
-        torch.Size(one["shape"]), _DTYPES[one["dtype"]], torch.Size(one["target_shape"]), _DTYPES[one["target_dtype"]]
+        torch.Size(reference["shape"]),
+        _DTYPES[reference["dtype"]],
+        torch.Size(reference["target_shape"]),
+        _DTYPES[reference["target_dtype"]],
     )
     return info, form
 
@@ -219,11 +231,11 @@ def info_to_json(info: DataInfo) -> dict[str, Any]:
     return asdict(replace(info, scaling=None)) | {"scaling": None}
 
 
-def info_from_json(said: Mapping[str, Any]) -> DataInfo:
+def info_from_json(description: Mapping[str, Any]) -> DataInfo:
     """The same back; a WireError if it is none."""
     try:
-        lists = {name: tuple(said[name]) for name in ("shape", "classes", "columns", "categories", "dates")}
-        info = DataInfo(**{**said, **lists, "scaling": None, "levels": tuple(map(tuple, said["levels"]))})
+        lists = {name: tuple(description[name]) for name in ("shape", "classes", "columns", "categories", "dates")}
+        info = DataInfo(**{**description, **lists, "scaling": None, "levels": tuple(map(tuple, description["levels"]))})
     except (TypeError, KeyError, ValueError, InputError) as error:
         raise WireError(f"what the federation agreed on cannot be read: {error}") from None
     for name, least in (("outputs", 1), ("vocabulary", 0)):
@@ -234,23 +246,23 @@ def info_from_json(said: Mapping[str, Any]) -> DataInfo:
     return info
 
 
-def fitted(data: ClientData, own: DataInfo, common: DataInfo) -> ClientData:
+def fitted(data: ClientData, info: DataInfo, common: DataInfo) -> ClientData:
     """A node's samples with the columns and classes that the federation agreed on."""
-    if (own.kind, own.shape) != (common.kind, common.shape) or sorted(own.columns) != sorted(common.columns):
+    if (info.kind, info.shape) != (common.kind, common.shape) or sorted(info.columns) != sorted(common.columns):
         raise WireError("the federation agreed on data of another form than this node has.")
-    if set(own.categories) != set(common.categories):
+    if set(info.categories) != set(common.categories):
         raise WireError("the federation agreed on other columns of texts than this node has.")
-    if set(own.dates) != set(common.dates):
+    if set(info.dates) != set(common.dates):
         raise WireError("the federation agreed on other columns of dates than this node has.")
     x, y = data.x, data.y
-    if own.columns != common.columns:
-        x = x[:, torch.tensor([own.columns.index(name) for name in common.columns])]
-    if own.classes != common.classes:
-        if not set(own.classes) <= set(common.classes):
+    if info.columns != common.columns:
+        x = x[:, torch.tensor([info.columns.index(name) for name in common.columns])]
+    if info.classes != common.classes:
+        if not set(info.classes) <= set(common.classes):
             raise WireError("the federation agreed on classes among which this node's are not.")
-        y = torch.tensor([common.classes.index(name) for name in own.classes])[y]
-    if common.kind == "regression" and own.outputs != common.outputs:
-        raise WireError(f"the federation agreed on {common.outputs} targets, but this node has {own.outputs}.")
-    if common.kind != "regression" and own.outputs > common.outputs:
-        raise WireError(f"the federation agreed on {common.outputs} classes, but this node has {own.outputs}.")
+        y = torch.tensor([common.classes.index(name) for name in info.classes])[y]
+    if common.kind == "regression" and info.outputs != common.outputs:
+        raise WireError(f"the federation agreed on {common.outputs} targets, but this node has {info.outputs}.")
+    if common.kind != "regression" and info.outputs > common.outputs:
+        raise WireError(f"the federation agreed on {common.outputs} classes, but this node has {info.outputs}.")
     return ClientData(x, y)

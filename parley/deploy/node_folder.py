@@ -114,8 +114,8 @@ class NodeFolder:
         if key is not None:
             changes["key"] = str(key.resolve())
         if data is not None:
-            place = data if is_file_name(data) else str(Path(data).expanduser().resolve())
-            changes["data"] = beside(data, Path.cwd()) if is_file_name(data) else place
+            path = data if is_file_name(data) else str(Path(data).expanduser().resolve())
+            changes["data"] = beside(data, Path.cwd()) if is_file_name(data) else path
         if target is not None:
             changes["target"] = target
         if changes:
@@ -136,7 +136,7 @@ class NodeFolder:
         path = self.path / "studies" / f"{proposal.hash}.json"
         if path.exists():
             return
-        waiting = [one for one in self.studies() if self.decision(one) is None and not self.runs_of(one)]
+        waiting = [hash for hash in self.studies() if self.decision(hash) is None and not self.runs_of(hash)]
         if pending and len(waiting) >= MOST_PENDING:
             raise InputError(f"{MOST_PENDING} studies wait for the owner of this node already.")
         write_atomically(path, proposal.bytes())
@@ -148,25 +148,25 @@ class NodeFolder:
         if _HASH.fullmatch(hash) is None:
             raise WireError("it names no study.")
         try:
-            found = Proposal.read((self.path / "studies" / f"{hash}.json").read_bytes())
+            proposal = Proposal.read((self.path / "studies" / f"{hash}.json").read_bytes())
         except FileNotFoundError:
             raise WireError("it belongs to a study that was never proposed here.") from None
-        if found.hash != hash:
+        if proposal.hash != hash:
             raise WireError("the study on this node's disk was changed after it was proposed.")
-        return found
+        return proposal
 
     def studies(self) -> list[str]:
         """The hashes of all studies that were proposed, oldest first."""
-        found = sorted((self.path / "studies").glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-        return [path.stem for path in found if _HASH.fullmatch(path.stem)]
+        paths = sorted((self.path / "studies").glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return [path.stem for path in paths if _HASH.fullmatch(path.stem)]
 
     def named(self, beginning: str) -> str:
         """The one study whose hash begins so."""
-        found = [hash for hash in self.studies() if hash.startswith(beginning.lower())]
-        if len(found) != 1:
-            what = "no study begins" if not found else f"{len(found)} studies begin"
+        hashes = [hash for hash in self.studies() if hash.startswith(beginning.lower())]
+        if len(hashes) != 1:
+            what = "no study begins" if not hashes else f"{len(hashes)} studies begin"
             raise InputError(f"{what} with '{beginning[:80]}'; see 'parley node pending'.")
-        return found[0]
+        return hashes[0]
 
     def decision(self, hash: str) -> dict[str, Any] | None:
         """What the owner said: {"decision": "approved" or "rejected", "disclose": ..., ...}; None for nothing."""
@@ -178,9 +178,9 @@ class NodeFolder:
     def decide(self, hash: str, decision: str, *, disclose: bool = False, note: str = "") -> None:
         """An approval is for one run: one more than there have been."""
         runs = len(self.runs_of(hash)) + (decision == "approved")
-        said = {"decision": decision, "disclose": disclose, "note": note, "runs": runs, "when": now()}
+        record = {"decision": decision, "disclose": disclose, "note": note, "runs": runs, "when": now()}
         self.log("owner", study=hash, decision=decision, disclose=disclose, note=note)
-        write_atomically(self.path / "studies" / f"{hash}.decision", json.dumps(said).encode())
+        write_atomically(self.path / "studies" / f"{hash}.decision", json.dumps(record).encode())
 
     def runs_of(self, hash: str) -> list[dict[str, Any]]:
         """The runs of a study that this node has taken part in: {"run": ..., "by": ..., "enrolled": ..., ...}."""
@@ -236,13 +236,13 @@ class NodeFolder:
         seal = ""
         for number, line in enumerate(self._log_lines(), 1):
             try:
-                found = json.loads(line)
-                intact = found["seal"] == seal
+                entry = json.loads(line)
+                intact = entry["seal"] == seal
             except (ValueError, KeyError, TypeError):
                 intact = False
             if not intact:
                 raise InputError(f"line {number} of the log does not follow from the one before it: it was changed.")
-            yield found
+            yield entry
             seal = _seal(line)
 
     def _open_log(self) -> int:
@@ -251,10 +251,10 @@ class NodeFolder:
         while True:
             descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            there = os.fstat(descriptor)
+            stat = os.fstat(descriptor)
             with suppress(FileNotFoundError):
-                current = path.stat().st_ino == there.st_ino
-                if current and there.st_size < LARGEST_LOG:
+                current = path.stat().st_ino == stat.st_ino
+                if current and stat.st_size < LARGEST_LOG:
                     return descriptor
                 if current:
                     path.rename(self.path / f"audit-{len(self._archives()) + 1:06d}.jsonl")
@@ -264,8 +264,10 @@ class NodeFolder:
 
     def _archives(self) -> list[Path]:
         """What was the log before, oldest first; whole where a file is there plain and compressed."""
-        found = {path.name.removesuffix(".gz"): path for path in sorted(self.path.glob("audit-*.jsonl*"), reverse=True)}
-        return [found[name] for name in sorted(found)]
+        archives = {
+            path.name.removesuffix(".gz"): path for path in sorted(self.path.glob("audit-*.jsonl*"), reverse=True)
+        }
+        return [archives[name] for name in sorted(archives)]
 
     def _compress(self) -> None:
         """Archives in a tenth of the space; what cannot be written yet stays plain."""

@@ -69,7 +69,7 @@ class Proposal:
     @classmethod
     def of(cls, study: Study, roster: Mapping[str, str] | None = None) -> Proposal:
         """From a study at the server, and the nodes that are registered there."""
-        modules = {Path(place).name: digest_of(place) for place in study.plugins}
+        modules = {Path(path).name: digest_of(path) for path in study.plugins}
         if len(modules) < len(study.plugins):
             raise InputError("two modules of the study have the same file name; rename one of them.")
         anybody = Federation(DataInfo("deployment", (1,), 1, "classification"), NumberedIds(10**6), Elsewhere())
@@ -94,9 +94,9 @@ class Proposal:
         if len(text) > LARGEST:
             raise WireError(f"a proposal of {len(text)} bytes is over the limit of {LARGEST}.")
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
             made = cls(
-                str(found["parley"]), dict(found["study"]), dict(found["modules"]), dict(found.get("roster", {}))
+                str(fields["parley"]), dict(fields["study"]), dict(fields["modules"]), dict(fields.get("roster", {}))
             )
         except (ValueError, KeyError, TypeError, RecursionError):
             raise WireError("it is no proposal of a study.") from None
@@ -167,12 +167,12 @@ class Proposal:
     def rebuilt(self, modules: Path) -> Study:
         """The study at a node, with data that stand for others; its modules are those of the node's owner."""
         for name, digest in self.modules.items():
-            place = modules / name
-            if not place.is_file():
+            path = modules / name
+            if not path.is_file():
                 raise InputError(
                     f"the study needs the module {name}, which is not in {modules}; its owner can put it there."
                 )
-            if digest_of(place) != digest:
+            if digest_of(path) != digest:
                 raise InputError(f"the module {name} in {modules} is not the one that the study names.")
         # Names of things in modules get the whole path: alone they would be looked for in the working directory.
         table = {
@@ -181,7 +181,7 @@ class Proposal:
             if not (name == "loss" and value is None)
         }
         study = study_from_dict({**table, "data": _STAND_IN, "plugins": sorted(self.modules)}, modules)
-        others = [place for place in study.plugins if Path(place).name not in self.modules]
+        others = [path for path in study.plugins if Path(path).name not in self.modules]
         if others:
             raise InputError(f"the study names code that its list of modules lacks: {shown(Path(others[0]).name)}.")
         return study
@@ -194,8 +194,8 @@ def _without_paths(value: Any, files: Mapping[str, str]) -> Any:
     if isinstance(value, tuple | list):
         return [_without_paths(inner, files) for inner in value]
     if isinstance(value, str):
-        place, colon, thing = value.rpartition(":")
-        return f"{files[place]}:{thing}" if colon and place in files else value
+        path, colon, thing = value.rpartition(":")
+        return f"{files[path]}:{thing}" if colon and path in files else value
     return value
 
 

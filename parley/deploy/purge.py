@@ -18,8 +18,8 @@ _MOST_DAYS = 1e6
 def old_runs(folder: NodeFolder, days: float) -> list[Path]:
     """What is kept of runs that began so long ago, or that no study knows any more."""
     before = datetime.now(UTC) - timedelta(days=min(days, _MOST_DAYS))
-    runs = [one for hash in folder.studies() for one in folder.runs_of(hash)]
-    young = {folder.run(one["run"]) for one in runs if datetime.fromisoformat(one["when"]) >= before}
+    runs = [entry for hash in folder.studies() for entry in folder.runs_of(hash)]
+    young = {folder.run(entry["run"]) for entry in runs if datetime.fromisoformat(entry["when"]) >= before}
     return sorted(path for path in (folder.path / "runs").iterdir() if path.is_dir() and path not in young)
 
 

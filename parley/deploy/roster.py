@@ -70,10 +70,10 @@ def check_signed(frame: bytes, signed: Any, roster: Mapping[str, str], about: tu
     group = decode(parts[0], Message).get(GROUP) or {}
     if "keys" not in group:
         return None
-    told = signed if isinstance(signed, dict) else {}
+    entries = signed if isinstance(signed, dict) else {}
     owners: dict[str, tuple[str, str]] = {}
-    for name, both in told.items():
-        if name in roster and isinstance(both, list) and len(both) == 2 and all(isinstance(one, str) for one in both):
+    for name, both in entries.items():
+        if name in roster and isinstance(both, list) and len(both) == 2 and all(isinstance(text, str) for text in both):
             owners[both[0]] = (name, both[1])
     for row in group["keys"]:
         data = row.contiguous().numpy().tobytes()

@@ -54,22 +54,27 @@ class Flower(Remote):
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
         self._place = f"{stamp.round}-{stamp.exchange}"
         # What a node says may end its own part in a round, never the run.
-        return [_bounded(one) if isinstance(one, Failure) else one for one in super().run(calls, stamp, deadline)]
+        return [
+            _bounded(answer) if isinstance(answer, Failure) else answer
+            for answer in super().run(calls, stamp, deadline)
+        ]
 
     def ask(
         self, named: Sequence[Named], frame: Callable[[int], bytes], deadline: float | None
     ) -> list[bytes | Failure]:
-        told, population = self._engagement, len(self.job.federation)
-        nodes = [told.parties[name.removeprefix("party:")] if party else name for name, party in named]
+        engagement, population = self._engagement, len(self.job.federation)
+        nodes = [engagement.parties[name.removeprefix("party:")] if party else name for name, party in named]
 
         def framed(number: int) -> Callable[[], bytes]:
             name = nodes[number]
-            return lambda: work(name, told.run, told.study, population, self._common, frame(number), self._signed)
+            return lambda: work(
+                name, engagement.run, engagement.study, population, self._common, frame(number), self._signed
+            )
 
         frames = {name: framed(number) for number, name in enumerate(nodes)}
         if len(frames) < len(named):
             raise UnsupportedError("a deployment asks each node once in an exchange; sample without replacement.")
-        answers = self._carrier.ask(frames, deadline or told.wait, self._place)
+        answers = self._carrier.ask(frames, deadline or engagement.wait, self._place)
         for name, reply in answers.items():
             if not isinstance(reply, Failure) and (signature := signature_of(reply)) is not None:
                 self._signed[name] = signature

@@ -87,8 +87,8 @@ class ServerFolder:
 
     def nodes(self) -> dict[str, str]:
         """Name -> public key of the nodes that are let in, in the order of their names."""
-        found = sorted((self.path / "nodes").glob("*.pub"))
-        return {path.name.removesuffix(".pub"): keys.public_text(path) for path in found}
+        paths = sorted((self.path / "nodes").glob("*.pub"))
+        return {path.name.removesuffix(".pub"): keys.public_text(path) for path in paths}
 
     def register(self, handed_over: Path, name: str | None = None) -> str:
         """Let a node in by its signing request, or by its public key alone; its name is the one that the request is
@@ -98,10 +98,10 @@ class ServerFolder:
             raise InputError(f"the request in {handed_over} is signed for '{signed_for}'; leave out --name.")
         name = name or signed_for
         if name is None:
-            found = re.split(r"\s+", handed_over.read_text(encoding="utf-8").strip(), maxsplit=2)
-            if len(found) < 3:
+            words = re.split(r"\s+", handed_over.read_text(encoding="utf-8").strip(), maxsplit=2)
+            if len(words) < 3:
                 raise InputError(f"the key in {handed_over} names no node; say how it is called (--name).")
-            name = found[2]
+            name = words[2]
         keys.check_name(name)
         for other, known in self.nodes().items():
             if known == key and other != name:

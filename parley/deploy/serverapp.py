@@ -73,7 +73,7 @@ def carry_out(folder: ServerFolder, id: str, grid: Any) -> None:
 
 
 def _carry_out(folder: ServerFolder, submissions: Submissions, id: str, grid: Any) -> None:
-    one = submissions.update(id, pid=os.getpid(), status=ENROLLING)
+    submission = submissions.update(id, pid=os.getpid(), status=ENROLLING)
 
     def note(text: str) -> None:
         submissions.note(id, text)
@@ -81,51 +81,51 @@ def _carry_out(folder: ServerFolder, submissions: Submissions, id: str, grid: An
     try:
         if submissions.asked_to_stop(id):
             raise StopRun("it was asked to before it began")
-        run = _trained(folder, submissions, one, grid, note)
+        run = _trained(folder, submissions, submission, grid, note)
         status = {"finished": FINISHED, "stopped": STOPPED}.get(run.status, FAILED)
-        said = run.ending or f"{run.status} after round {run.records[-1].number if run.records else 0}."
+        reason = run.ending or f"{run.status} after round {run.records[-1].number if run.records else 0}."
     except StopRun as stop:
-        status, said = STOPPED, f"stopped: {stop}."
+        status, reason = STOPPED, f"stopped: {stop}."
     except QuorumError as error:
-        status, said = STOPPED, str(error)
+        status, reason = STOPPED, str(error)
     except ParleyError as error:
-        status, said = FAILED, str(error)
+        status, reason = FAILED, str(error)
     except Exception as error:
         lost = isinstance(error, ConnectionError) or type(error).__module__.split(".")[0] in ("httpx", "httpcore")
-        status, said = QUEUED if lost else FAILED, f"{type(error).__name__}: {error}"
+        status, reason = QUEUED if lost else FAILED, f"{type(error).__name__}: {error}"
         note(traceback.format_exc().replace("\n", " | "))
-    note(f"{status}: {said}")
+    note(f"{status}: {reason}")
     submissions.forget_stop(id)
-    submissions.update(id, status=status, said=said, pid=None)
+    submissions.update(id, status=status, said=reason, pid=None)
 
 
-def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, grid: Any, note: Any) -> Run:
+def _trained(folder: ServerFolder, submissions: Submissions, submission: Submission, grid: Any, note: Any) -> Run:
     settings = folder.settings
-    study = submitted_study(one.study)
+    study = submitted_study(submission.study)
     if study.algorithm.needs.pooled:
         raise InputError(f"{study.algorithm.title} needs all data in one place, which nodes never give away.")
-    proposal = Proposal.of(study, one.roster)
-    if proposal.hash != one.hash:
+    proposal = Proposal.of(study, submission.roster)
+    if proposal.hash != submission.hash:
         raise ParleyError("the study, its modules or Parley have changed since the run was submitted; submit it again.")
 
     def stopped() -> None:
-        if submissions.asked_to_stop(one.id):
+        if submissions.asked_to_stop(submission.id):
             raise StopRun("by 'parley deploy stop'")
 
     known, numbers = folder.nodes(), folder.numbers()
-    if one.roster:  # who was registered since takes part in the next run
-        known = {name: key for name, key in known.items() if one.roster.get(name) == key}
-    there = {name: numbers[key] for name, key in known.items() if key in numbers}
-    carrier = Carrier(grid, there, int(settings.reply_megabytes * 1e6), stopped)
+    if submission.roster:  # who was registered since takes part in the next run
+        known = {name: key for name, key in known.items() if submission.roster.get(name) == key}
+    reachable = {name: numbers[key] for name, key in known.items() if key in numbers}
+    carrier = Carrier(grid, reachable, int(settings.reply_megabytes * 1e6), stopped)
     faults = study.faults or Faults()
-    enrolled = dict(one.enrolled)
+    enrolled = dict(submission.enrolled)
     if enrolled:  # who takes part in a run does not change when it goes on
-        carrier.numbers = {name: number for name, number in there.items() if name in enrolled}
-    if not one.invited:
+        carrier.numbers = {name: number for name, number in reachable.items() if name in enrolled}
+    if not submission.invited:
         note(f"study {proposal.hash[:12]} ({proposal.title}): {len(carrier.numbers)} nodes are invited.")
-        found = enrol(
+        fresh = enrol(
             carrier,
-            one.run_name,
+            submission.run_name,
             proposal,
             settings.enrolment,
             faults,
@@ -133,25 +133,27 @@ def _trained(folder: ServerFolder, submissions: Submissions, one: Submission, gr
             parties(study.algorithm.exchanges()),
             settings.decision,
         )
-        enrolled = enrolled or found
+        enrolled = enrolled or fresh
     describes = any(each.floor is not None for each in study.algorithm.exchanges())
-    for told in schema_differences({name: schema_of(said) for name, said in clients_of(enrolled).items()}):
-        if not told.harmless or describes:
-            note(f"{told.client} {told.what}.")
+    for difference in schema_differences(
+        {name: schema_of(description) for name, description in clients_of(enrolled).items()}
+    ):
+        if not difference.harmless or describes:
+            note(f"{difference.client} {difference.what}.")
     federation = federation_of(enrolled)
-    one = submissions.update(one.id, enrolled=enrolled, invited=True, status=RUNNING)
-    engagement = Engagement(one.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
+    submission = submissions.update(submission.id, enrolled=enrolled, invited=True, status=RUNNING)
+    engagement = Engagement(submission.run_name, proposal.hash, federation.info, settings.wait, parties_of(enrolled))
     consent = {
         "study": proposal.hash,
         "discloses": disclosed(study.algorithm.exchanges()),
         "nodes": {name: {"key": keys.fingerprint(known[name])} | _size(enrolled.get(name)) for name in sorted(known)},
     }
-    resume = one.run if one.run is not None and _has_begun(folder, one.run) else None
+    resume = submission.run if submission.run is not None and _has_begun(folder, submission.run) else None
     return train(
         replace(study, data=federation, checkpoint=0.0, device="cpu"),
         store=folder.store,
         resume=resume,
-        listeners=[RunLog(submissions, one.id, list(enrolled)), Consent(folder.store, consent)],
+        listeners=[RunLog(submissions, submission.id, list(enrolled)), Consent(folder.store, consent)],
         execute=lambda job: Flower(job, carrier, engagement),
     )
 
@@ -161,9 +163,13 @@ def _has_begun(folder: ServerFolder, run: str) -> bool:
         return store.checkpoint(run) is not None
 
 
-def _size(said: Mapping[str, Any] | None) -> dict[str, Any]:
+def _size(description: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a node takes part with; nothing if it does not."""
-    return {name: said[name] for name in ("samples", "test_samples", "party") if name in said} if said else {}
+    return (
+        {name: description[name] for name in ("samples", "test_samples", "party") if name in description}
+        if description
+        else {}
+    )
 
 
 class Consent(Listener):

@@ -154,7 +154,7 @@ def read_settings(cls: type[T], path: Path, what: str) -> T:
             values[name] = TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
         except (TypeError, ValueError):
             raise InputError(f"{name} in {path} must be {type_text(hint)}, not {shown(value)}.") from None
-    missing = next((name for name, one in known.items() if one.required and name not in values), None)
+    missing = next((name for name, field in known.items() if field.required and name not in values), None)
     if missing is not None:
         raise InputError(f"{path} does not say {missing}, which must be {type_text(known[missing].hint)}.")
     return cls(**values)

@@ -35,7 +35,7 @@ def handed_over(path: Path) -> tuple[str, str | None]:
     x509 = cryptography("x509")
     try:
         request = x509.load_pem_x509_csr(data)
-        key, named = request.public_key(), [str(one.value) for one in request.subject]
+        key, named = request.public_key(), [str(value.value) for value in request.subject]
         signed = request.is_signature_valid and isinstance(
             request.signature_hash_algorithm, tuple(map(type, _hashes()))
         )

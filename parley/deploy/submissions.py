@@ -77,16 +77,16 @@ class Submissions:
 
     def all(self) -> list[Submission]:
         """In the order in which they were submitted."""
-        found = [self._read(path) for path in self.path.glob("*.json")]
-        return sorted(found, key=lambda one: (one.id.split("-", 1)[0], one.id))
+        submissions = [self._read(path) for path in self.path.glob("*.json")]
+        return sorted(submissions, key=lambda submission: (submission.id.split("-", 1)[0], submission.id))
 
     def __getitem__(self, id: str) -> Submission:
         """By its id, the beginning of one, or 'last'."""
         known = self.all()
-        chosen = known[-1:] if id == "last" else [one for one in known if one.id.startswith(id)]
-        exact = [one for one in known if one.id == id]
+        chosen = known[-1:] if id == "last" else [submission for submission in known if submission.id.startswith(id)]
+        exact = [submission for submission in known if submission.id == id]
         if len(exact or chosen) != 1:
-            hint = nearest(id, [one.id for one in known]) if not chosen else f"{len(chosen)} begin so."
+            hint = nearest(id, [submission.id for submission in known]) if not chosen else f"{len(chosen)} begin so."
             raise InputError(f"no run '{id[:80]}' was submitted: {hint}")
         return (exact or chosen)[0]
 
@@ -94,7 +94,11 @@ class Submissions:
         self, table: Mapping[str, Any], proposal: Proposal, *, again: bool, resume: bool
     ) -> tuple[Submission, bool]:
         """The submission of a study, and whether it is new or goes on now; the same study is not submitted twice."""
-        same = [one for one in self.all() if one.hash == replace(proposal, roster=one.roster).hash]
+        same = [
+            submission
+            for submission in self.all()
+            if submission.hash == replace(proposal, roster=submission.roster).hash
+        ]
         if same and not again:
             last = same[-1]
             if last.active or last.status == FINISHED:
@@ -104,7 +108,11 @@ class Submissions:
         made = Submission(f"{number:04d}-{proposal.hash[:12]}", table, proposal.hash, proposal.lineage, "")
         made = replace(made, run_name=made.id, roster=dict(proposal.roster))
         if resume:
-            before = [one for one in self.all() if one.lineage == proposal.lineage and one.run is not None]
+            before = [
+                submission
+                for submission in self.all()
+                if submission.lineage == proposal.lineage and submission.run is not None
+            ]
             if not before:
                 raise InputError("there is no earlier run of this study to resume; leave out --resume.")
             if before[-1].active:
@@ -113,9 +121,11 @@ class Submissions:
             made = replace(made, run_name=old.run_name, run=old.run, enrolled=old.enrolled)
         return self.write(made), True
 
-    def write(self, one: Submission) -> Submission:
-        changed = replace(one, changed=time.time())
-        write_atomically(self.path / f"{one.id}.json", json.dumps(asdict(changed), indent=1).encode(), private=True)
+    def write(self, submission: Submission) -> Submission:
+        changed = replace(submission, changed=time.time())
+        write_atomically(
+            self.path / f"{submission.id}.json", json.dumps(asdict(changed), indent=1).encode(), private=True
+        )
         return changed
 
     def update(self, id: str, **changes: Any) -> Submission:

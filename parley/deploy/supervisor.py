@@ -205,12 +205,12 @@ class Supervisor:
     def _admit(self) -> None:
         """Let in the keys that are registered now."""
         try:
-            found = frozenset(keys.header_value(key) for key in self.folder.nodes().values())
+            admitted = frozenset(keys.header_value(key) for key in self.folder.nodes().values())
         except InputError as error:
             self.note(f"nodes: {error}")
             return
-        if found != self._admitted:
-            self._admitted = found
+        if admitted != self._admitted:
+            self._admitted = admitted
 
     def _register(self) -> None:
         """Tell Flower of keys that are new, and of those that were revoked."""
@@ -220,9 +220,9 @@ class Supervisor:
             return
         fresh = {name: key for name, key in nodes.items() if key not in numbers}
         with ThreadPoolExecutor(4) as several:
-            places = [self.folder.path / "nodes" / f"{name}.pub" for name in fresh]
-            found = list(several.map(self.control.register, places, fresh))
-        for (name, key), number in zip(fresh.items(), found, strict=True):
+            paths = [self.folder.path / "nodes" / f"{name}.pub" for name in fresh]
+            registered = list(several.map(self.control.register, paths, fresh))
+        for (name, key), number in zip(fresh.items(), registered, strict=True):
             if number is None:
                 self.note(f"node {name} cannot be registered: Flower had its key before and gave it up.")
                 continue
@@ -239,37 +239,37 @@ class Supervisor:
 
     def _runs(self) -> None:
         """Start what waits, and what died again."""
-        for one in self.submissions.all():
-            if one.active and one.status != QUEUED:
-                self._look_after(one)
-        active = [one for one in self.submissions.all() if one.active]
-        queued = [one for one in active if one.status == QUEUED]
+        for submission in self.submissions.all():
+            if submission.active and submission.status != QUEUED:
+                self._look_after(submission)
+        active = [submission for submission in self.submissions.all() if submission.active]
+        queued = [submission for submission in active if submission.status == QUEUED]
         if queued and len(active) - len(queued) < self.folder.settings.studies:
             self._start(queued[0])
 
-    def _start(self, one: Submission) -> None:
-        if self.submissions.asked_to_stop(one.id):
-            self.submissions.forget_stop(one.id)
-            self.submissions.update(one.id, status=STOPPED, said="stopped before it began.")
+    def _start(self, submission: Submission) -> None:
+        if self.submissions.asked_to_stop(submission.id):
+            self.submissions.forget_stop(submission.id)
+            self.submissions.update(submission.id, status=STOPPED, said="stopped before it began.")
             return
-        if one.attempts > self.folder.settings.restarts:
-            said = f"it died {one.attempts} times; {one.said}"
-            self.submissions.update(one.id, status=FAILED, said=said)
-            self.note(f"run {one.id} failed: {said}")
+        if submission.attempts > self.folder.settings.restarts:
+            reason = f"it died {submission.attempts} times; {submission.said}"
+            self.submissions.update(submission.id, status=FAILED, said=reason)
+            self.note(f"run {submission.id} failed: {reason}")
             return
-        self.submissions.update(one.id, status=STARTING, attempts=one.attempts + 1, pid=None)
-        number = self.control.start(self.app, f'submission="{one.id}"')
-        self.submissions.update(one.id, flower=number)
-        self.note(f"run {one.id} was started{'' if one.attempts == 0 else ' again'} (Flower's {number}).")
+        self.submissions.update(submission.id, status=STARTING, attempts=submission.attempts + 1, pid=None)
+        number = self.control.start(self.app, f'submission="{submission.id}"')
+        self.submissions.update(submission.id, flower=number)
+        self.note(f"run {submission.id} was started{'' if submission.attempts == 0 else ' again'} (Flower's {number}).")
 
-    def _look_after(self, one: Submission) -> None:
-        waits = one.status == STARTING and time.time() - one.changed < _STARTING
-        if waits or alive(one.pid):
+    def _look_after(self, submission: Submission) -> None:
+        waits = submission.status == STARTING and time.time() - submission.changed < _STARTING
+        if waits or alive(submission.pid):
             return
         # The run may have ended between the two looks at its file and at its process.
-        now = self.submissions[one.id]
-        if not now.active or now.status == QUEUED or now.changed != one.changed:
+        now = self.submissions[submission.id]
+        if not now.active or now.status == QUEUED or now.changed != submission.changed:
             return
-        self.note(f"run {one.id} died in {one.status}; it resumes from its checkpoint.")
-        self.submissions.note(one.id, "the run died; it resumes from its checkpoint.")
-        self.submissions.update(one.id, status=QUEUED, pid=None, said="its process died.")
+        self.note(f"run {submission.id} died in {submission.status}; it resumes from its checkpoint.")
+        self.submissions.note(submission.id, "the run died; it resumes from its checkpoint.")
+        self.submissions.update(submission.id, status=QUEUED, pid=None, said="its process died.")

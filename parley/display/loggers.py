@@ -153,11 +153,15 @@ class MLflow(Listener):
     def _known(self, experiment: str, run: str) -> str | None:
         """MLflow's id of a run that was told before."""
         client = self._mlflow.MlflowClient()
-        found = client.search_runs([experiment], f"tags.`{_TAG}` = '{run}'", max_results=1)
-        if not found:
+        runs = client.search_runs([experiment], f"tags.`{_TAG}` = '{run}'", max_results=1)
+        if not runs:
             return None
-        name = str(found[0].info.run_id)
-        steps = [one.step for metric in found[0].data.metrics for one in client.get_metric_history(name, metric)]
+        name = str(runs[0].info.run_id)
+        steps = [
+            metric_value.step
+            for metric in runs[0].data.metrics
+            for metric_value in client.get_metric_history(name, metric)
+        ]
         self._logged = max(steps, default=-1)
         return name
 

@@ -126,9 +126,9 @@ class AttackedReading(Reading):
     def close(self, state: State) -> State:
         return self.below.close(state)
 
-    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
-        collected = yield from self.below.stages(question, declared, place)
-        return Collected(self.attackers.tampered(collected.replies, self.attackers.key.fold(self.number, place)))
+    def stages(self, question: Question, declared: Exchange, position: int) -> Stages:
+        collected = yield from self.below.stages(question, declared, position)
+        return Collected(self.attackers.tampered(collected.replies, self.attackers.key.fold(self.number, position)))
 
     def replies(self, collected: Collected) -> Replies:
         return self.below.replies(collected)

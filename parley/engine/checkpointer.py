@@ -60,11 +60,11 @@ class Checkpointer:
 
         An InputError says why if anything is missing or not as the checkpoint was; then nothing is changed.
         """
-        found = self.store.checkpoint(self.run)
-        if found is None:
+        latest = self.store.checkpoint(self.run)
+        if latest is None:
             self.store.rewind(self.run, -1)
             return False
-        number, checkpoint = found
+        number, checkpoint = latest
         expected = expected_memories(checkpoint)
         states = self.states.load(checkpoint)
         records = [record for record in self.store.records(self.run) if record.number <= number]

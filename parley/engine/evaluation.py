@@ -183,8 +183,8 @@ class Evaluator:
         parts = [slice(start, min(start + batch, len(test))) for start in range(0, len(test), batch)]
         earlier = [None if before is None else before[part] for part in parts]
         return [
-            EvaluationCall(model, memory, None, part.start, part.stop, batch, own, keep)
-            for part, own in zip(parts, earlier, strict=True)
+            EvaluationCall(model, memory, None, part.start, part.stop, batch, outputs, keep)
+            for part, outputs in zip(parts, earlier, strict=True)
         ]
 
     def _on_their_own(
@@ -234,9 +234,9 @@ class Evaluator:
         totals: dict[str, Score] = {}
         waiting: dict[str, list[EvaluationCall]] = {}
         held = 0
-        for client, own in calls:
-            waiting[client] = own
-            held += sum(nbytes(call.memory.tensors) for call in own[:1] if call.memory is not None)
+        for client, client_calls in calls:
+            waiting[client] = client_calls
+            held += sum(nbytes(call.memory.tensors) for call in client_calls[:1] if call.memory is not None)
             if held > _HELD:
                 totals |= {i: _total(parts) for i, parts in self._evaluated(runtime, waiting).items()}
                 waiting, held = {}, 0
@@ -246,18 +246,18 @@ class Evaluator:
         self, runtime: Runtime, calls: dict[str, list[EvaluationCall]], must: bool = False
     ) -> dict[str, list[Score]]:
         """The scores of each owner's calls; who cannot be evaluated is left out and noted."""
-        scores = iter(runtime.evaluate([call for own in calls.values() for call in own]))
-        found: dict[str, list[Score]] = {}
-        for client, own in calls.items():
-            parts = [next(scores) for _ in own]
+        scores = iter(runtime.evaluate([call for parts_of in calls.values() for call in parts_of]))
+        scores_by_client: dict[str, list[Score]] = {}
+        for client, parts_of in calls.items():
+            parts = [next(scores) for _ in parts_of]
             wrong = next((part for part in parts if isinstance(part, Failure)), None)
             if wrong is None:
-                found[client] = [part for part in parts if isinstance(part, Score)]
+                scores_by_client[client] = [part for part in parts if isinstance(part, Score)]
             elif must:
                 raise ParleyError(f"the evaluation of the server's model failed: it {wrong.reason}\n{wrong.trace}")
             else:
                 self._fail(Failure(client, wrong.reason, wrong.trace))
-        return found
+        return scores_by_client
 
 
 def _pooled(total: Score, counts: Counts) -> dict[str, Metric]:
@@ -297,13 +297,13 @@ def _mean_over_clients(where: str, scores: dict[str, Score]) -> dict[str, Metric
     names: Iterable[str] = next(iter(values.values())) if values else ()
     metrics = {}
     for name in names:
-        own = {client: value[name] for client, value in values.items()}
+        by_client = {client: value[name] for client, value in values.items()}
         if name in ("loss", "accuracy"):
-            metrics[f"{where}/{name}"] = Metric(math.fsum(own.values()) / len(own), own)
+            metrics[f"{where}/{name}"] = Metric(math.fsum(by_client.values()) / len(by_client), by_client)
             continue
-        defined = [v for client, v in own.items() if not math.isnan(v) or math.isnan(values[client]["loss"])]
-        metrics[f"{where}/{name}"] = Metric(math.fsum(defined) / len(defined) if defined else math.nan, own)
-        if len(defined) < len(own):
+        defined = [v for client, v in by_client.items() if not math.isnan(v) or math.isnan(values[client]["loss"])]
+        metrics[f"{where}/{name}"] = Metric(math.fsum(defined) / len(defined) if defined else math.nan, by_client)
+        if len(defined) < len(by_client):
             metrics[f"{where}/{name}/clients"] = Metric(len(defined))
     return metrics
 

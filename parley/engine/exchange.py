@@ -75,11 +75,11 @@ class Round:
             return reading.close(seen)
         self._drawn, before = set(cohort.ids), _versions(seen)
         questions = self.job.algorithm.round(self.job.server, seen, cohort, self.stamp.round, self.key)
-        replies, place = None, 0
+        replies, position = None, 0
         try:
             while True:
                 question = self._next(questions, replies)
-                replies, place = self._exchange(question, place), place + 1
+                replies, position = self._exchange(question, position), position + 1
         except _NobodyAnswered:
             self.remembered.clear()
             return reading.close(seen)
@@ -102,10 +102,10 @@ class Round:
         try:
             question = next(questions) if replies is None else questions.send(replies)
         except InputError as error:
-            if not (place := user_line(error)):
+            if not (where := user_line(error)):
                 raise
-            title, said = self.job.algorithm.title, str(error).rstrip(".")
-            raise InputError(f"round {self.stamp.round} of {title}: {said}{place}.") from error
+            title, reason = self.job.algorithm.title, str(error).rstrip(".")
+            raise InputError(f"round {self.stamp.round} of {title}: {reason}{where}.") from error
         if not isinstance(question, Question):
             raise InputError(
                 f"a round of {self.job.algorithm.title} yields {type(question).__name__} where "
@@ -113,20 +113,20 @@ class Round:
             )
         return question
 
-    def _exchange(self, question: Question, place: int) -> Replies:
+    def _exchange(self, question: Question, position: int) -> Replies:
         """The question's stages, and what the method may read then."""
         declared = self._declared(question)
-        stages, received = self.reading.stages(question, declared, place), None
+        stages, received = self.reading.stages(question, declared, position), None
         while True:
             stage = self._stage(stages, received)
             if isinstance(stage, Collected):
                 return self.reading.replies(stage)
-            at = place if stage.place is None else stage.place
+            at = position if stage.place is None else stage.place
             received = self._played(declared, stage, at)
             if stage.asked == question.asked:
                 shown = (stage.messages, received) if stage.form is None else (question.messages, {})
                 for listener in self.listeners:
-                    listener.exchange(self.stamp.round, place, question.asked, *shown)
+                    listener.exchange(self.stamp.round, position, question.asked, *shown)
 
     def _stage(self, stages: Stages, received: Mapping[Any, Message] | None) -> Stage | Collected:
         try:
@@ -190,7 +190,7 @@ class Round:
     def _received(self, declared: Exchange, stage: Stage, answers: Mapping[str, Reply], at: int) -> dict[Any, Message]:
         """What the server has of the clients' answers; those of a wrong form are noted as failures."""
         forms = Forms(self.job, declared, answers)
-        through, place = bool(self.job.channels.up), self._place(stage.asked, at)
+        through, context = bool(self.job.channels.up), self._place(stage.asked, at)
         received: dict[Any, Message] = {}
         for client, answer in answers.items():
             try:
@@ -199,7 +199,7 @@ class Round:
                     size, received[client] = wire_size(answer.message), answer.message
                 elif through:
                     size = wire_size(answer.message)
-                    received[client] = self._arrived(forms, stage.messages[client], answer, place.context(client))
+                    received[client] = self._arrived(forms, stage.messages[client], answer, context.context(client))
                 else:
                     size = forms.size(stage.messages[client], answer.message)
                     received[client] = answer.message
@@ -232,7 +232,7 @@ class Round:
         return arrival.message
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
-        place, calls, failures, down = self._place(asked, exchange), [], self.failures, self.down
+        context, calls, failures, down = self._place(asked, exchange), [], self.failures, self.down
         for client, message in messages.items():
             if client in failures:  # it keeps nothing of this round, so it cannot have a part in it either
                 continue
@@ -241,15 +241,15 @@ class Round:
             if reason is not None:
                 self._fail(Failure(client, reason))
             else:
-                calls.append(Call(client, message, self._memory(client), place.context(client)))
+                calls.append(Call(client, message, self._memory(client), context.context(client)))
         return self._answered(calls, exchange)
 
     def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[Any, Message]:
-        place, received = self._place(asked, exchange), dict[Any, Message]()
+        context, received = self._place(asked, exchange), dict[Any, Message]()
         for party, message in messages.items():
             name = f"party:{party.name}"  # which no client's id can be
             self.down[name] = self.down.get(name, 0) + self._weighed(message)
-            call = Call(name, message, self._memory(name), place.context(name), party=True)
+            call = Call(name, message, self._memory(name), context.context(name), party=True)
             for attempt in range(1, _PARTY_TRIES + 1):
                 (answer,) = self.runtime.run([call], self._stamped(exchange), self.faults.deadline)
                 if not isinstance(answer, Failure):
@@ -299,18 +299,18 @@ class Round:
     def _check_quorum(self) -> None:
         """Of the cohort and whoever else was asked in this round, enough must still be there."""
         asked = len(self._asked)
-        there = asked - len(self._asked & self.failures.keys())
-        if there < self.faults.quorum * asked:
-            raise QuorumError(self._too_few(there, asked))
-        if self.faults.at_least is not None and there < self.faults.at_least:
-            raise QuorumError(self._too_few(there, asked, f"faults.at_least is {self.faults.at_least}"))
+        present = asked - len(self._asked & self.failures.keys())
+        if present < self.faults.quorum * asked:
+            raise QuorumError(self._too_few(present, asked))
+        if self.faults.at_least is not None and present < self.faults.at_least:
+            raise QuorumError(self._too_few(present, asked, f"faults.at_least is {self.faults.at_least}"))
         if (missing := next((client for client in self.faults.require if client in self.failures), None)) is not None:
             raise QuorumError(
                 f"round {self.stamp.round}: client '{missing}', which faults.require names, "
                 f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; "
                 f"{_again(self.failures[missing])}."
             )
-        if not there and self.reading.needs_someone:
+        if not present and self.reading.needs_someone:
             raise _NobodyAnswered
 
     def _check_finite(self, fresh: Tree) -> None:

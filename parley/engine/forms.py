@@ -43,21 +43,21 @@ class Forms:
         """The bytes of the reply; a WireError if it has not the form it must have."""
         if not isinstance(reply, Row):
             return self._size(sent, reply)
-        place = id(sent), id(reply.stack)
-        if place not in self._rows:
-            self._rows[place] = self._size(sent, reply)
-        return self._rows[place]
+        key = id(sent), id(reply.stack)
+        if key not in self._rows:
+            self._rows[key] = self._size(sent, reply)
+        return self._rows[key]
 
     def _size(self, sent: Message, reply: Message) -> int:
-        found = reply.schema
-        size = None if reply.scalars else self._sizes.get((id(sent), found))
+        schema = reply.schema
+        size = None if reply.scalars else self._sizes.get((id(sent), schema))
         if size is None:
             form = self.of(sent)
-            if form is not None and not form.fits(found):
+            if form is not None and not form.fits(schema):
                 form.check(reply.tensors)
-            size = wire_size(reply, found)
+            size = wire_size(reply, schema)
             if not reply.scalars:
-                self._sizes[id(sent), found] = size
+                self._sizes[id(sent), schema] = size
         return size
 
     def arrival(self, sent: Message, reply: Message, context: Context, mirror: Memory | None) -> Arrival:
@@ -73,9 +73,9 @@ class Forms:
     @cached_property
     def _usual(self) -> Form | None:
         """The form most replies have; None if there is none that more than half share."""
-        found = Counter(reply.message.schema for reply in self.replies.values())
-        most, count = found.most_common(1)[0]
-        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > found.total() else None
+        schemas = Counter(reply.message.schema for reply in self.replies.values())
+        most, count = schemas.most_common(1)[0]
+        return Form({n: (dtype, tuple(shape)) for n, dtype, shape in most}) if 2 * count > schemas.total() else None
 
 
 def check_trees(title: str, before: State, after: State) -> None:

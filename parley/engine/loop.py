@@ -213,8 +213,8 @@ class Loop:
 
 def _line(error: BaseException) -> str:
     """An error in one line."""
-    said = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}{': ' if said else ''}{said}"
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class ConsensusDistance(_Grouped):
                 models = [seen[f"model/{name}"].double() for seen in observed.values() if f"model/{name}" in seen]
                 if models:
                     mean = sum(models[1:], models[0]) / len(models)
-                    squares += math.fsum(float((own - mean).square().sum()) for own in models) / len(models)
+                    squares += math.fsum(float((model - mean).square().sum()) for model in models) / len(models)
                     entries += mean.numel()
             if entries:
                 metrics[f"{self.name}/{label}"] = Metric(squares / entries)
@@ -102,13 +102,13 @@ class Drift(_Grouped):
         metrics = {}
         every = tuple(name for names in self._groups.values() for name in names)
         for label, names in [*[(f"drift/{label}", names) for label, names in self._groups.items()], ("drift", every)]:
-            own = {
+            by_client = {
                 client: math.sqrt(math.fsum(float(seen[f"drift/{name}"]) for name in names))
                 for client, seen in observed.items()
                 if all(f"drift/{name}" in seen for name in names)
             }
-            if own:
-                metrics[label] = Metric(math.fsum(own.values()) / len(own), own)
+            if by_client:
+                metrics[label] = Metric(math.fsum(by_client.values()) / len(by_client), by_client)
         return metrics
 
 
@@ -134,8 +134,10 @@ class GradientDissimilarity(Listener):
         clients = [gradients for gradients in clients if gradients]
         if not clients:
             return {}
-        mean_square = math.fsum(float(g.square().sum()) for own in clients for g in own.values()) / len(clients)
-        means = [sum([own[n] for own in clients[1:]], clients[0][n]) / len(clients) for n in clients[0]]
+        mean_square = math.fsum(float(g.square().sum()) for gradient in clients for g in gradient.values()) / len(
+            clients
+        )
+        means = [sum([gradient[n] for gradient in clients[1:]], clients[0][n]) / len(clients) for n in clients[0]]
         square_mean = math.fsum(float(mean.square().sum()) for mean in means)
         self.points.append((mean_square, square_mean))
         B = math.sqrt(mean_square / square_mean) if square_mean > 0 else math.inf
@@ -172,7 +174,9 @@ class WeakLearning(Listener):
         metrics = {}
         for name in self._SEEN:
             worst = min if name.startswith("gamma") else max
-            own = {client: worst(seen[name].flatten().tolist()) for client, seen in observed.items() if name in seen}
-            if own:
-                metrics[f"weak/{name}"] = Metric(worst(own.values()), own)
+            by_client = {
+                client: worst(seen[name].flatten().tolist()) for client, seen in observed.items() if name in seen
+            }
+            if by_client:
+                metrics[f"weak/{name}"] = Metric(worst(by_client.values()), by_client)
         return metrics

@@ -71,7 +71,7 @@ class Reading:
         """The state after the round, from the method's."""
         return state
 
-    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+    def stages(self, question: Question, declared: Exchange, position: int) -> Stages:
         """What is asked; `place`: the number of the exchange in the round. An UnsupportedError says what cannot be."""
         received = yield Stage(question.asked, question.messages)
         return Collected(received)

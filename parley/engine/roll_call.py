@@ -31,10 +31,10 @@ class Silent:
 def unevaluated(record: RoundRecord, metric: str) -> list[str]:
     """The clients that a mean over clients lacks because they could not be evaluated; none where it is no such mean."""
     pooled = metric.startswith("pooled/") and metric in record.metrics
-    found = record.metrics.get("clients/loss" if pooled else metric)
-    if found is None or not found.clients or not is_result(metric):
+    value = record.metrics.get("clients/loss" if pooled else metric)
+    if value is None or not value.clients or not is_result(metric):
         return []
-    return [f.client for f in record.failures if f.reason.startswith(UNEVALUATED) and f.client not in found.clients]
+    return [f.client for f in record.failures if f.reason.startswith(UNEVALUATED) and f.client not in value.clients]
 
 
 def coverage(values: Mapping[str, float], missing: Collection[str] = ()) -> str:
@@ -52,27 +52,27 @@ def over_clients(words: str) -> str:
 def coverages(records: Sequence[RoundRecord]) -> dict[str, str]:
     """The means over clients that lack some the last time they were measured, with how many they are over."""
     latest = {name: record for record in records for name in record.metrics if is_result(name)}
-    found = {name: coverage(r.metrics[name].clients, unevaluated(r, name)) for name, r in latest.items()}
-    return {name: words for name, words in found.items() if words}
+    words_by_name = {name: coverage(r.metrics[name].clients, unevaluated(r, name)) for name, r in latest.items()}
+    return {name: words for name, words in words_by_name.items() if words}
 
 
 def stored_coverages(store: RunStore, run: str, metrics: Sequence[str], absences: Sequence[Absence]) -> dict[str, str]:
     """The same of a stored run, whose metrics and absences are these; only what may lack clients is read."""
     lost: dict[int, list[str]] = {}
-    for one in absences:
-        if one.reason.startswith(UNEVALUATED):
-            lost.setdefault(one.round, []).append(one.client)
-    found = {}
+    for absence in absences:
+        if absence.reason.startswith(UNEVALUATED):
+            lost.setdefault(absence.round, []).append(absence.client)
+    coverages = {}
     for name in filter(is_result, metrics):
         if (lost or f"{name}/clients" in metrics) and (last := store.last_clients(run, name)) is not None:
-            found[name] = coverage(last[1], lost.get(last[0], ()))
-    return {name: words for name, words in found.items() if words}
+            coverages[name] = coverage(last[1], lost.get(last[0], ()))
+    return {name: words for name, words in coverages.items() if words}
 
 
 def is_result(metric: str) -> bool:
     """Whether it is what a model is judged by on samples: `central/auc`, but not `clients/auc/clients`."""
-    place, _, name = metric.partition("/")
-    return place in ("central", "clients", "pooled") and bool(name) and "/" not in name
+    where, _, name = metric.partition("/")
+    return where in ("central", "clients", "pooled") and bool(name) and "/" not in name
 
 
 def silent(records: Sequence[RoundRecord]) -> list[Silent]:
@@ -85,18 +85,21 @@ def silent(records: Sequence[RoundRecord]) -> list[Silent]:
         out = _failures(record)
         for key in [key for key in failed if key not in out and _took_part(record, *key)]:
             del failed[key]
-    return [Silent(client, *found) for (client, _), found in failed.items()]
+    return [Silent(client, *values) for (client, _), values in failed.items()]
 
 
-def named(found: Sequence[Silent]) -> str:
+def named(clients: Sequence[Silent]) -> str:
     """Who they are and why, the first of them by name."""
-    each = [f"'{one.client}' ({one.rounds} {_rounds(one.rounds)}: {one.reason.rstrip('.')})" for one in found[:_NAMED]]
-    return ", ".join(each) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+    each = [
+        f"'{client.client}' ({client.rounds} {_rounds(client.rounds)}: {client.reason.rstrip('.')})"
+        for client in clients[:_NAMED]
+    ]
+    return ", ".join(each) + (f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else "")
 
 
-def sentence(found: Sequence[Silent]) -> str:
-    who = "1 client" if len(found) == 1 else f"{len(found)} clients"
-    return f"{who} never contributed: {named(found)}."
+def sentence(clients: Sequence[Silent]) -> str:
+    who = "1 client" if len(clients) == 1 else f"{len(clients)} clients"
+    return f"{who} never contributed: {named(clients)}."
 
 
 def _rounds(count: int) -> str:

@@ -59,13 +59,13 @@ class Headline:
 
 def headline_of(configs: Iterable[Mapping[str, Any]]) -> str:
     """What studies say of their own that runs are judged by, as far as they agree; empty where they leave it open."""
-    said = set()
+    headlines = set()
     for config in configs:
-        told = config.get("evaluate")
-        told = told if isinstance(told, Mapping) else {}
-        wanted = str(told.get("headline") or told.get("metric") or "").removeprefix("-")
-        said.add("" if wanted == "auto" else wanted)
-    return said.pop() if len(said) == 1 else ""
+        settings = config.get("evaluate")
+        settings = settings if isinstance(settings, Mapping) else {}
+        wanted = str(settings.get("headline") or settings.get("metric") or "").removeprefix("-")
+        headlines.add("" if wanted == "auto" else wanted)
+    return headlines.pop() if len(headlines) == 1 else ""
 
 
 class Stopping:

@@ -20,7 +20,7 @@ def block_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
     """
     path, blocks = max(
         ((path, part) for path, part in module.named_modules() if isinstance(part, nn.ModuleList)),
-        key=lambda found: len(found[1]),
+        key=lambda block: len(block[1]),
         default=("", nn.ModuleList()),
     )
     stages = _first_uses(module, list(blocks), example)
@@ -33,7 +33,10 @@ def block_layers(module: nn.Module, example: Tensor) -> tuple[Layer, ...]:
             parameters[stages.get(parameter, last)].append(name)
     for name, buffer in module.named_buffers():
         buffers[stages.get(buffer, last)].append(name)
-    made = (Layer(name, tuple(own), tuple(kept)) for name, own, kept in zip(names, parameters, buffers, strict=True))
+    made = (
+        Layer(name, tuple(names_of), tuple(kept))
+        for name, names_of, kept in zip(names, parameters, buffers, strict=True)
+    )
     return tuple(layer for layer in made if layer.parameters or layer.buffers)
 
 

@@ -223,8 +223,8 @@ def _about_preprocessing(card: Card) -> list[str]:
         lines += [f"{'A missing value (NaN) becomes fill, then ' if 'fill' in steps else ''}{done}.", ""]
     if by[_RAW]:
         raw = "raw inputs"
-        raw += ", texts by their codes" if any("codes" in one for one in steps.get("table", ())) else ""
-        raw += ", dates as days since 1970-01-01" if any("parts" in one for one in steps.get("table", ())) else ""
+        raw += ", texts by their codes" if any("codes" in column for column in steps.get("table", ())) else ""
+        raw += ", dates as days since 1970-01-01" if any("parts" in column for column in steps.get("table", ())) else ""
         lines += [f"This is done inside {' and '.join(by[_RAW])}: give {raw}.", ""]
     if by[_AFTER]:
         lines += [f"It is not done inside {' and '.join(by[_AFTER])}, the network that follows: do it first.", ""]

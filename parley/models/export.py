@@ -174,8 +174,8 @@ def _write_onnx(module: nn.Module, batches: Sequence[Tensor], expected: Sequence
         # torch's exporter trips over its own deprecations and over how its RNN layers keep their weights.
         warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
         warnings.filterwarnings("ignore", message=r"The tensor attributes self\..*_flat_weights", category=UserWarning)
-        own = module.onnx_model(batches[0].dtype) if isinstance(module, OwnOnnx) else None
-        model = _traced(module, batches[0]) if own is None else own
+        made_by_module = module.onnx_model(batches[0].dtype) if isinstance(module, OwnOnnx) else None
+        model = _traced(module, batches[0]) if made_by_module is None else made_by_module
         onnx.checker.check_model(model, full_check=True)
         path.write_bytes(model.SerializeToString())
         evaluator, checked_with = _onnx_evaluator(path)

@@ -101,8 +101,8 @@ class HuggingFace:
             if folder is None:
                 config = _described(transformers, self.config, vocabulary, length)
             else:
-                own = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-                config = _adjusted(own, self.config)
+                stored = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+                config = _adjusted(stored, self.config)
             if config.pad_token_id is None:
                 config.pad_token_id = config.eos_token_id
             for name, value in {"use_cache": False, **settings}.items():
@@ -181,7 +181,7 @@ def _adapted(network: Any, settings: dict[str, Any], kind: str) -> Any:
         import peft
     except ImportError as error:
         raise InputError(f"[model.lora] needs the package peft: {how_to_install('lora')}.") from error
-    known = {own.name for own in fields(peft.LoraConfig)} - {"task_type", "inference_mode"}
+    known = {setting.name for setting in fields(peft.LoraConfig)} - {"task_type", "inference_mode"}
     for name in settings:
         if name not in known:
             raise InputError(f"model.lora has no setting '{name}': {nearest(name, known)}")
@@ -200,9 +200,11 @@ def _described(transformers: Any, settings: dict[str, Any], vocabulary: int, len
     if kind not in transformers.CONFIG_MAPPING:
         raise InputError(f"unknown model_type '{kind}' in model.config: {nearest(kind, transformers.CONFIG_MAPPING)}")
     small = SMALL_OPT | {"max_position_embeddings": length} if kind == "opt" else {}
-    own = {name: value for name, value in settings.items() if name != "model_type"}
-    _adjusted(transformers.AutoConfig.for_model(kind), own)  # refuses settings it does not have
-    return transformers.AutoConfig.for_model(kind, **{"vocab_size": vocabulary, "pad_token_id": PADDING} | small | own)
+    given = {name: value for name, value in settings.items() if name != "model_type"}
+    _adjusted(transformers.AutoConfig.for_model(kind), given)  # refuses settings it does not have
+    return transformers.AutoConfig.for_model(
+        kind, **{"vocab_size": vocabulary, "pad_token_id": PADDING} | small | given
+    )
 
 
 def _adjusted(config: Any, settings: dict[str, Any]) -> Any:

@@ -42,16 +42,16 @@ def layers(module: nn.Module) -> tuple[Layer, ...]:
     result: list[Layer] = []
     for path, part in module.named_modules():
         prefix = f"{path}." if path else ""
-        own = tuple(prefix + name for name, _ in part.named_parameters(recurse=False) if prefix + name in trainable)
+        direct = tuple(prefix + name for name, _ in part.named_parameters(recurse=False) if prefix + name in trainable)
         kept = tuple(prefix + name for name, _ in part.named_buffers(recurse=False) if prefix + name in buffers)
-        if not own and not kept:
+        if not direct and not kept:
             continue
         beside = any(name in path.split(".") for name in _BESIDE)
         if result and (_joins(part) or beside or not result[-1].parameters):
             last = result[-1]
-            result[-1] = Layer(last.name, last.parameters + own, last.buffers + kept)
+            result[-1] = Layer(last.name, last.parameters + direct, last.buffers + kept)
         else:
-            result.append(Layer(_common(path), own, kept))
+            result.append(Layer(_common(path), direct, kept))
     return tuple(result)
 
 

@@ -88,14 +88,14 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
     if min(size.values()) < 1 or len(values) != expected:
         raise InputError(f"'{name}' has {len(values)} weights where its header means {expected}.")
     parts: dict[str, Tensor] = {}
-    place = 0
+    position = 0
     for key, shape in shapes.items():
         count = int(np.prod(shape))
-        parts[key] = torch.from_numpy(values[place : place + count].copy()).reshape(shape)
-        place += count
+        parts[key] = torch.from_numpy(values[position : position + count].copy()).reshape(shape)
+        position += count
     tensors = {"model.embed_tokens.weight": parts["embed"], "model.norm.weight": parts["norm"]}
     for layer in range(layers):
-        own = {
+        by_layer = {
             "input_layernorm": parts["input"],
             "post_attention_layernorm": parts["post"],
             "mlp.gate_proj": parts["gate"],
@@ -104,7 +104,7 @@ def _tensors(values: np.ndarray, name: str, size: dict[str, int]) -> dict[str, T
             "self_attn.v_proj": parts["v"],
             "self_attn.o_proj": parts["o"],
         }
-        made = {key: tensor[layer] for key, tensor in own.items()}
+        made = {key: tensor[layer] for key, tensor in by_layer.items()}
         made["self_attn.q_proj"] = _rotated(parts["q"][layer], heads)
         made["self_attn.k_proj"] = _rotated(parts["k"][layer], groups)
         tensors |= {f"model.layers.{layer}.{key}.weight": tensor.contiguous() for key, tensor in made.items()}
@@ -122,13 +122,13 @@ def _tokenizer(path: Path, vocabulary: int) -> dict[str, Any]:
     raw = path.read_bytes()
     tokens: list[str] = []
     scores: list[float] = []
-    place = 4
+    position = 4
     try:
         for _ in range(vocabulary):
-            score, size = struct.unpack_from("<fi", raw, place)
-            place += 8 + size
+            score, size = struct.unpack_from("<fi", raw, position)
+            position += 8 + size
             scores.append(score)
-            tokens.append(raw[place - size : place].decode("utf-8"))
+            tokens.append(raw[position - size : position].decode("utf-8"))
     except (struct.error, UnicodeDecodeError) as error:
         raise InputError(f"'{path}' is no tokenizer of llama2.c with {vocabulary} tokens.") from error
     tokens = ["<unk>", "<s>", "</s>", *(token.replace(" ", "▁") for token in tokens[3:])]

@@ -147,13 +147,13 @@ class PrivacyPlan:
 
     def sentence(self, rounds: int) -> str:
         """What a run is told at its start."""
-        told, cost = self.settings, self.epsilon(rounds)
-        budget = "" if told.epsilon is None or cost <= told.epsilon else f", of which it may spend {told.epsilon:g}"
-        adapting = "" if told.quantile is None else f", then to the quantile {told.quantile:g}"
+        plan, cost = self.settings, self.epsilon(rounds)
+        budget = "" if plan.epsilon is None or cost <= plan.epsilon else f", of which it may spend {plan.epsilon:g}"
+        adapting = "" if plan.quantile is None else f", then to the quantile {plan.quantile:g}"
         return (
-            f"differential privacy of clients: epsilon {cost:.4g} at delta {told.delta:g} after {rounds} rounds"
-            f"{budget}; each client takes part with chance {self.rate:.3g}, is clipped to norm {told.clip:g}{adapting} "
-            f"and counts the same; {told.noise} noise, multiplier {self.multiplier:.4g}."
+            f"differential privacy of clients: epsilon {cost:.4g} at delta {plan.delta:g} after {rounds} rounds"
+            f"{budget}; each client takes part with chance {self.rate:.3g}, is clipped to norm {plan.clip:g}{adapting} "
+            f"and counts the same; {plan.noise} noise, multiplier {self.multiplier:.4g}."
         )
 
     def _secrets(self, number: int) -> Secrets:

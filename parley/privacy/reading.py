@@ -80,10 +80,10 @@ class PrivateReading(Reading):
     def close(self, state: State) -> State:
         return self.plan.after(state, self._next)
 
-    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+    def stages(self, question: Question, declared: Exchange, position: int) -> Stages:
         self._form = self._released_form(declared, question.messages)
         asked = replace(question, messages=self._sent(question.messages))
-        stages = self.below.stages(asked, declared, place)
+        stages = self.below.stages(asked, declared, position)
         received = None
         while True:
             try:

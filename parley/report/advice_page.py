@@ -58,9 +58,9 @@ def forecast_figure(advice: Advice) -> Figure:
 
     result = new_figure(9, 4.2)
     axes = result.subplots()
-    for place, ranked in enumerate(advice.ranked[:_CURVES]):
-        style = {"linewidth": 2.6} if place == 0 else {"linewidth": 1.6, "linestyle": (0, (5, 1.5))}
-        axes.plot(ranked.curve, color=PALETTE[place], label=str(ranked.candidate), **style)
+    for rank, ranked in enumerate(advice.ranked[:_CURVES]):
+        style = {"linewidth": 2.6} if rank == 0 else {"linewidth": 1.6, "linestyle": (0, (5, 1.5))}
+        axes.plot(ranked.curve, color=PALETTE[rank], label=str(ranked.candidate), **style)
     if advice.goal.excess is not None:
         axes.axhline(advice.goal.excess, color="#4d4d4d", linewidth=1, linestyle=(0, (4, 3)), label="target")
     axes.set_yscale("log")
@@ -118,8 +118,8 @@ def _gains(advice: Advice, names: bool) -> str:
     if gains is None:
         return ""
     rows = []
-    for place, client in enumerate(gains.clients, 1):
-        name, interval = client.client if names else f"client {place}", f"{client.low:.3g} to {client.high:.3g}"
+    for number, client in enumerate(gains.clients, 1):
+        name, interval = client.client if names else f"client {number}", f"{client.low:.3g} to {client.high:.3g}"
         rows.append((name, client.samples, f"{client.gain:.3g}", interval, client.decision))
     inside = table(
         ("client", "samples", "gain", f"{gains.level:.0%} interval", "decision"),

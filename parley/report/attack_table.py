@@ -44,14 +44,14 @@ def sentences(findings: Findings) -> list[str]:
     victims = len(findings.rows[0].values("psnr", BLIND))
     many = f"{victims} victim{'s' * (victims != 1)}; 95% intervals over them; best: the best attack on each victim; "
     if findings.pictures:
-        said = [f"{many}blind: the mean picture, which needs no reply."]
+        lines = [f"{many}blind: the mean picture, which needs no reply."]
     else:
-        said = [f"{many}a PSNR of 100 dB is an exact copy; blind: the mean input, which needs no reply."]
-    said += findings.disclosures
+        lines = [f"{many}a PSNR of 100 dB is an exact copy; blind: the mean input, which needs no reply."]
+    lines += findings.disclosures
     if findings.members:
         mean = SeedMean.of(findings.members)
-        said.append(
+        lines.append(
             f"Membership by loss after {findings.rounds} rounds: AUC {_shown(mean, 3)} over {len(findings.members)} "
             "clients (0.5 is chance, 1 identifies every member)."
         )
-    return said + [f"Note: {note}" for note in findings.notes]
+    return lines + [f"Note: {note}" for note in findings.notes]

@@ -75,20 +75,20 @@ def _pictures(column: np.ndarray, row: Row, attacks: list[str], first: bool) -> 
 
 
 def _scores(axes: Axes, findings: Findings, rows: tuple[Row, ...]) -> None:
-    places = np.arange(len(rows))
-    for place, row in zip(places, rows, strict=True):
+    positions = np.arange(len(rows))
+    for x, row in zip(positions, rows, strict=True):
         if len(row.scores) > 1:
             mean = SeedMean.of(row.values(findings.measure))
             half = float(np.nan_to_num(mean.half))
-            axes.plot([place] * 2, [mean.value - half, mean.value + half], color=PALETTE[0], linewidth=2.2, alpha=0.5)
-            axes.plot([place], [mean.value], "o", color=PALETTE[0], markersize=7, markeredgecolor="white", zorder=3)
-            axes.plot([place + 0.14] * len(mean.seeds), mean.seeds, ".", color=PALETTE[0], alpha=0.4, markersize=5)
+            axes.plot([x] * 2, [mean.value - half, mean.value + half], color=PALETTE[0], linewidth=2.2, alpha=0.5)
+            axes.plot([x], [mean.value], "o", color=PALETTE[0], markersize=7, markeredgecolor="white", zorder=3)
+            axes.plot([x + 0.14] * len(mean.seeds), mean.seeds, ".", color=PALETTE[0], alpha=0.4, markersize=5)
         blind = SeedMean.of(row.values(findings.measure, BLIND))
-        axes.plot([place - 0.3, place + 0.3], [blind.value] * 2, color=FAINT, linewidth=1.6, linestyle=(0, (2, 1)))
+        axes.plot([x - 0.3, x + 0.3], [blind.value] * 2, color=FAINT, linewidth=1.6, linestyle=(0, (2, 1)))
     unit = "SSIM" if findings.measure == "ssim" else "PSNR (dB)"
     panel(axes, "Best attack on each victim, mean with 95% interval; dashed: a blind guess", "")
     y_label(axes, unit)
     clean(axes)
-    axes.set_xticks(places, [defence_name(row).replace(", ", "\n").replace(") ", ")\n") for row in rows], fontsize=8)
+    axes.set_xticks(positions, [defence_name(row).replace(", ", "\n").replace(") ", ")\n") for row in rows], fontsize=8)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylim((-0.25, 1.08) if findings.measure == "ssim" else (0, 106))

@@ -33,8 +33,8 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
         for run, reached in zip(line.group.runs, line.reached, strict=True):
             rounds, values, megabytes, seconds = (column.tolist() for column in run.curve(comparison.metric))
             curve = {"rounds": rounds, "values": values, "megabytes": megabytes, "seconds": seconds}
-            own = _summary(comparison, line, run) | {"reached": None if reached is None else asdict(reached)}
-            runs.append(own | {"curve": curve, "clients": run.clients})
+            entry = _summary(comparison, line, run) | {"reached": None if reached is None else asdict(reached)}
+            runs.append(entry | {"curve": curve, "clients": run.clients})
     groups = [
         {
             "group": line.label,
@@ -42,7 +42,10 @@ def to_json(comparison: Comparison, path: Path | str | None = None) -> str:
             "last": line.last.plain(),
             "best": line.best.plain(),
             "reached": len(line.successes),
-            "left_out": [{"run": one.id, "seed": one.seed, "status": one.status} for one in line.group.unfinished],
+            "left_out": [
+                {"run": run_left_out.id, "seed": run_left_out.seed, "status": run_left_out.status}
+                for run_left_out in line.group.unfinished
+            ],
             **{f"{what}_to_target": _plain(line.cost(what)) for what in COSTS},
         }
         for line in comparison.lines

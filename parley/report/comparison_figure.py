@@ -122,11 +122,11 @@ def _band(
 def _arrivals(comparison: Comparison, line: Line, what: str) -> list[tuple[float, float]]:
     """Where runs met the target: of one run, the point on its curve; of several, each on the target's line."""
     if len(line.group.runs) > 1:
-        return [(float(getattr(one, what)), comparison.target) for one in line.successes]
+        return [(float(getattr(success, what)), comparison.target) for success in line.successes]
     rounds, values = line.group.runs[0].series[comparison.metric]
     return [
-        (float(getattr(one, what)), float(values[int(np.flatnonzero(rounds == one.round)[0])]))
-        for one in line.successes
+        (float(getattr(success, what)), float(values[int(np.flatnonzero(rounds == success.round)[0])]))
+        for success in line.successes
     ]
 
 
@@ -174,10 +174,10 @@ def _clients(axes: Axes, spread: list[tuple[Line, Stroke]]) -> None:
 
 def _bubbles(line: Line) -> tuple[np.ndarray, np.ndarray]:
     """Accuracies that differ visibly and how many clients have each."""
-    place, counts = np.unique(np.round(_known(line) * _BINS).astype(int), return_counts=True)
-    return place / _BINS, counts
+    cells, counts = np.unique(np.round(_known(line) * _BINS).astype(int), return_counts=True)
+    return cells / _BINS, counts
 
 
 def _known(line: Line) -> np.ndarray:
     """The accuracies of all runs' clients."""
-    return np.array([one.value for one in line.group.clients])
+    return np.array([client.value for client in line.group.clients])

@@ -19,47 +19,57 @@ _MOST = 12
 """Panels; coefficients beyond these are counted."""
 
 
-def forest_figure(found: Analysis) -> Figure:
+def forest_figure(analysis: Analysis) -> Figure:
     """Up to three panels side by side."""
-    if not found.heterogeneity:
+    if not analysis.heterogeneity:
         raise InputError("a forest plot needs the estimates of two sites or more; ask for sites.")
-    shown = found.heterogeneity[:_MOST]
+    shown = analysis.heterogeneity[:_MOST]
     across = min(len(shown), _ACROSS)
     down = -(-len(shown) // across)
-    lines = len(found.sites) + 3
+    lines = len(analysis.sites) + 3
     result = new_figure(2.2 + 3.1 * across, 1.0 + down * (0.9 + 0.26 * lines), w_pad=0.08, h_pad=0.08)
     panels = result.subplots(down, across, squeeze=False, sharey=True)
     for number, axes in enumerate(panels.flat):
         if number < len(shown):
-            _panel(axes, found, shown[number])
+            _panel(axes, analysis, shown[number])
         else:
             axes.set_visible(False)
-    headline(result, f"{found.model.capitalize()} regression by site: {shortened(found.title, 40)}", 13)
-    left = len(found.heterogeneity) - len(shown)
+    headline(result, f"{analysis.model.capitalize()} regression by site: {shortened(analysis.title, 40)}", 13)
+    left = len(analysis.heterogeneity) - len(shown)
     more = f"; {left} more coefficients are not drawn" if left else ""
-    footnote(result, f"{100 * found.level:.4g}% intervals; sites without a mark have no estimates of their own{more}")
+    footnote(
+        result, f"{100 * analysis.level:.4g}% intervals; sites without a mark have no estimates of their own{more}"
+    )
     return result
 
 
-def _panel(axes: Axes, found: Analysis, one: Heterogeneity) -> None:
-    ratio = RATIOS.get(found.model)
+def _panel(axes: Axes, analysis: Analysis, heterogeneity: Heterogeneity) -> None:
+    ratio = RATIOS.get(analysis.model)
     rows: list[tuple[str, Coefficient | None]] = []
-    for site in found.sites:
-        rows.append((site.client, next((each for each in site.coefficients if each.name == one.name), None)))
-    rows += [("fixed effects", one.fixed), ("random effects", one.random), ("pooled rows", found[one.name])]
-    for place, (_, row) in enumerate(rows):
+    for site in analysis.sites:
+        rows.append((site.client, next((each for each in site.coefficients if each.name == heterogeneity.name), None)))
+    rows += [
+        ("fixed effects", heterogeneity.fixed),
+        ("random effects", heterogeneity.random),
+        ("pooled rows", analysis[heterogeneity.name]),
+    ]
+    for row_number, (_, row) in enumerate(rows):
         if row is None:
             continue
-        colour, mark = (PALETTE[0], "s") if place < len(found.sites) else (PALETTE[1], "D")
-        axes.hlines(-place, row.low, row.high, color=colour, linewidth=1.8)
-        axes.plot(row.estimate, -place, mark, color=colour, markersize=5.5)
+        colour, mark = (PALETTE[0], "s") if row_number < len(analysis.sites) else (PALETTE[1], "D")
+        axes.hlines(-row_number, row.low, row.high, color=colour, linewidth=1.8)
+        axes.plot(row.estimate, -row_number, mark, color=colour, markersize=5.5)
     if ratio:
         ticks = _ratios(*axes.get_xlim())
         axes.set_xticks([log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.axvline(0, color=FAINT, linewidth=1, zorder=0)
-    axes.axhline(0.5 - len(found.sites), color=FAINT, linewidth=0.6)
-    axes.set_yticks([-place for place in range(len(rows))], [shortened(name) for name, _ in rows])
-    axes.set_title(f"{shortened(one.name, 30)}\nQ p = {one.p:.2g}, I2 = {one.i2:.0%}", color=INK, fontsize=10.5)
+    axes.axhline(0.5 - len(analysis.sites), color=FAINT, linewidth=0.6)
+    axes.set_yticks([-row_number for row_number in range(len(rows))], [shortened(name) for name, _ in rows])
+    axes.set_title(
+        f"{shortened(heterogeneity.name, 30)}\nQ p = {heterogeneity.p:.2g}, I2 = {heterogeneity.i2:.0%}",
+        color=INK,
+        fontsize=10.5,
+    )
     axes.set_xlabel(ratio or "coefficient", color=INK, fontsize=10)
     clean(axes, "x")
 

@@ -44,29 +44,33 @@ def gain_figure(gains: Gains) -> Figure:
 
 
 def _ordered(gains: Gains) -> list[ClientGain]:
-    return sorted((one for one in gains.clients if np.isfinite(one.gain)), key=lambda one: (one.gain, one.client))
+    return sorted(
+        (client for client in gains.clients if np.isfinite(client.gain)),
+        key=lambda client: (client.gain, client.client),
+    )
 
 
 def draw_gains(axes: Axes, gains: Gains, *, thin: bool) -> None:
     """The gains with their intervals, least first; `thin` leaves out the clients' names."""
     drawn = _ordered(gains)
     for decision, colour in _COLOURS.items():
-        places = [place for place, one in enumerate(drawn) if one.decision == decision]
-        own = [drawn[place] for place in places]
+        positions = [position for position, client in enumerate(drawn) if client.decision == decision]
+        group = [drawn[position] for position in positions]
         low, high, middle = (
-            np.clip([getattr(one, name) for one in own], 1 / _WIDEST, _WIDEST) for name in ("low", "high", "gain")
+            np.clip([getattr(client, name) for client in group], 1 / _WIDEST, _WIDEST)
+            for name in ("low", "high", "gain")
         )
-        axes.hlines(places, low, high, color=colour, linewidth=1.1 if thin else 2.4, alpha=0.65)
+        axes.hlines(positions, low, high, color=colour, linewidth=1.1 if thin else 2.4, alpha=0.65)
         axes.plot(
             middle,
-            places,
+            positions,
             "o",
             color=colour,
             markersize=3.5 if thin else 7,
             markeredgecolor="white",
             markeredgewidth=0.4 if thin else 1.0,
             zorder=3,
-            label=f"{decision} ({len(own)})",
+            label=f"{decision} ({len(group)})",
         )
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     panel(axes, "Gain by joining", f"gain: own error / federated error ({gains.measure}), {gains.level:.0%} intervals")
@@ -78,7 +82,7 @@ def draw_gains(axes: Axes, gains: Gains, *, thin: bool) -> None:
         axes.set_yticks([])
         axes.set_ylabel(f"{len(drawn)} clients, least gain first", color=INK, fontsize=10.5)
     else:
-        axes.set_yticks(range(len(drawn)), [_short(one.client) for one in drawn])
+        axes.set_yticks(range(len(drawn)), [_short(client.client) for client in drawn])
     axes.legend(
         frameon=False,
         fontsize=10,
@@ -94,7 +98,7 @@ def draw_gains(axes: Axes, gains: Gains, *, thin: bool) -> None:
 
 
 def _ticks(axes: Axes, drawn: list[ClientGain]) -> None:
-    ends = [value for one in drawn for value in (one.low, one.high, one.gain)] + [0.9, 1.1]
+    ends = [value for client in drawn for value in (client.low, client.high, client.gain)] + [0.9, 1.1]
     inside = np.clip(ends, 1 / _WIDEST, _WIDEST)
     low, high = float(inside.min()) / 1.08, float(inside.max()) * 1.08
     axes.set_xlim(low, high)
@@ -104,14 +108,14 @@ def _ticks(axes: Axes, drawn: list[ClientGain]) -> None:
 
 
 def _sizes(axes: Axes, drawn: list[ClientGain]) -> None:
-    samples = [one.samples for one in drawn]
+    samples = [client.samples for client in drawn]
     thin = len(drawn) > _NAMED
     axes.barh(range(len(drawn)), samples, height=0.9 if thin else 0.62, color="#c3ccd5")
     if not thin:
-        for place, count in enumerate(samples):
+        for position, count in enumerate(samples):
             axes.annotate(
                 f"{count:,}",
-                (count, place),
+                (count, position),
                 xytext=(3, 0),
                 textcoords="offset points",
                 va="center",

@@ -432,8 +432,8 @@ def extreme_places(low: Array, high: Array, most: int) -> Array:
 
 
 def _even(count: int, most: int) -> Array:
-    places: Array = np.unique(np.linspace(0, count - 1, most).round().astype(int))
-    return places
+    indices: Array = np.unique(np.linspace(0, count - 1, most).round().astype(int))
+    return indices
 
 
 def stored_groups(store: RunStore, infos: Sequence[RunInfo], metrics: Iterable[str] | None = None) -> list[Group]:

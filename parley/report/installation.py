@@ -54,8 +54,8 @@ def examine(store: Path | str | None = None) -> Iterator[Finding]:
 
 def _python() -> Finding:
     known = sys.version_info[:2] in TRIED
-    said = platform.python_version() + ("" if known else "; the tests have not been run with this version")
-    return Finding("Python", "ok" if known else "note", said)
+    text = platform.python_version() + ("" if known else "; the tests have not been run with this version")
+    return Finding("Python", "ok" if known else "note", text)
 
 
 def _packages() -> Iterator[Finding]:
@@ -73,19 +73,21 @@ def _packages() -> Iterator[Finding]:
         for requirement in wanted
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
     ]
-    missing = [said for requirement in needed if (said := _missing(requirement))]
-    said = "; ".join(missing) or f"all {len(needed)} are here"
-    yield Finding("packages", "broken" if missing else "ok", said)
+    missing = [problem for requirement in needed if (problem := _missing(requirement))]
+    problem = "; ".join(missing) or f"all {len(needed)} are here"
+    yield Finding("packages", "broken" if missing else "ok", problem)
     for extra in (name for name in extras if name not in _DEVELOPERS):
-        own = [r for r in wanted if r not in needed and r.marker is not None and r.marker.evaluate({"extra": extra})]
-        lacking = [said for requirement in own if (said := _missing(requirement))]
+        in_extra = [
+            r for r in wanted if r not in needed and r.marker is not None and r.marker.evaluate({"extra": extra})
+        ]
+        lacking = [problem for requirement in in_extra if (problem := _missing(requirement))]
         if lacking:
             yield Finding(f"extra {extra}", "note", f"{'; '.join(lacking)}: {how_to_install(extra)}")
         else:
             yield Finding(
                 f"extra {extra}",
                 "ok",
-                ", ".join(f"{requirement.name} {version(requirement.name)}" for requirement in own),
+                ", ".join(f"{requirement.name} {version(requirement.name)}" for requirement in in_extra),
             )
 
 
@@ -109,8 +111,8 @@ def _torch() -> Finding:
         return Finding("torch", "broken", f"cannot be used: {type(error).__name__}: {error}")
     device = f"{torch.cuda.device_count()} CUDA device(s)" if torch.cuda.is_available() else "no GPU"
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
-    said = f"{torch.__version__}, {build}, {device}, {torch.get_num_threads()} threads"
-    return Finding("torch", "ok", said) if right else Finding("torch", "broken", f"{said}; it multiplies wrongly")
+    text = f"{torch.__version__}, {build}, {device}, {torch.get_num_threads()} threads"
+    return Finding("torch", "ok", text) if right else Finding("torch", "broken", f"{text}; it multiplies wrongly")
 
 
 def _cores() -> Finding:
@@ -118,21 +120,21 @@ def _cores() -> Finding:
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free, whole = psutil.virtual_memory().available, psutil.virtual_memory().total
-    said = f"{usable} of {os.cpu_count()} cores, {free / 2**30:.1f} of {whole / 2**30:.1f} GiB of memory free"
-    return Finding("machine", "ok" if free > LITTLE else "note", said + ("" if free > LITTLE else "; that is little"))
+    text = f"{usable} of {os.cpu_count()} cores, {free / 2**30:.1f} of {whole / 2**30:.1f} GiB of memory free"
+    return Finding("machine", "ok" if free > LITTLE else "note", text + ("" if free > LITTLE else "; that is little"))
 
 
 def _disk(path: Path) -> Finding:
     """Room beside the store, and a temporary folder that can be written."""
-    folder = next(place for place in (path.absolute().parent, *path.absolute().parents) if place.is_dir())
+    folder = next(parent for parent in (path.absolute().parent, *path.absolute().parents) if parent.is_dir())
     try:
         with tempfile.TemporaryFile() as file:
             file.write(b"parley")
     except OSError as error:
         return Finding("disk", "broken", f"the temporary folder cannot be written: {error.strerror}; set $TMPDIR")
     free = shutil.disk_usage(folder).free
-    said = f"{free / 2**30:.1f} GiB free in {folder}"
-    return Finding("disk", "ok" if free > LITTLE else "note", said + ("" if free > LITTLE else "; that is little"))
+    text = f"{free / 2**30:.1f} GiB free in {folder}"
+    return Finding("disk", "ok" if free > LITTLE else "note", text + ("" if free > LITTLE else "; that is little"))
 
 
 def _store(store: Path | str | None) -> Finding:

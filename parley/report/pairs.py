@@ -45,8 +45,8 @@ class Pair:
 def paired(groups: Sequence[Group], metric: str, against: str | None = None) -> list[Pair]:
     """Every pair of groups (or each with the one called `against`) that share at least two seeds and their data."""
     pairs = [pair for pair in combinations(groups, 2) if against is None or against in (pair[0].label, pair[1].label)]
-    found = [_pair(*pair, metric) for pair in pairs]
-    tested = [pair for pair in found if pair is not None]
+    results = [_pair(*pair, metric) for pair in pairs]
+    tested = [pair for pair in results if pair is not None]
     corrected = holm([pair.t for pair in tested])
     return [replace(pair, corrected=p) for pair, p in zip(tested, corrected, strict=True)]
 
@@ -90,8 +90,8 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(p)
     corrected, largest = [np.nan] * len(p), 0.0
     known = int(np.sum(~np.isnan(p)))
-    for place, which in enumerate(order[:known]):
-        largest = max(largest, min(1.0, (known - place) * p[which]))
+    for rank, which in enumerate(order[:known]):
+        largest = max(largest, min(1.0, (known - rank) * p[which]))
         corrected[which] = largest
     return corrected
 
@@ -115,7 +115,7 @@ def about(pairs: Sequence[Pair], groups: Sequence[Group]) -> str:
     tested = {name for pair in pairs for name in (pair.first, pair.second)}
     rounds = {group.label: group.rounds for group in groups if group.label in tested}
     if len(set(rounds.values())) > 1:
-        told = ", ".join(f"{printable(name)} {count}" for name, count in list(rounds.items())[:_MOST_TOLD])
+        listed = ", ".join(f"{printable(name)} {count}" for name, count in list(rounds.items())[:_MOST_TOLD])
         more = f" and {len(rounds) - _MOST_TOLD} more" if len(rounds) > _MOST_TOLD else ""
-        words.append(f"They were not trained for equally many rounds: {told}{more}.")
+        words.append(f"They were not trained for equally many rounds: {listed}{more}.")
     return " ".join(words)

@@ -22,8 +22,8 @@ COLUMNS = 600
 
 def partition_figure(federation: Federation, numbers: Mapping[str, int] | None = None) -> Figure:
     """Who has what (clients across, labels up) and how much (sizes); `numbers` stand for clients' names."""
-    places, counts = label_counts(federation)
-    names = [federation.ids[int(i)] for i in places]
+    indices, counts = label_counts(federation)
+    names = [federation.ids[int(i)] for i in indices]
     figure = new_figure(11, 4.6)
     grid = figure.add_gridspec(1, 2, width_ratios=(2.5, 1))
     labels, sizes = figure.add_subplot(grid[0]), figure.add_subplot(grid[1])

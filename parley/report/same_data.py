@@ -32,14 +32,14 @@ _FORM = ("standardise", "missing", "dtype", "verify", "categories", "dates")
 """Settings of [data] that say in what form samples are, as [preprocessing] does."""
 
 
-def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_data(first_config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two configurations have the same samples at the same clients, by fingerprint; by description where one
     has none, or where the same files are preprocessed differently, which changes the fingerprint."""
-    (ours, our_form), (theirs, their_form) = (_data_in_form(config) for config in (one, other))
+    (ours, our_form), (theirs, their_form) = (_data_in_form(config) for config in (first_config, other))
     if ours and theirs and our_form != their_form:
-        return bool(ours == theirs and one.get("seed") == other.get("seed"))
+        return bool(ours == theirs and first_config.get("seed") == other.get("seed"))
     for key in ("data_fingerprint", "data"):
-        first, second = one.get(key), other.get(key)
+        first, second = first_config.get(key), other.get(key)
         if first is not None and second is not None:
             return bool(first == second)
     return True
@@ -67,15 +67,15 @@ def data_words(groups: Sequence[Group]) -> str:
     """
     classes: list[list[_Data]] = []
     for data in map(_Data.of, groups):
-        place = next((own for own in classes if not any(data.differs(other) for other in own)), None)
-        if place is None:
+        matching = next((alike for alike in classes if not any(data.differs(other) for other in alike)), None)
+        if matching is None:
             classes.append([data])
         else:
-            place.append(data)
+            matching.append(data)
     if len(classes) < 2:
         return ""
-    told = [f"{_named([data.group for data in own])}{own[0].title}" for own in classes]
-    return f"Different data, so their numbers cannot be compared: {_listed(told, '; ')}."
+    listed = [f"{_named([data.group for data in alike])}{alike[0].title}" for alike in classes]
+    return f"Different data, so their numbers cannot be compared: {_listed(listed, '; ')}."
 
 
 def loss_words(groups: Sequence[Group], metric: str) -> str:
@@ -90,8 +90,8 @@ def loss_words(groups: Sequence[Group], metric: str) -> str:
             losses.setdefault(str(name), []).append(group)
     if len(losses) < 2:
         return ""
-    told = [f"{printable(loss)} ({_named(own)})" for loss, own in losses.items()]
-    return f"Their losses are different functions, which cannot be compared: {_listed(told, '; ')}."
+    listed = [f"{printable(loss)} ({_named(labels)})" for loss, labels in losses.items()]
+    return f"Their losses are different functions, which cannot be compared: {_listed(listed, '; ')}."
 
 
 def coverage_words(groups: Sequence[Group], metric: str) -> str:
@@ -102,8 +102,8 @@ def coverage_words(groups: Sequence[Group], metric: str) -> str:
             over.setdefault(words, []).append(group)
     if not over:
         return ""
-    told = [f"means over {words} clients ({_named(own)})" for words, own in over.items()]
-    return f"{printable(metric)}: {_listed(told, '; ')}; the other clients have no value."
+    listed = [f"means over {words} clients ({_named(labels)})" for words, labels in over.items()]
+    return f"{printable(metric)}: {_listed(listed, '; ')}; the other clients have no value."
 
 
 def metric_words(groups: Sequence[Group], measured: Sequence[Iterable[str]], metric: str, usual: Iterable[str]) -> str:
@@ -131,22 +131,22 @@ class _Data:
     @classmethod
     def of(cls, group: Group) -> _Data:
         prints = {run.seed: run.config.get("data_fingerprint") or run.config.get("data") for run in group.runs}
-        known = {seed: own for seed, own in prints.items() if own is not None}
+        known = {seed: fingerprint for seed, fingerprint in prints.items() if fingerprint is not None}
         data = group.config.get("data")
-        place = data if isinstance(data, Mapping) else {}
-        name = str(place.get("name") or place.get("folder") or place.get("file") or "")
+        section = data if isinstance(data, Mapping) else {}
+        name = str(section.get("name") or section.get("folder") or section.get("file") or "")
         if not isinstance(data, Mapping) or not name:
             return cls(group, known, "", "")
-        said = {key: value for key, value in data.items() if key not in _DEALING}
+        shown = {key: value for key, value in data.items() if key not in _DEALING}
         title = printable(name.rstrip("/").rpartition("/")[2])
-        return cls(group, known, json.dumps(said, sort_keys=True, default=str), f" ({title})")
+        return cls(group, known, json.dumps(shown, sort_keys=True, default=str), f" ({title})")
 
     def differs(self, other: _Data) -> bool:
         """Whether something says that these are other samples."""
         if self.samples and other.samples:
             return self.samples != other.samples
         # Of data made in Python another seed may have dealt the same samples anew; the same seed has not.
-        both = [(own, other.prints[seed]) for seed, own in self.prints.items() if seed in other.prints]
+        both = [(fingerprint, other.prints[seed]) for seed, fingerprint in self.prints.items() if seed in other.prints]
         return bool(both) and all(ours != theirs for ours, theirs in both)
 
 

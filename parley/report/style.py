@@ -105,8 +105,8 @@ def strokes(roles: Sequence[str]) -> list[Stroke]:
         if role in _BASELINES:
             result.append(Stroke(*_BASELINES[role], width=1.6))
             continue
-        place = next(number)
-        result.append(Stroke(PALETTE[place % len(PALETTE)], _DASHES[place // len(PALETTE) % len(_DASHES)]))
+        index = next(number)
+        result.append(Stroke(PALETTE[index % len(PALETTE)], _DASHES[index // len(PALETTE) % len(_DASHES)]))
     return result
 
 

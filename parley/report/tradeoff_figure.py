@@ -53,8 +53,8 @@ def _frontier(axes: Axes, advice: Tradeoff) -> None:
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     clean(axes, "both")
     # Where no curve is: above them, or below those that hug the corner.
-    place: Literal["upper right", "center left"] = "upper right" if advice.kappa0 < 300 else "center left"
-    axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc=place, title="server")
+    corner: Literal["upper right", "center left"] = "upper right" if advice.kappa0 < 300 else "center left"
+    axes.legend(frameon=False, fontsize=10, labelcolor=INK, loc=corner, title="server")
 
 
 def _number(value: float) -> str:
@@ -94,19 +94,19 @@ def _over_rounds(axes: Axes, advice: Tradeoff) -> None:
 
     rounds = np.unique(np.geomspace(1, 2 * advice.rounds, 200).astype(int)).astype(np.float64)
     exact, bound = advice.actual, advice.guaranteed
-    for name, colour, place in (
+    for name, colour, field in (
         ("best", _BEST, "best"),
         ("mini-batch SGD", _SGD, "minibatch_sgd"),
         ("one-shot averaging", _SHOT, "one_shot"),
     ):
-        own = (
-            advice.bounds(getattr(bound, place), rounds)
+        values = (
+            advice.bounds(getattr(bound, field), rounds)
             if exact is None
-            else advice.distances(getattr(exact, place), rounds)
+            else advice.distances(getattr(exact, field), rounds)
         )
         # Thicker and behind: seen even where another line lies on it.
         look: dict[str, Any] = {"linewidth": 4.5, "zorder": 2} if name == "best" else {"linewidth": 1.8, "zorder": 3}
-        axes.plot(rounds, np.maximum(own, _LEAST), color=colour, label=name, solid_capstyle="round", **look)
+        axes.plot(rounds, np.maximum(values, _LEAST), color=colour, label=name, solid_capstyle="round", **look)
     axes.axvline(advice.rounds, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     axes.annotate(
         f"T = {advice.rounds:,}",

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 _MOST_SETTINGS = 5
 
 
-def tuning_figure(found: Sequence[SearchResult]) -> Figure:
+def tuning_figure(results: Sequence[SearchResult]) -> Figure:
     """One panel of trials, and one for each setting that was searched (at most five)."""
     from matplotlib.ticker import MaxNLocator
 
-    paths = list(dict.fromkeys(path for result in found for path in result.candidate.spaces))[:_MOST_SETTINGS]
+    paths = list(dict.fromkeys(path for result in results for path in result.candidate.spaces))[:_MOST_SETTINGS]
     figure = new_figure(4.6 * (1 + len(paths)), 4.4, 0.1, 0.08)
     first, *others = np.atleast_1d(figure.subplots(1, 1 + len(paths), sharey=True)).tolist()
-    drawn = list(zip(found, strokes(["federated"] * len(found)), strict=True))
+    drawn = list(zip(results, strokes(["federated"] * len(results)), strict=True))
     for result, stroke in drawn:
         _order(first, result, stroke)
-    metric = found[0].candidate.metric
+    metric = results[0].candidate.metric
     panel(first, "in the order of trials", "trial")
     first.set_ylabel(metric, color=INK, fontsize=10.5)
     for axes, path in zip(others, paths, strict=True):
@@ -40,62 +40,64 @@ def tuning_figure(found: Sequence[SearchResult]) -> Figure:
         if metric.endswith("accuracy"):
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     first.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    floor = _keep_in_sight(first, found)
+    floor = _keep_in_sight(first, results)
     if floor is not None:
         for result, stroke in drawn:
             _below(first, others, paths, result, stroke, floor)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
-    tuning = found[0].candidate.tuning
-    lost = sum(item.score is None for result in found for item in result.trials)
-    pruned = sum(item.pruned for result in found for item in result.trials)
-    words = f"{found[0].candidate.trials} trials each, sampler {tuning.sampler} (seed {tuning.sampler_seed})"
+    tuning = results[0].candidate.tuning
+    lost = sum(item.score is None for result in results for item in result.trials)
+    pruned = sum(item.pruned for result in results for item in result.trials)
+    words = f"{results[0].candidate.trials} trials each, sampler {tuning.sampler} (seed {tuning.sampler_seed})"
     words += f", pruner {tuning.pruner}; hollow: stopped early" if pruned else ""
     footnote(figure, words + (f"; crosses: {lost} diverged" if lost else "") + ". Large: the best of its method.")
     return figure
 
 
-def _known(one: SearchResult) -> list[TrialResult]:
-    return [item for item in one.trials if item.score is not None]
+def _known(result: SearchResult) -> list[TrialResult]:
+    return [item for item in result.trials if item.score is not None]
 
 
 def _scores(items: Sequence[TrialResult]) -> list[float]:
     return [item.score for item in items if item.score is not None]
 
 
-def _order(axes: Axes, one: SearchResult, stroke: Stroke) -> None:
-    known = _known(one)
+def _order(axes: Axes, result: SearchResult, stroke: Stroke) -> None:
+    known = _known(result)
     whole = [item for item in known if not item.pruned]
-    best = (np.minimum if one.candidate.smaller else np.maximum).accumulate(_scores(whole)) if whole else np.array([])
-    label = shortened(one.candidate.method)
-    places = [place for place, item in enumerate(one.trials, 1) if item in whole]
-    axes.step(places, best, where="post", color=stroke.colour, linewidth=1.8, label=label)
-    numbered = {id(item): place for place, item in enumerate(one.trials, 1)}
-    _dots(axes, [numbered[id(item)] for item in known], known, stroke, one)
-    _crosses(axes, [numbered[id(item)] for item in one.trials if item.score is None], stroke)
+    best = (
+        (np.minimum if result.candidate.smaller else np.maximum).accumulate(_scores(whole)) if whole else np.array([])
+    )
+    label = shortened(result.candidate.method)
+    numbers = [number for number, item in enumerate(result.trials, 1) if item in whole]
+    axes.step(numbers, best, where="post", color=stroke.colour, linewidth=1.8, label=label)
+    numbered = {id(item): number for number, item in enumerate(result.trials, 1)}
+    _dots(axes, [numbered[id(item)] for item in known], known, stroke, result)
+    _crosses(axes, [numbered[id(item)] for item in result.trials if item.score is None], stroke)
 
 
-def _setting(axes: Axes, one: SearchResult, path: str, stroke: Stroke) -> None:
-    if path not in one.candidate.spaces:
+def _setting(axes: Axes, result: SearchResult, path: str, stroke: Stroke) -> None:
+    if path not in result.candidate.spaces:
         return
-    known = _known(one)
-    values = [item.settings[path] for item in one.trials]
+    known = _known(result)
+    values = [item.settings[path] for item in result.trials]
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not numbers:
-        _dots(axes, [str(item.settings[path]) for item in known], known, stroke, one)
+        _dots(axes, [str(item.settings[path]) for item in known], known, stroke, result)
         return
     if min(values) > 0 and max(values) >= 8 * min(values):
         axes.set_xscale("log", base=2 if all(np.log2(value).is_integer() for value in values) else 10)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    _dots(axes, [item.settings[path] for item in known], known, stroke, one)
-    _crosses(axes, [item.settings[path] for item in one.trials if item.score is None], stroke)
+    _dots(axes, [item.settings[path] for item in known], known, stroke, result)
+    _crosses(axes, [item.settings[path] for item in result.trials if item.score is None], stroke)
 
 
-def _dots(axes: Axes, x: Sequence[Any], items: Sequence[TrialResult], stroke: Stroke, one: SearchResult) -> None:
-    for place, item, score in zip(x, items, _scores(items), strict=True):
-        best = item is one.best or item == one.best
+def _dots(axes: Axes, x: Sequence[Any], items: Sequence[TrialResult], stroke: Stroke, result: SearchResult) -> None:
+    for x_value, item, score in zip(x, items, _scores(items), strict=True):
+        best = item is result.best or item == result.best
         axes.plot(
-            [place],
+            [x_value],
             [score],
             "o",
             color=stroke.colour,
@@ -112,21 +114,21 @@ def _crosses(axes: Axes, x: Sequence[Any], stroke: Stroke) -> None:
 
 
 def _below(
-    first: Axes, others: Sequence[Axes], paths: Sequence[str], one: SearchResult, stroke: Stroke, floor: float
+    first: Axes, others: Sequence[Axes], paths: Sequence[str], result: SearchResult, stroke: Stroke, floor: float
 ) -> None:
     """Scores out of sight, at the foot of every panel, pointing to where they are."""
-    mark = "^" if one.candidate.smaller else "v"
+    mark = "^" if result.candidate.smaller else "v"
     gone = [
-        (place, item)
-        for place, item in enumerate(one.trials, 1)
-        if item.score is not None and (item.score > floor if one.candidate.smaller else item.score < floor)
+        (number, item)
+        for number, item in enumerate(result.trials, 1)
+        if item.score is not None and (item.score > floor if result.candidate.smaller else item.score < floor)
     ]
-    at = 0.97 if one.candidate.smaller else 0.03
-    columns: list[tuple[Axes, list[Any]]] = [(first, [place for place, _ in gone])]
+    at = 0.97 if result.candidate.smaller else 0.03
+    columns: list[tuple[Axes, list[Any]]] = [(first, [number for number, _ in gone])]
     columns += [
         (axes, [item.settings[path] for _, item in gone])
         for axes, path in zip(others, paths, strict=True)
-        if path in one.candidate.spaces
+        if path in result.candidate.spaces
     ]
     for axes, x in columns:
         x = [value if isinstance(value, int | float) and not isinstance(value, bool) else str(value) for value in x]
@@ -142,15 +144,15 @@ def _below(
         )
 
 
-def _keep_in_sight(axes: Axes, found: Sequence[SearchResult]) -> float | None:
+def _keep_in_sight(axes: Axes, results: Sequence[SearchResult]) -> float | None:
     """A few hopeless scores must not press all others into a line: those beyond three spreads of the better half go.
 
     Gives the worst score in sight, None where all are.
     """
-    scores = np.array([score for result in found for score in _scores(_known(result))])
+    scores = np.array([score for result in results for score in _scores(_known(result))])
     if len(scores) < 8:
         return None
-    sign = -1.0 if found[0].candidate.smaller else 1.0
+    sign = -1.0 if results[0].candidate.smaller else 1.0
     ordered = np.sort(sign * scores)
     top, middle = ordered[-1], ordered[len(ordered) // 2]
     floor = top - 4 * max(top - middle, 1e-12)

@@ -82,9 +82,9 @@ class RobustReading(Reading):
         state = self.below.close(state)
         return state.replace(**{_GROUP: self._centre}) if self._centre else state
 
-    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+    def stages(self, question: Question, declared: Exchange, position: int) -> Stages:
         self._asked = question.asked
-        return self.below.stages(question, declared, place)
+        return self.below.stages(question, declared, position)
 
     def replies(self, collected: Collected) -> Replies:
         read = self.below.replies(collected)

@@ -41,7 +41,7 @@ def median(x: Matrix, w: Matrix) -> Matrix:
     below = w[order].cumsum(0) / w.sum()
     low, high = (below < 0.5 - _TIE).sum(0), (below <= 0.5 + _TIE).sum(0)
     ranked = np.take_along_axis(x, order, 0)
-    ends = [np.take_along_axis(ranked, place.clip(max=len(x) - 1)[None], 0)[0] for place in (low, high)]
+    ends = [np.take_along_axis(ranked, index.clip(max=len(x) - 1)[None], 0)[0] for index in (low, high)]
     return np.asarray((ends[0] + ends[1]) / 2)
 
 

@@ -62,8 +62,8 @@ def open_runtime(
         from parley.runtimes.ray import RayRuntime
 
         cluster = RayRuntime(job, workers if address else workers or available_cores(), address)
-        places = ", ".join(f"{count} on {node}" for node, count in cluster.nodes.items())
-        return cluster, f"runtime ray: workers {places}"
+        counts = ", ".join(f"{count} on {node}" for node, count in cluster.nodes.items())
+        return cluster, f"runtime ray: workers {counts}"
     if address is not None:
         raise InputError(f"only the runtime 'ray' has an address, not '{name}'.")
     cores = workers or available_cores()

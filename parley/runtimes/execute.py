@@ -33,8 +33,8 @@ def attempt(job: Job, call: Call) -> Answer:
     """The recipient's reply, or why there is none. Only bugs of ours and interrupts get past this."""
     context = call.context
     try:
-        if (own := job.channels.answers(context.asked)) is not None:
-            return finish(job, call, Reply(own(call.message, context)), through=False)
+        if (answer := job.channels.answers(context.asked)) is not None:
+            return finish(job, call, Reply(answer(call.message, context)), through=False)
         answering = job.exchange(context.asked).answer
         # Whatever a method or a layer draws from torch's own generator follows from the key.
         torch.default_generator.manual_seed(context.round_key.seed ^ context.exchange)
@@ -119,16 +119,16 @@ def finite(payload: Payload) -> bool:
 
 def failed(recipient: str, error: BaseException) -> Failure:
     """What an exception says of a recipient."""
-    said, own = f"raised {type(error).__name__}: {_text(error)}".rstrip("."), user_line(error)
+    what_failed, user_code = f"raised {type(error).__name__}: {_text(error)}".rstrip("."), user_line(error)
     if isinstance(error, ParleyError):
-        return Failure(recipient, f"{said}{own}." if own else _text(error))
+        return Failure(recipient, f"{what_failed}{user_code}." if user_code else _text(error))
     where = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(where[-1].filename).name}, line {where[-1].lineno})" if where else ""
+    where_raised = f" ({Path(where[-1].filename).name}, line {where[-1].lineno})" if where else ""
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception:  # an exception whose own text cannot be made
         trace = "".join(traceback.format_tb(error.__traceback__))
-    return Failure(recipient, f"{said}{own or place}.", trace)
+    return Failure(recipient, f"{what_failed}{user_code or where_raised}.", trace)
 
 
 def describe(error: BaseException) -> str:
@@ -239,22 +239,22 @@ def evaluate_together(job: Job, calls: Sequence[EvaluationCall]) -> list[Score |
     common = not job.algorithm.learned(job.task).personal
     block: list[tuple[int, ClientData]] = []
     rows = 0
-    for place, call in enumerate(calls):
+    for position, call in enumerate(calls):
         data = None
         whole = (call.start, call.stop, call.before, call.keep) == (0, None, None, False)
         if common and whole and call.client is not None:
             with suppress(Exception):  # which `evaluate` meets too, and tells
                 data = job.federation.client_test(call.client)
         if data is None or len(data) > call.batch:
-            scores[place] = evaluate(job, call)
+            scores[position] = evaluate(job, call)
             continue
         rows += len(data)
         if block and (rows > call.batch or call.model is not calls[block[0][0]].model):
             scores |= _scored(job, calls, block)
             block, rows = [], len(data)
-        block.append((place, data))
+        block.append((position, data))
     scores |= _scored(job, calls, block)
-    return [scores[place] for place in range(len(calls))]
+    return [scores[position] for position in range(len(calls))]
 
 
 def _scored(
@@ -265,8 +265,8 @@ def _scored(
     except Exception:  # alone, each shows whether it is the one
         scores = []
     if not scores:
-        return {place: evaluate(job, calls[place]) for place, _ in block}
-    return {place: score for (place, _), score in zip(block, scores, strict=True)}
+        return {position: evaluate(job, calls[position]) for position, _ in block}
+    return {position: score for (position, _), score in zip(block, scores, strict=True)}
 
 
 @torch.no_grad()
@@ -298,8 +298,8 @@ def _score_block(job: Job, model: Message, clients: list[ClientData]) -> list[Sc
             right,
             size,
             int(counted),
-            {name: scorer(own, data.y) for name, scorer in job.scorers.items()},
-            counts=Counts.of(own, data.y) if job.pooled else None,
+            {name: scorer(predicted, data.y) for name, scorer in job.scorers.items()},
+            counts=Counts.of(predicted, data.y) if job.pooled else None,
         )
-        for lost, right, size, counted, own, data in parts
+        for lost, right, size, counted, predicted, data in parts
     ]

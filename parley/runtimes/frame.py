@@ -25,8 +25,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     if not _PREFIX < start <= min(len(data), _PREFIX + _LARGEST_HEAD):
         raise WireError(f"{len(data)} bytes are not a frame: its head is cut short or too long.")
     try:
-        found = json.loads(data[_PREFIX:start])
-        head, sizes = found["head"], found["sizes"]
+        header = json.loads(data[_PREFIX:start])
+        head, sizes = header["head"], header["sizes"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"{len(data)} bytes are not a frame: {type(error).__name__} ({error}).") from None
     if not isinstance(head, dict) or not isinstance(sizes, list) or any(type(size) is not int for size in sizes):

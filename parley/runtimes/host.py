@@ -39,8 +39,8 @@ def main(files: Sequence[int]) -> None:
         try:
             item = line.recv()
             if isinstance(item, bytes):  # the job
-                job, said = _loaded(item)
-                line.send(said)
+                job, status = _loaded(item)
+                line.send(status)
             else:
                 assert job is not None
                 line.send(_asked(line, job, *item))

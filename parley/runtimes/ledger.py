@@ -139,12 +139,12 @@ class Ledger:
 
     @staticmethod
     def _found(file: sqlite3.Connection, asked: Asked) -> bytes | None:
-        found = file.execute(
+        row = file.execute(
             "SELECT digest, reply, size FROM answers WHERE round = ? AND exchange = ?", (asked.round, asked.exchange)
         ).fetchone()
-        if found is None:
+        if row is None:
             return None
-        digest, reply, size = found
+        digest, reply, size = row
         if digest != asked.digest:
             raise WireError(OTHER)
         if size is not None and reply is None:
@@ -154,8 +154,8 @@ class Ledger:
     @contextmanager
     def _open(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         try:
-            place = f"{self.path.absolute().as_uri()}?mode={mode}"
-            with closing(sqlite3.connect(place, uri=True, timeout=60, isolation_level=None)) as file:
+            uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+            with closing(sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None)) as file:
                 file.execute("PRAGMA synchronous = EXTRA")
                 yield file
         except sqlite3.Error as error:

@@ -72,8 +72,8 @@ class Envelope:
 
     def question(self, message: bytes) -> Asked:
         """What the ledger knows it by: all but which start of the server asks and how far that is durable."""
-        told = call_frame(replace(self, incarnation=0, durable=0), message)
-        return Asked(self.round, self.exchange, self.asked, _digest(told), self.incarnation)
+        frame = call_frame(replace(self, incarnation=0, durable=0), message)
+        return Asked(self.round, self.exchange, self.asked, _digest(frame), self.incarnation)
 
     @classmethod
     def read(cls, head: Mapping[str, Any]) -> Envelope:
@@ -113,8 +113,8 @@ class EvaluationEnvelope:
     recipient: str
 
     def question(self, model: bytes) -> Asked:
-        told = evaluation_frame(replace(self, incarnation=0, durable=0), model)
-        return Asked(self.round, EVALUATION, "evaluation", _digest(told), self.incarnation)
+        frame = evaluation_frame(replace(self, incarnation=0, durable=0), model)
+        return Asked(self.round, EVALUATION, "evaluation", _digest(frame), self.incarnation)
 
     @classmethod
     def read(cls, head: Mapping[str, Any]) -> EvaluationEnvelope:
@@ -198,8 +198,8 @@ def evaluation_frame(envelope: EvaluationEnvelope, model: bytes) -> bytes:
 
 def failure(failed: Failure) -> bytes:
     """A failure on its way to the server."""
-    told = replace(failed, reason=failed.reason[:_LONGEST], trace=failed.trace[-_LONGEST:])
-    return pack({"kind": "failure"} | asdict(told))
+    shortened = replace(failed, reason=failed.reason[:_LONGEST], trace=failed.trace[-_LONGEST:])
+    return pack({"kind": "failure"} | asdict(shortened))
 
 
 def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:

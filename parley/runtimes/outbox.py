@@ -50,7 +50,7 @@ class Outbox:
             file.executescript(_TABLES)
             return int(file.execute("INSERT INTO starts DEFAULT VALUES RETURNING number").fetchone()[0])
 
-    def leave(self, place: Place, digests: Mapping[str, str], durable: int) -> RollCall | None:
+    def leave(self, position: Place, digests: Mapping[str, str], durable: int) -> RollCall | None:
         """Put an exchange on disk before it leaves.
 
         Returns who answered it, where a later one has left since; None where everybody is to be asked.
@@ -60,30 +60,33 @@ class Outbox:
         assert self.incarnation
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
-            if self._last_answers is not None and self._last_answers[0] != place:
+            if self._last_answers is not None and self._last_answers[0] != position:
                 before, answers = self._last_answers
-                said = {name: None if failure is None else asdict(failure) for name, failure in answers.items()}
-                file.execute(f"UPDATE sent SET answered = ? {_AT}", (json.dumps(said), *before))
+                recorded = {name: None if failure is None else asdict(failure) for name, failure in answers.items()}
+                file.execute(f"UPDATE sent SET answered = ? {_AT}", (json.dumps(recorded), *before))
             file.execute("DELETE FROM sent WHERE round <= ?", (durable,))
-            found = file.execute(f"SELECT digests, answered FROM sent {_AT}", place).fetchone()
-            known, answered = ({}, None) if found is None else (json.loads(found[0]), found[1])
+            row = file.execute(f"SELECT digests, answered FROM sent {_AT}", position).fetchone()
+            known, answered = ({}, None) if row is None else (json.loads(row[0]), row[1])
             changed = {name for name, digest in digests.items() if known.get(name, digest) != digest}
             if changed or (answered is not None and known.keys() != digests.keys()):
                 raise ParleyError(
-                    f"round {place[0]}: the server would now ask something else than before it was started again "
+                    f"round {position[0]}: the server would now ask something else than before it was started again "
                     "(another version of a library, or other settings?), which no node answers; start the run anew."
                 )
             file.execute(
-                "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)", (*place, json.dumps(known | dict(digests)), answered)
+                "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)",
+                (*position, json.dumps(known | dict(digests)), answered),
             )
             file.execute("COMMIT")
         if answered is None:
             return None
-        return {name: None if said is None else Failure(**said) for name, said in json.loads(answered).items()}
+        return {
+            name: None if recorded is None else Failure(**recorded) for name, recorded in json.loads(answered).items()
+        }
 
-    def answered(self, place: Place, answers: RollCall) -> None:
+    def answered(self, position: Place, answers: RollCall) -> None:
         """Who answered; it counts from when the next exchange leaves."""
-        self._last_answers = (place, answers)
+        self._last_answers = (position, answers)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -77,14 +77,14 @@ class RayRuntime:
             self._device = job.task.device
             gpus = min(1.0, resources.get("GPU", 0.0) / (self._count * beside)) if self._device.type == "cuda" else 0.0
             # A cluster's machines have Parley installed; processes of this machine find what this one has found.
-            found = {"PYTHONPATH": search_path()} if self._ours else {}
+            path = {"PYTHONPATH": search_path()} if self._ours else {}
             threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
             options = {
                 "num_cpus": 1,
                 "num_gpus": gpus,
                 "max_restarts": 0,
                 "max_task_retries": 0,
-                "runtime_env": {"env_vars": threads | found},
+                "runtime_env": {"env_vars": threads | path},
             }
             self._make = self._ray.remote(**options)(Client)
             self._workers.extend(self._start() for _ in range(self._count))
@@ -165,7 +165,7 @@ class RayRuntime:
             for ref in done:
                 worker, (_, chunk) = heads[ref], heads[ref].queue[0]
                 try:
-                    seconds, found = self._ray.get(ref)
+                    seconds, outcomes = self._ray.get(ref)
                 except self._ray.exceptions.RayTaskError as error:  # a bug of ours: clients' errors are answers
                     raise ParleyError(f"a Ray worker failed: {describe(error.cause or error)}.") from error
                 except self._ray.exceptions.RayError as error:
@@ -180,7 +180,7 @@ class RayRuntime:
                 worker.queue.popleft()
                 worker.since = time.monotonic()
                 self._busy[worker.node] += seconds
-                answers.update(zip(chunk, map(unpacked, found), strict=True))
+                answers.update(zip(chunk, map(unpacked, outcomes), strict=True))
             for worker in [w for w in heads.values() if deadline is not None and _late(w, deadline, done)]:
                 (number,) = worker.queue[0][1]
                 self._replace(worker, waiting)

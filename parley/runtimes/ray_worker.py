@@ -88,17 +88,17 @@ class Client:
         return time.perf_counter() - begin, answers
 
     def _one(self, item: Item, shared: Sequence[Bytes], received: dict[int, Payload]) -> Any:
-        own = Buffer(item.own)
+        buffer = Buffer(item.own)
         payloads = {}
         for name, (number, packed) in item.payloads.items():
             if number is None:
-                payloads[name] = unpack(packed, own, copy=True)
+                payloads[name] = unpack(packed, buffer, copy=True)
             else:  # copied once a chunk: what lies in the object store must not be written to
                 if number not in received:
                     received[number] = unpack(packed, Buffer(shared[number]), copy=True)
                 payloads[name] = received[number]
         if isinstance(item.call, EvaluationCall):
-            before = None if item.before is None else own.get(item.before).clone()
+            before = None if item.before is None else buffer.get(item.before).clone()
             score = evaluate(self.job, replace(item.call, before=before, **payloads))
             return score if isinstance(score, Failure) else _packed_score(score)
         outcome = attempt(self.job, replace(item.call, **payloads))
@@ -150,7 +150,7 @@ def packed_items(calls: list[Any], fields: tuple[str, str], ray: Any) -> tuple[l
     known: dict[int, tuple[int | None, Packed]] = {}
     items = []
     for call in calls:
-        own = Buffer()
+        buffer = Buffer()
         payloads: dict[str, tuple[int | None, Packed]] = {}
         for name in fields:
             payload = getattr(call, name)
@@ -164,9 +164,9 @@ def packed_items(calls: list[Any], fields: tuple[str, str], ray: Any) -> tuple[l
                     shared.append(ray.put(into.array()))
                 payloads[name] = known[id(payload)]
             else:
-                payloads[name] = None, pack(payload, own)
+                payloads[name] = None, pack(payload, buffer)
         before = getattr(call, "before", None)
-        ref = None if before is None else own.put(before)
+        ref = None if before is None else buffer.put(before)
         bare = replace(call, **dict.fromkeys(payloads), **({"before": None} if before is not None else {}))
-        items.append(Item(bare, payloads, own.array(), ref))
+        items.append(Item(bare, payloads, buffer.array(), ref))
     return items, shared

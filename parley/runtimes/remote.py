@@ -103,7 +103,7 @@ class Remote(ABC):
             for call in theirs
         ]
         digests = [e.question(encoded[c.model]).digest.hex() for e, c in zip(envelopes, theirs, strict=True)]
-        found = self._asked(
+        answers = self._asked(
             (number, EVALUATION),
             [(str(call.client), False) for call in theirs],
             digests,
@@ -112,12 +112,12 @@ class Remote(ABC):
             _score,
             None,
         )
-        scores = iter(found)
+        scores = iter(answers)
         return [evaluate(self.job, call) if call.client is None else next(scores) for call in calls]
 
     def _asked(
         self,
-        place: Place,
+        position: Place,
         named: Sequence[Named],
         digests: Sequence[str],
         durable: int,
@@ -127,30 +127,31 @@ class Remote(ABC):
     ) -> list[T | Failure]:
         """The answers, as `read`; of an exchange that was played before, those of whoever answered then."""
         names = [name for name, _ in named]
-        before = self._outbox.leave(place, dict(zip(names, digests, strict=True)), durable)
+        before = self._outbox.leave(position, dict(zip(names, digests, strict=True)), durable)
         answers: dict[int, T | Failure] = {}
         for i, name in enumerate(names):
             if before is not None and (failed := before[name]) is not None:
                 answers[i] = failed
         until = monotonic() + (deadline or _PATIENCE)
         while missing := [i for i in range(len(named)) if i not in answers]:
-            told = self.ask([named[i] for i in missing], _of(frame, missing), deadline)
-            found = {i: read(names[i], data) for i, data in zip(missing, told, strict=True)}
-            absent = next((one for one in found.values() if isinstance(one, Failure)), None)
+            frames = self.ask([named[i] for i in missing], _of(frame, missing), deadline)
+            fresh = {i: read(names[i], data) for i, data in zip(missing, frames, strict=True)}
+            absent = next((answer for answer in fresh.values() if isinstance(answer, Failure)), None)
             if before is None or absent is None:
-                answers |= found
+                answers |= fresh
                 break
-            answers |= {i: one for i, one in found.items() if not isinstance(one, Failure)}
+            answers |= {i: answer for i, answer in fresh.items() if not isinstance(answer, Failure)}
             if monotonic() > until:
                 raise QuorumError(
-                    f"round {place[0]}: '{absent.client}' answered before the server was started again, and now it "
+                    f"round {position[0]}: '{absent.client}' answered before the server was started again, and now it "
                     f"{absent.reason.rstrip('.')}; the run stopped at its last checkpoint; resume it when that node is "
                     "back."
                 )
             sleep(1.0)
         ordered = [answers[i] for i in range(len(named))]
         self._outbox.answered(
-            place, {n: one if isinstance(one, Failure) else None for n, one in zip(names, ordered, strict=True)}
+            position,
+            {n: answer if isinstance(answer, Failure) else None for n, answer in zip(names, ordered, strict=True)},
         )
         return ordered
 
@@ -213,12 +214,12 @@ def _read(recipient: str, data: bytes | Failure, kind: str, parts: int) -> tuple
     if isinstance(data, Failure):
         return data, []
     try:
-        head, found = unpack(data)
+        head, parsed = unpack(data)
     except WireError as error:
         return Failure(recipient, f"sent bytes that are no reply: {error}"), []
     if head.get("kind") == "failure":
         reason, trace = str(head.get("reason", "failed.")), str(head.get("trace", ""))
         return Failure(recipient, reason, trace, head.get("fatal") is True, head.get("lost") is True), []
-    if head.get("kind") != kind or len(found) != parts:
+    if head.get("kind") != kind or len(parsed) != parts:
         return Failure(recipient, f"sent something else than a {kind}."), []
-    return head, found
+    return head, parsed

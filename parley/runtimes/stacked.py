@@ -98,20 +98,20 @@ class Stacked(Inline):
         answers: dict[int, Answer] = {}
         sizes: dict[int, int] = {}
         known = self.samples.places
-        for place, call in enumerate(calls):
+        for position, call in enumerate(calls):
             if (at := known.get(call.recipient)) is not None:
-                sizes[place] = at[1]
+                sizes[position] = at[1]
                 continue
             try:
-                sizes[place] = self.samples.size(call.recipient)
+                sizes[position] = self.samples.size(call.recipient)
             except Exception as error:
-                answers[place] = failed(call.recipient, error)
-        for places in _groups(calls, sizes):
-            for first in range(0, len(places), self.most):
-                chunk = places[first : first + self.most]
+                answers[position] = failed(call.recipient, error)
+        for positions in _groups(calls, sizes):
+            for first in range(0, len(positions), self.most):
+                chunk = positions[first : first + self.most]
                 answers.update(zip(chunk, self._stack([calls[p] for p in chunk]), strict=True))
         self.samples.forget()
-        return [answers[place] for place in range(len(calls))]
+        return [answers[position] for position in range(len(calls))]
 
     def _stack(self, calls: list[Call]) -> list[Answer]:
         if not self.together:
@@ -162,8 +162,8 @@ class Samples:
 
     def _room(self) -> int:
         """Bytes of all clients' samples."""
-        one = self.job.federation.form.made_up(1)
-        return int(self.job.federation.sizes().sum()) * (one.x.nbytes + one.y.nbytes)
+        sample = self.job.federation.form.made_up(1)
+        return int(self.job.federation.sizes().sum()) * (sample.x.nbytes + sample.y.nbytes)
 
     def size(self, client: str) -> int:
         """How many a client has that was not asked before; what is wrong with them is raised here."""
@@ -213,10 +213,10 @@ def _together(job: Job, calls: Sequence[Call], clients: ClientStack) -> Reply:
     memory, _ = _rows_of(_all_placed(job, [call.memory for call in calls]))
     count = len(calls)
     with mapped(count) as level:
-        own = {n: v if n in shared else level.client(v) for n, v in message.items()}
+        row = {n: v if n in shared else level.client(v) for n, v in message.items()}
         reply = answering(
             job.task,
-            Message(own, calls[0].message.scalars),
+            Message(row, calls[0].message.scalars),
             Memory(level.each(memory), calls[0].memory.scalars),
             clients,
             contexts,
@@ -264,11 +264,11 @@ def _groups(calls: Sequence[Call], sizes: Mapping[int, int]) -> list[list[int]]:
         return known[id(payload)]
 
     order = sorted(sizes, key=sizes.__getitem__, reverse=True)
-    if len({(id(calls[place].message), id(calls[place].memory)) for place in order}) == 1:
+    if len({(id(calls[position].message), id(calls[position].memory)) for position in order}) == 1:
         return [order]
     groups: dict[Hashable, list[int]] = {}
-    for place in order:
-        groups.setdefault((kind(calls[place].message), kind(calls[place].memory)), []).append(place)
+    for position in order:
+        groups.setdefault((kind(calls[position].message), kind(calls[position].memory)), []).append(position)
     return list(groups.values())
 
 
@@ -292,8 +292,8 @@ def _split(job: Job, reply: Reply, calls: Sequence[Call]) -> list[Answer]:
         if whole:
             answers.append(_in_stack(stack, shown, row, memory))
         else:
-            own = Reply(Message(stack.cut(row), stack.scalars), memory, shown.cut(row))
-            answers.append(finish(job, call, own))
+            cut = Reply(Message(stack.cut(row), stack.scalars), memory, shown.cut(row))
+            answers.append(finish(job, call, cut))
     return answers
 
 

@@ -90,11 +90,11 @@ class Wire(Remote):
 
     def node_folder(self, recipient: str, party: bool = False) -> Path:
         """The node's own folder, made when it is first asked."""
-        place = self.folder
-        if place is None:
+        parent = self.folder
+        if parent is None:
             self._temporary = self._temporary or Path(tempfile.mkdtemp(prefix="parley-nodes-"))
-            place = self._temporary
-        folder = place / blake2b(recipient.encode(), digest_size=16).hexdigest()
+            parent = self._temporary
+        folder = parent / blake2b(recipient.encode(), digest_size=16).hexdigest()
         if not folder.exists() or not (folder / "node.json").exists():
             federation = self.job.federation
             data = () if party else (federation.client(recipient), federation.client_test(recipient))
@@ -154,9 +154,9 @@ def _packed(job: Job) -> bytes:
         ) from error
 
 
-def _check_ready(said: Any) -> None:
-    if said != READY:
-        raise UnsupportedError(f'the algorithm or the model cannot be sent to nodes ({said}); use "inline".')
+def _check_ready(answer: Any) -> None:
+    if answer != READY:
+        raise UnsupportedError(f'the algorithm or the model cannot be sent to nodes ({answer}); use "inline".')
 
 
 runtimes("wire")(Wire)

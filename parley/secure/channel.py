@@ -112,24 +112,24 @@ class SecureSum(Channel):
 
     def shares(self, message: Message, context: Context) -> Message:
         """Shares of its keys for everybody."""
-        own, terms = _own(context), self.terms(message, context)
-        boxes = torch.stack([tensor(box) for box in own.boxes(terms)])
-        return Message.of(boxes=boxes, ticket=tensor(own.ticket(terms.digest)))
+        client_keys, terms = _own(context), self.terms(message, context)
+        boxes = torch.stack([tensor(box) for box in client_keys.boxes(terms)])
+        return Message.of(boxes=boxes, ticket=tensor(client_keys.ticket(terms.digest)))
 
     def unmask(self, message: Message, context: Context) -> Message:
         """One share for every client that shared its keys."""
-        own, terms = _own(context), self.terms(message, context)
-        told, count = message[GROUP], len(terms.rows)
-        there, summed = (members(_part(told, name), count) for name in ("there", "summed"))
-        own.check_ticket(terms.among(there), raw(_part(told, "ticket")))
-        boxes = dict(enumerate(rows(_part(told, "boxes"), count, BOX)))
-        given = own.revealed_shares(terms, there, summed, boxes)
+        client_keys, terms = _own(context), self.terms(message, context)
+        parts, count = message[GROUP], len(terms.rows)
+        present, summed = (members(_part(parts, name), count) for name in ("there", "summed"))
+        client_keys.check_ticket(terms.among(present), raw(_part(parts, "ticket")))
+        boxes = dict(enumerate(rows(_part(parts, "boxes"), count, BOX)))
+        given = client_keys.revealed_shares(terms, present, summed, boxes)
         return Message.of(shares=torch.stack([tensor(given.get(i, bytes(TOLD))) for i in range(count)]))
 
     def terms(self, message: Message, context: Context) -> Terms:
         """What the message says that all have agreed on."""
-        told = message[GROUP]
-        keys, factors = _part(told, "keys"), _part(told, "factors")
+        parts = message[GROUP]
+        keys, factors = _part(parts, "keys"), _part(parts, "factors")
         if keys.ndim != 2 or factors.shape != (len(keys),) or factors.dtype != torch.float64:
             raise WireError("the keys and weights of the sum cannot be read.")
         count = len(keys)
@@ -153,18 +153,18 @@ class Masking(Channel):
             raise InputError(f"the scalar '{next(iter(message.scalars))}' cannot be masked; send it as a tensor.")
         if not message.tensors:
             return message
-        terms, own = self.settings.terms(self.received, context), _own(context)
-        told, me, count = self.received[GROUP], own.number(terms), len(terms.rows)
-        own.check_ticket(terms.digest, rows(_part(told, "tickets"), count, TICKET)[me])
-        there = members(_part(told, "there"), count)
+        terms, client_keys = self.settings.terms(self.received, context), _own(context)
+        parts, me, count = self.received[GROUP], client_keys.number(terms), len(terms.rows)
+        client_keys.check_ticket(terms.digest, rows(_part(parts, "tickets"), count, TICKET)[me])
+        present = members(_part(parts, "there"), count)
         try:
             layout = Layout(Form.like(dict(sorted(message.tensors.items()))), self.settings.code)
         except UnsupportedError as error:
             raise InputError(f"of its reply no sum can be made: {error}") from None
-        if me not in there or len(there) < terms.threshold:
+        if me not in present or len(present) < terms.threshold:
             raise WireError("too few clients have shared their keys to hide a reply.")
-        masked = own.masked(terms, there, layout.encode(message.tensors, terms.factors[me], count))
-        return sent(masked, own.ticket(terms.among(there)))
+        masked = client_keys.masked(terms, present, layout.encode(message.tensors, terms.factors[me], count))
+        return sent(masked, client_keys.ticket(terms.among(present)))
 
 
 def masked_form(layout: Layout, clients: int) -> Form:

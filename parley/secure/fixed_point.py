@@ -111,10 +111,10 @@ class Layout:
         """The sums: real numbers in float64, whole ones in their own type."""
         signed = [vector.view(np.dtype(f"<i{vector.itemsize}")).astype(np.int64) for vector in vectors]
         decoded: Tree = {}
-        places = [0, 0]
+        starts = [0, 0]
         for name, (dtype, shape) in self.form.sizes.items():
             kind, count = int(not dtype.is_floating_point), prod(shape)
-            part = torch.from_numpy(signed[kind][places[kind] : places[kind] + count].copy()).reshape(shape)
-            places[kind] += count
+            part = torch.from_numpy(signed[kind][starts[kind] : starts[kind] + count].copy()).reshape(shape)
+            starts[kind] += count
             decoded[name] = part.to(dtype) if kind else part.double() * self.code.step
         return decoded

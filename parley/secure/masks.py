@@ -58,12 +58,12 @@ class Terms:
 
     @cached_property
     def digest(self) -> str:
-        told = about("secure sum", *self.place, self.threshold, *map(repr, self.factors)) + b"".join(self.rows)
-        return blake2b(told, digest_size=KEY).hexdigest()
+        text = about("secure sum", *self.place, self.threshold, *map(repr, self.factors)) + b"".join(self.rows)
+        return blake2b(text, digest_size=KEY).hexdigest()
 
-    def among(self, there: Iterable[int]) -> str:
+    def among(self, present: Iterable[int]) -> str:
         """A digest of these terms and of who has shared."""
-        return _digest("members", self.digest, *sorted(there))
+        return _digest("members", self.digest, *sorted(present))
 
     def public(self, client: int) -> tuple[bytes, bytes, bytes]:
         """c_u, s_u and the digest of b_u."""
@@ -92,9 +92,9 @@ class Own:
     secrets: Secrets = field(repr=False)
 
     @classmethod
-    def of(cls, secrets: Secrets, place: tuple[int, int]) -> Own:
+    def of(cls, secrets: Secrets, position: tuple[int, int]) -> Own:
         """From a client's secrets of all rounds; another place gives other keys."""
-        here = secrets.at("secure sum", *place)
+        here = secrets.at("secure sum", *position)
         lock, mask = (KeyPair.of(here.bytes(name, KEY)) for name in ("lock", "mask"))
         return cls(lock, mask, here.bytes("seed", KEY), here)
 
@@ -141,35 +141,35 @@ class Own:
     def _box_key(self, terms: Terms, sender: int, receiver: int, other: int) -> bytes:
         return derived(self.lock.shared(terms.public(other)[0]), "shares", terms.digest, sender, receiver)
 
-    def masked(self, terms: Terms, there: Collection[int], vectors: Sequence[Vector]) -> list[Vector]:
+    def masked(self, terms: Terms, present: Collection[int], vectors: Sequence[Vector]) -> list[Vector]:
         """The vectors under all masks, with those of the other clients that shared theirs."""
         me, shape = self.number(terms), [(len(vector), vector.dtype) for vector in vectors]
-        result, agreed = [vector.copy() for vector in vectors], terms.among(there)
+        result, agreed = [vector.copy() for vector in vectors], terms.among(present)
         add(result, expanded(self.seed, shape))
-        for other in there:
+        for other in present:
             if other != me:
                 add(result, pairwise(self.mask, terms, agreed, me, other, shape), subtract=other < me)
         return result
 
     def revealed_shares(
-        self, terms: Terms, there: set[int], summed: set[int], boxes: Mapping[int, bytes]
+        self, terms: Terms, present: set[int], summed: set[int], boxes: Mapping[int, bytes]
     ) -> dict[int, bytes]:
         """Of everybody its share of b_u, or of s_u if missing, to be read where enough are told the same (`TOLD`).
 
         Refuses what would give away more. That `there` are those it has masked its reply with is the caller's to check.
         """
         me = self.number(terms)
-        if not summed <= there:
+        if not summed <= present:
             raise WireError("the sum is to be of clients that shared no keys.")
         if me not in summed:
             raise WireError("the sum is to be unmasked without this client's reply.")
         if len(summed) < terms.threshold:
             raise WireError(f"the sum is to be of {len(summed)} clients, but fewer than {terms.threshold} are too few.")
-        agreed = _digest("sum", terms.among(there), *sorted(summed))
+        agreed = _digest("sum", terms.among(present), *sorted(summed))
         key, random = (self.secrets.bytes(f"{name} {agreed}", size) for name, size in self._closing(terms))
         locks, stream = split(key, len(terms.rows), terms.threshold, random), _stream(key, len(terms.rows))
-        told = {}
-        for client in sorted(there):
+        revealed = {}
+        for client in sorted(present):
             both = self.opened(terms, client, boxes[client])
             share = _xor(both[SHARE:] if client in summed else both[:SHARE], stream[client])
             lock, opens = locks[client], bytes(SHARE)
@@ -177,8 +177,8 @@ class Own:
                 shared = self.lock.shared(terms.public(client)[0])
                 lock = _xor(lock, _pad(shared, agreed, me, client))
                 opens = _pad(shared, agreed, client, me)
-            told[client] = share + lock + opens
-        return told
+            revealed[client] = share + lock + opens
+        return revealed
 
     @staticmethod
     def _closing(terms: Terms) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -186,7 +186,7 @@ class Own:
 
 
 def unmasked(
-    terms: Terms, there: set[int], masked: Mapping[int, Sequence[Vector]], shares: Mapping[int, Mapping[int, bytes]]
+    terms: Terms, present: set[int], masked: Mapping[int, Sequence[Vector]], shares: Mapping[int, Mapping[int, bytes]]
 ) -> list[Vector]:
     """The server: the sum of the vectors. `masked` by client, `shares` by who tells and whose they are."""
     if len(masked) < terms.threshold or len(shares) < terms.threshold:
@@ -196,9 +196,9 @@ def unmasked(
     total = [np.zeros(count, kind) for count, kind in shape]
     for vectors in masked.values():
         add(total, vectors)
-    readable, agreed = opened_shares(terms, shares), terms.among(there)
-    for client in sorted(there):
-        secret = _rebuilt(terms, client, {i: told[client] for i, told in readable.items()}, client in masked)
+    readable, agreed = opened_shares(terms, shares), terms.among(present)
+    for client in sorted(present):
+        secret = _rebuilt(terms, client, {i: shares_of[client] for i, shares_of in readable.items()}, client in masked)
         if client in masked:
             add(total, expanded(secret, shape), subtract=True)
             continue
@@ -208,13 +208,13 @@ def unmasked(
     return total
 
 
-def opened_shares(terms: Terms, told: Mapping[int, Mapping[int, bytes]]) -> dict[int, dict[int, bytes]]:
+def opened_shares(terms: Terms, shares: Mapping[int, Mapping[int, bytes]]) -> dict[int, dict[int, bytes]]:
     """The shares of as many tellers as are needed, by teller and whose they are; they must have been told the same."""
-    few, opened = sorted(told)[: terms.threshold], {}
+    few, opened = sorted(shares)[: terms.threshold], {}
     for teller in few:
-        locks = {i: _xor(told[teller][i][SHARE : 2 * SHARE], told[i][teller][2 * SHARE :]) for i in few}
+        locks = {i: _xor(shares[teller][i][SHARE : 2 * SHARE], shares[i][teller][2 * SHARE :]) for i in few}
         stream = _stream(combine(locks), len(terms.rows))
-        opened[teller] = {whose: _xor(row[:SHARE], stream[whose]) for whose, row in told[teller].items()}
+        opened[teller] = {whose: _xor(row[:SHARE], stream[whose]) for whose, row in shares[teller].items()}
     return opened
 
 
@@ -244,9 +244,9 @@ def _rebuilt(terms: Terms, client: int, shares: Mapping[int, bytes], seed: bool)
     return secret
 
 
-def pairwise(own: KeyPair, terms: Terms, agreed: str, me: int, other: int, shape: Shape) -> list[Vector]:
+def pairwise(pair: KeyPair, terms: Terms, agreed: str, me: int, other: int, shape: Shape) -> list[Vector]:
     """G(s_u s_v), which both clients have that agreed on the same members."""
-    key = derived(own.shared(terms.public(other)[1]), "mask", agreed, min(me, other), max(me, other))
+    key = derived(pair.shared(terms.public(other)[1]), "mask", agreed, min(me, other), max(me, other))
     return expanded(key, shape)
 
 
@@ -254,17 +254,17 @@ def expanded(key: bytes, shape: Shape) -> list[Vector]:
     """G: uniform numbers of the ring from a key that is used for nothing else."""
     sizes = [count * kind.itemsize for count, kind in shape]
     data = keystream(derived(key, "stream"), sum(sizes))
-    vectors, place = [], 0
+    vectors, start = [], 0
     for size, (_, kind) in zip(sizes, shape, strict=True):
-        vectors.append(np.frombuffer(data, kind, size // kind.itemsize, place))
-        place += size
+        vectors.append(np.frombuffer(data, kind, size // kind.itemsize, start))
+        start += size
     return vectors
 
 
 def add(total: Sequence[Vector], vectors: Sequence[Vector], subtract: bool = False) -> None:
     """In place, modulo the ring's size, which unsigned integers do by themselves."""
-    for own, other in zip(total, vectors, strict=True):
-        (np.subtract if subtract else np.add)(own, other, out=own)
+    for vector, other in zip(total, vectors, strict=True):
+        (np.subtract if subtract else np.add)(vector, other, out=vector)
 
 
 def committed(seed: bytes) -> bytes:

@@ -67,7 +67,7 @@ class SecureReading(Reading):
         assert isinstance(closing, SecureSum)
         return closing
 
-    def stages(self, question: Question, declared: Exchange, place: int) -> Stages:
+    def stages(self, question: Question, declared: Exchange, position: int) -> Stages:
         asked, messages = question.asked, question.messages
         try:
             self._form = self._checked(declared, messages)
@@ -80,7 +80,7 @@ class SecureReading(Reading):
             return Collected({}, {}, tuple(received))
         raw = wire_size(Message({n: torch.empty(shape, dtype=dtype) for n, (dtype, shape) in self._form.sizes.items()}))
         total = yield from secure_sum(
-            self.channel, asked, messages, self.factors, self._layout(self._form, asked), (self.number, place), raw
+            self.channel, asked, messages, self.factors, self._layout(self._form, asked), (self.number, position), raw
         )
         return Collected({}, total.tensors, total.clients)
 

@@ -40,60 +40,60 @@ def secure_sum(
     messages: Mapping[str, Message],
     factors: Mapping[str, float],
     layout: Layout,
-    place: tuple[int, int],
+    position: tuple[int, int],
     raw_size: int,
 ) -> Stages:
     """The sum of factors[i] reply_i over all that give the method's function `asked` an answer.
 
     `place`: the round and the method's exchange. `raw_size`: bytes that a reply would have by itself.
     """
-    told = yield Stage(
-        KEYS, dict.fromkeys(messages, Message()), exchange_of(KEYS, place[1]), Form.of(keys=(torch.uint8, (ROW,)))
+    key_replies = yield Stage(
+        KEYS, dict.fromkeys(messages, Message()), exchange_of(KEYS, position[1]), Form.of(keys=(torch.uint8, (ROW,)))
     )
-    clients = [client for client in messages if client in told]
+    clients = [client for client in messages if client in key_replies]
     count = len(clients)
     threshold = channel.needed(count)
-    _check(place, channel.least, count, len(messages), "told their keys")
-    keys = torch.stack([told[client].tensor("keys") for client in clients])
+    _check(position, channel.least, count, len(messages), "told their keys")
+    keys = torch.stack([key_replies[client].tensor("keys") for client in clients])
     weights = torch.tensor([factors[client] for client in clients], dtype=torch.float64)
-    terms = Terms(place, tuple(rows(keys, count, ROW)), tuple(weights.tolist()), threshold)
+    terms = Terms(position, tuple(rows(keys, count, ROW)), tuple(weights.tolist()), threshold)
     common: Tree = {"keys": keys, "factors": weights}
 
     form = Form.of(boxes=(torch.uint8, (count, BOX)), ticket=(torch.uint8, (TICKET,)))
     shared = yield Stage(
-        SHARES, dict.fromkeys(clients, Message.of(**{GROUP: common})), exchange_of(SHARES, place[1]), form
+        SHARES, dict.fromkeys(clients, Message.of(**{GROUP: common})), exchange_of(SHARES, position[1]), form
     )
-    there = {number for number, client in enumerate(clients) if client in shared}
-    _check(place, threshold, len(there), count, "shared their keys")
-    common["there"] = _chosen(there, count)
+    present = {number for number, client in enumerate(clients) if client in shared}
+    _check(position, threshold, len(present), count, "shared their keys")
+    common["there"] = _chosen(present, count)
 
     tickets = torch.zeros(count, TICKET, dtype=torch.uint8)
-    for number in there:
+    for number in present:
         tickets[number] = shared[clients[number]].tensor("ticket")
     asking = _with(messages, {**common, "tickets": tickets})
-    asked_of = {clients[i]: asking[clients[i]] for i in sorted(there)}
+    asked_of = {clients[i]: asking[clients[i]] for i in sorted(present)}
     answers = yield Stage(asked, asked_of, form=masked_form(layout, count), raw=raw_size)
-    masked = {i: received(answers[clients[i]], layout, count) for i in sorted(there) if clients[i] in answers}
-    _check(place, threshold, len(masked), count, "sent their masked replies")
+    masked = {i: received(answers[clients[i]], layout, count) for i in sorted(present) if clients[i] in answers}
+    _check(position, threshold, len(masked), count, "sent their masked replies")
 
     common["summed"] = _chosen(set(masked), count)
     boxes = {i: _boxes_for(i, clients, shared) for i in masked}
-    own = {i: {"boxes": boxes[i], "ticket": answers[clients[i]].tensor("ticket")} for i in masked}
-    last = {clients[i]: Message.of(**{GROUP: {**common, **own[i]}}) for i in masked}
+    private = {i: {"boxes": boxes[i], "ticket": answers[clients[i]].tensor("ticket")} for i in masked}
+    last = {clients[i]: Message.of(**{GROUP: {**common, **private[i]}}) for i in masked}
     given = yield Stage(
-        UNMASK, last, exchange_of(UNMASK, place[1]), Form.of(shares=(torch.uint8, (count, TOLD))), helps=True
+        UNMASK, last, exchange_of(UNMASK, position[1]), Form.of(shares=(torch.uint8, (count, TOLD))), helps=True
     )
     shares = {
         i: dict(enumerate(raw(row) for row in given[clients[i]].tensor("shares")))
         for i in masked
         if clients[i] in given
     }
-    _check(place, threshold, len(shares), count, "sent their shares")
+    _check(position, threshold, len(shares), count, "sent their shares")
     try:
-        total = unmasked(terms, there, masked, shares)
+        total = unmasked(terms, present, masked, shares)
     except WireError as error:
         raise QuorumError(
-            f"round {place[0]}: a client sent an invalid share ({str(error).rstrip('.')}); {_END}"
+            f"round {position[0]}: a client sent an invalid share ({str(error).rstrip('.')}); {_END}"
         ) from None
     return Total(layout.decode(total), tuple(clients[i] for i in masked))
 
@@ -101,10 +101,10 @@ def secure_sum(
 _END = "nothing can be read of what was sent; the run stopped at its last checkpoint; it can be resumed."
 
 
-def _check(place: tuple[int, int], needed: int, found: int, asked: int, what: str) -> None:
-    if found < needed:
+def _check(position: tuple[int, int], needed: int, answered: int, asked: int, what: str) -> None:
+    if answered < needed:
         raise QuorumError(
-            f"round {place[0]}: only {found} of {asked} clients {what}, but a secure sum needs {needed}; {_END}"
+            f"round {position[0]}: only {answered} of {asked} clients {what}, but a secure sum needs {needed}; {_END}"
         )
 
 

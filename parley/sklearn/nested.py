@@ -19,11 +19,11 @@ def nested(value: Any, prefix: str) -> dict[str, Any]:
     """All settings within a dataclass by their paths."""
     if not is_dataclass(value) or isinstance(value, type):
         return {}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for field in fields(value):
         path, inner = f"{prefix}__{field.name}", getattr(value, field.name)
-        found |= {path: inner} | nested(inner, path)
-    return found
+        settings |= {path: inner} | nested(inner, path)
+    return settings
 
 
 def changed(registry: Registry[Any], value: Any, settings: Mapping[str, Any], what: str) -> Any:

@@ -37,8 +37,8 @@ def exact_sums(values: Floats, power: int) -> Counts:
             _add(total, whole, shift)
         else:
             high, low = np.abs(whole) >> _HALF, np.abs(whole) & ((1 << _HALF) - 1)
-            for product, place in ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0)):
-                _add(total, product, 2 * shift + place)
+            for product, bit in ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0)):
+                _add(total, product, 2 * shift + bit)
         _carry(total)
     return total
 
@@ -48,10 +48,10 @@ def _add(total: Counts, whole: Counts, shift: Counts) -> None:
     first = np.arange(len(whole))[:, None] * total.shape[1]
     for part, at in ((whole >> _HALF, shift + _HALF), (whole & ((1 << _HALF) - 1), shift)):
         moved = part * (np.int64(1) << (at & (_BITS - 1)))
-        for digits, place in ((moved & _MASK, first + (at >> 5)), (moved >> _BITS, first + (at >> 5) + 1)):
+        for digits, digit_index in ((moved & _MASK, first + (at >> 5)), (moved >> _BITS, first + (at >> 5) + 1)):
             # Of a chunk's digits, below 2^32 each, float64 adds up 2^21 without rounding.
-            found = np.bincount(place.reshape(-1), digits.reshape(-1), total.size)
-            total += found.astype(np.int64).reshape(total.shape)
+            counted = np.bincount(digit_index.reshape(-1), digits.reshape(-1), total.size)
+            total += counted.astype(np.int64).reshape(total.shape)
 
 
 def _carry(total: Counts) -> None:
@@ -69,7 +69,7 @@ def carried(added: Counts) -> Counts:
 
 def exact_value(digits: NDArray[np.int64], power: int) -> Fraction:
     """The sum that some digits stand for, those of several clients added up included."""
-    whole = sum(int(digit) << (_BITS * place) for place, digit in enumerate(digits))
+    whole = sum(int(digit) << (_BITS * position) for position, digit in enumerate(digits))
     return Fraction(whole, 1 << (power * _UNIT))
 
 

@@ -47,18 +47,18 @@ class Blocks:
         shape = (len(values), blocks)
         made = cls(np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(len(values), bool))
         for number, row in enumerate(values):
-            own = np.sort(row[~np.isnan(row)])
-            parts = min(blocks, len(own) // max(least, 1))
+            ordered = np.sort(row[~np.isnan(row)])
+            parts = min(blocks, len(ordered) // max(least, 1))
             if parts == 0:
                 continue
-            changes = np.flatnonzero(np.diff(own)) + 1
-            made.few[number] = len(changes) < min(_FEW, len(own) // 4)
-            cuts = len(own) * np.arange(parts + 1) // parts
-            if made.few[number] and len(by_value := _value_cuts(changes.tolist(), len(own), least)) <= blocks + 1:
+            changes = np.flatnonzero(np.diff(ordered)) + 1
+            made.few[number] = len(changes) < min(_FEW, len(ordered) // 4)
+            cuts = len(ordered) * np.arange(parts + 1) // parts
+            if made.few[number] and len(by_value := _value_cuts(changes.tolist(), len(ordered), least)) <= blocks + 1:
                 cuts, parts = np.array(by_value), len(by_value) - 1
             weight = made.weights[number, :parts] = np.diff(cuts)
-            low, high = own[cuts[:-1]], own[cuts[1:] - 1]
-            sums = np.add.reduceat(own / np.repeat(weight, weight), cuts[:-1])
+            low, high = ordered[cuts[:-1]], ordered[cuts[1:] - 1]
+            sums = np.add.reduceat(ordered / np.repeat(weight, weight), cuts[:-1])
             made.means[number, :parts], made.equal[number, :parts] = np.clip(sums, low, high), low == high
         return made
 
@@ -71,7 +71,7 @@ def _value_cuts(changes: list[int], end: int, least: int) -> list[int]:
         low = begin if begin == cuts[-1] else max(begin, cuts[-1] + least)
         high = change if change == end else min(change, end - least)
         if high - low >= least:
-            cuts += [place for place in (low, high) if place > cuts[-1]]
+            cuts += [cut for cut in (low, high) if cut > cuts[-1]]
     return cuts if cuts[-1] == end else [*cuts, end]
 
 
@@ -105,10 +105,10 @@ def cell_quantiles(edges: Floats, counts: Counts, shares: Sequence[float]) -> Fl
     if through[-1] == 0:
         return np.zeros(len(shares))
     ends = np.concatenate([edges[:1], edges, edges[-1:]])
-    found = []
+    quantiles = []
     for share in shares:
         wanted = share * float(through[-1])
         cell = int(np.searchsorted(through, max(wanted, 0.5)))  # the first one that has a value, if not a later one
         inside = (wanted - through[cell]) / counts[cell] + 1
-        found.append(ends[cell] + inside * (ends[cell + 1] - ends[cell]))
-    return np.array(found)
+        quantiles.append(ends[cell] + inside * (ends[cell + 1] - ends[cell]))
+    return np.array(quantiles)

@@ -50,30 +50,30 @@ class Feature(Brief):
         return self.count - sum(self.counts)
 
 
-def frozen(one: Feature, method: Method, fill: str | None) -> tuple[float, float, float]:
+def frozen(feature: Feature, method: Method, fill: str | None) -> tuple[float, float, float]:
     """Center, scale and what stands for missing values."""
-    if one.mean is None or one.std is None or not one.quantiles:
+    if feature.mean is None or feature.std is None or not feature.quantiles:
         raise InputError(
-            f"column '{one.name}' has no values that clients may report, so nothing can be frozen; leave it out of "
+            f"column '{feature.name}' has no values that clients may report, so nothing can be frozen; leave it out of "
             "the data, or lower the floor."
         )
-    share = one.quantiles
+    share = feature.quantiles
     center, scale = {
-        "standard": (one.mean, one.std),
+        "standard": (feature.mean, feature.std),
         "min-max": (share[0.0], share[1.0] - share[0.0]),
         "robust": (share[0.5], share[0.75] - share[0.25]),
         "none": (0.0, 1.0),
     }[method]
-    if fill == "median" and one.fill is None:
+    if fill == "median" and feature.fill is None:
         raise InputError(
-            f"column '{one.name}' has few different values, and none with enough samples at one client to be "
+            f"column '{feature.name}' has few different values, and none with enough samples at one client to be "
             "reported; fill with the mean, or lower the floor."
         )
     if scale == float("inf"):
-        raise InputError(f"column '{one.name}' holds numbers that are too large to be normalised.")
-    if scale == 0 or one.std == 0:
+        raise InputError(f"column '{feature.name}' holds numbers that are too large to be normalised.")
+    if scale == 0 or feature.std == 0:
         center, scale = 0.0, 1.0
-    return center, scale, one.mean if fill == "mean" or one.fill is None else one.fill
+    return center, scale, feature.mean if fill == "mean" or feature.fill is None else feature.fill
 
 
 def encoded_columns(
@@ -87,8 +87,8 @@ def encoded_columns(
     """Every column with all that had to be found out; `method` and `fill` are for those that do not say."""
     if (odd := next((name for name in table if name not in columns), None)) is not None:
         raise InputError(f"there is no column '{odd}', which preprocessing.table declares.")
-    measured = {one.name: one for one in features if not one.target}
-    found = {}
+    measured = {feature.name: feature for feature in features if not feature.target}
+    encoded = {}
     for name in columns:
         held = "texts" if name in levels else "dates" if measured[name].date else "numbers"
         kind: Kind = {"texts": "categorical", "dates": "date"}.get(held, "numeric")  # type: ignore[assignment]
@@ -96,14 +96,14 @@ def encoded_columns(
         if column.holds != held:
             raise InputError(f"column '{name}' is {column.kind}, but the data have {held} there.")
         if column.kind == "categorical":
-            found[name] = _categorical(name, column, levels[name], fill)
+            encoded[name] = _categorical(name, column, levels[name], fill)
             continue
-        one = measured[name] if not column.texts else _ordinal(name, column, levels[name])
+        feature = measured[name] if not column.texts else _ordinal(name, column, levels[name])
         filled = {None: fill, "none": None}.get(column.impute, column.impute)
-        center, scale, value = frozen(one, column.scaling or method, filled)
+        center, scale, value = frozen(feature, column.scaling or method, filled)
         center = first_day(column.since) if column.since else center
-        found[name] = replace(column, center=center, scale=scale, fill=value if filled else None)
-    return found
+        encoded[name] = replace(column, center=center, scale=scale, fill=value if filled else None)
+    return encoded
 
 
 def _categorical(name: str, column: Column, counts: Mapping[str, int], fill: str | None) -> Column:

@@ -27,28 +27,28 @@ MOST, WIDTH = 256, 64
 def packed(names: Sequence[Sequence[str]]) -> Tensor:
     """Names of levels as bytes, [columns, MOST, WIDTH]."""
     table = np.zeros((len(names), MOST, WIDTH), np.uint8)
-    for row, own in enumerate(names):
-        for place, name in enumerate([name for name in own if len(name.encode()) <= WIDTH][:MOST]):
+    for row, levels in enumerate(names):
+        for position, name in enumerate([name for name in levels if len(name.encode()) <= WIDTH][:MOST]):
             text = name.encode()
-            table[row, place, : len(text)] = np.frombuffer(text, np.uint8)
+            table[row, position, : len(text)] = np.frombuffer(text, np.uint8)
     return torch.from_numpy(table)
 
 
 def unpacked(names: Tensor) -> list[list[str]]:
     """The names back, without what is no text."""
-    found = []
+    all_names = []
     for row in names.numpy():
         texts = [bytes(cell).rstrip(b"\0").decode(errors="replace") for cell in row]
-        found.append([text for text in texts if text and text.isprintable() and text == text.strip()])
-    return found
+        all_names.append([text for text in texts if text and text.isprintable() and text == text.strip()])
+    return all_names
 
 
 def union(replies: Sequence[Tensor], declared: Mapping[str, Sequence[str]]) -> Tensor:
     """The names that any client told, sorted; of too many those that most told. Declared ones stay as they are."""
-    told = [unpacked(names) for names in replies]
+    client_names = [unpacked(names) for names in replies]
     rows: list[Sequence[str]] = []
     for row, levels in enumerate(declared.values()):
-        counted = Counter(name for own in told for name in dict.fromkeys(own[row]))
+        counted = Counter(name for by_client in client_names for name in dict.fromkeys(by_client[row]))
         most = sorted(counted, key=lambda name: (-counted[name], name))[:MOST]
         rows.append(levels or sorted(most))
     return packed(rows)

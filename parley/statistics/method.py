@@ -121,21 +121,21 @@ class FederatedStatistics(Algorithm):
         means, deviations = moments(sums)
         edges = torch.from_numpy(self._edges(task, means, deviations))
         replies = yield ask(self.cells, dict.fromkeys(cohort.ids, Message.of(edges=edges)))
-        found = State.of(sums=sums, cells={"edges": edges} | replies.sum("cells"))
+        result = State.of(sums=sums, cells={"edges": edges} | replies.sum("cells"))
         if self.quantiles == "blocks":
             replies = yield ask(self.neighbours, dict.fromkeys(cohort.ids, Message()))
             blocks = [reply["blocks"] for reply in replies.values()]
-            found = found.replace(quantiles=_quantiles(blocks, features(task)))
+            result = result.replace(quantiles=_quantiles(blocks, features(task)))
         if self.categories:
-            told: list[Tensor] = []
+            client_names: list[Tensor] = []
             if self._asks_names:
                 replies = yield ask(self.names, dict.fromkeys(cohort.ids, Message()))
-                told = [reply["names"]["bytes"] for reply in replies.values()]
-            names = union(told, self.categories)
+                client_names = [reply["names"]["bytes"] for reply in replies.values()]
+            names = union(client_names, self.categories)
             replies = yield ask(self.levels, dict.fromkeys(cohort.ids, Message.of(names=names)))
-            found = found.replace(levels={"names": names} | replies.sum("levels"))
+            result = result.replace(levels={"names": names} | replies.sum("levels"))
         facts = {"samples": float(sums["rows"]), "contributed": float(sums["clients"])}
-        return found.replace(prior={"outputs": _prior(task, sums, means)}), facts
+        return result.replace(prior={"outputs": _prior(task, sums, means)}), facts
 
     def _edges(self, task: Task, means: Floats, deviations: Floats) -> Floats:
         edges = floors.cell_edges(means, deviations, self.bins)
@@ -179,17 +179,17 @@ class FederatedStatistics(Algorithm):
         sums = _nothing(task)
         if len(data) < self.floor:
             return Reply(Message.of(sums=sums))
-        found: dict[str, list[Counts]] = {name: [] for name in ("count", "missing", "small", "first", "second")}
+        by_name: dict[str, list[Counts]] = {name: [] for name in ("count", "missing", "small", "first", "second")}
         for values, width in _columns(task, data):
             count = (~np.isnan(values)).sum(axis=1)
             small = (count < self.floor * width).astype(np.int64)
-            own = {"count": count, "missing": values.shape[1] - count}
-            own |= {"first": exact_sums(values, 1), "second": exact_sums(values, 2)}
-            for value in own.values():
+            counted = {"count": count, "missing": values.shape[1] - count}
+            counted |= {"first": exact_sums(values, 1), "second": exact_sums(values, 2)}
+            for value in counted.values():
                 value[small == 1] = 0
-            for name, value in (own | {"small": small}).items():
-                found[name].append(value)
-        sums |= {name: torch.from_numpy(np.concatenate(values)) for name, values in found.items()}
+            for name, value in (counted | {"small": small}).items():
+                by_name[name].append(value)
+        sums |= {name: torch.from_numpy(np.concatenate(values)) for name, values in by_name.items()}
         sums |= {"clients": torch.tensor(1), "rows": torch.tensor(len(data))}
         if task.info.kind != "regression":
             labels = np.bincount(data.y.numpy(), minlength=task.info.outputs)[None]
@@ -209,16 +209,16 @@ class FederatedStatistics(Algorithm):
     def cells(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values lie in each cell, small numbers left out."""
         assert isinstance(data, ClientData)
-        edges, found, begin = message.tensor("edges").numpy(), [], 0
+        edges, counted, begin = message.tensor("edges").numpy(), [], 0
         for values, width in _columns(task, data):
             # The last column of counts is that of missing values.
             here = edges[begin : begin + len(values)]
-            own = counts(values.T, here)[:, :-1]
-            own[own.sum(axis=1) < self.floor * width] = 0
+            column_counts = counts(values.T, here)[:, :-1]
+            column_counts[column_counts.sum(axis=1) < self.floor * width] = 0
             among = None if width == 1 else [_among(*both, width) for both in zip(values, here, strict=True)]
-            found.append(floors.above_floor(own, self.floor, among))
+            counted.append(floors.above_floor(column_counts, self.floor, among))
             begin += len(values)
-        return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(found))}))
+        return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(counted))}))
 
     @exchange(
         form=lambda self, task, message: self._blocks_form(task),
@@ -307,22 +307,24 @@ def _columns(task: Task, data: ClientData) -> list[tuple[Floats, int]]:
     parts = [(x, _inputs(task))]
     if task.info.kind == "regression":
         parts.append((data.y, task.info.outputs))
-    found = []
+    columns = []
     for values, rows in parts:
         width = prod(values.shape[1:]) // rows
         table = values.double().reshape(len(data), rows, width).transpose(0, 1)
         if table.isinf().any():
             raise InputError("has infinite numbers among its samples.")
-        found.append((table.reshape(rows, len(data) * width).numpy(), width))
-    return found
+        columns.append((table.reshape(rows, len(data) * width).numpy(), width))
+    return columns
 
 
 def _among(values: Floats, edges: Floats, width: int) -> NDArray[np.bool_]:
     """Which samples have a value in which cell, [samples, cells]."""
     cells = np.searchsorted(edges, values).reshape(-1, width)
-    there = np.zeros((len(cells), len(edges) + 2), bool)  # the last is of missing values, which go beyond all edges
-    there[np.arange(len(cells))[:, None], np.where(np.isnan(values).reshape(cells.shape), len(edges) + 1, cells)] = True
-    return there[:, :-1]
+    occupied = np.zeros((len(cells), len(edges) + 2), bool)  # the last is of missing values, which go beyond all edges
+    occupied[np.arange(len(cells))[:, None], np.where(np.isnan(values).reshape(cells.shape), len(edges) + 1, cells)] = (
+        True
+    )
+    return occupied[:, :-1]
 
 
 def _nothing(task: Task) -> Tree:
@@ -345,7 +347,7 @@ def _nothing(task: Task) -> Tree:
 def _quantiles(blocks: list[Tree], many: int) -> Tree:
     """Of every feature: quantiles, how many values they are of, by how many ranks they may be off, and what stands for
     missing values: the median, of few different values the nearest that enough samples share, where it is `known`."""
-    means, weights, equal, few = (np.stack([own[name].numpy() for own in blocks], axis=1) for name in _BLOCKS)
+    means, weights, equal, few = (np.stack([block[name].numpy() for block in blocks], axis=1) for name in _BLOCKS)
     of, off = weights.sum(axis=(1, 2)), (weights * ~equal).max(axis=2).sum(axis=1)
     discrete = 2 * (weights.sum(axis=2) * few).sum(axis=1) > of
     values, fill, known = np.zeros((many, len(SHARES))), np.zeros(many), ~discrete

@@ -97,7 +97,7 @@ class Statistics(Brief):
             int(sums["rows"]),
             tuple(_features(run)),
             dict(zip(classes, sums["labels"].tolist(), strict=True)),
-            {one.client: one.reason for one in run.failures()},
+            {failure.client: failure.reason for failure in run.failures()},
             info.columns,
             classes,
             "blocks" if "neighbours" in asked else "cells",
@@ -110,27 +110,27 @@ class Statistics(Brief):
         return self.samples - sum(self.labels.values()) if self.labels else 0
 
     def __getitem__(self, name: str) -> Feature:
-        found = next((feature for feature in self.features if feature.name == name), None)
-        if found is None:
-            raise InputError(f"there is no column '{name}'; there are {[one.name for one in self.features]}.")
-        return found
+        match = next((feature for feature in self.features if feature.name == name), None)
+        if match is None:
+            raise InputError(f"there is no column '{name}'; there are {[known.name for known in self.features]}.")
+        return match
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for every feature: counts, moments and quantiles; `low` and `high` are of blocks or cells."""
         named = {0.0: "low", 1.0: "high"}
         return [
             {
-                "feature": one.name,
-                "count": one.count,
-                "missing": one.missing,
-                "mean": one.mean,
-                "std": one.std,
-                "variance": one.variance,
-                **{named.get(share, f"{share:.0%}"): one.quantiles.get(share) for share in SHARES},
-                "rank_error": one.rank_error,
-                "withheld": one.withheld,
+                "feature": feature.name,
+                "count": feature.count,
+                "missing": feature.missing,
+                "mean": feature.mean,
+                "std": feature.std,
+                "variance": feature.variance,
+                **{named.get(share, f"{share:.0%}"): feature.quantiles.get(share) for share in SHARES},
+                "rank_error": feature.rank_error,
+                "withheld": feature.withheld,
             }
-            for one in self.features
+            for feature in self.features
         ]
 
     def frame(self) -> DataFrame:
@@ -147,8 +147,8 @@ class Statistics(Brief):
     def json(self) -> str:
         """Everything, histograms and labels included."""
         whole = asdict(self)
-        for one in whole["features"]:
-            one["quantiles"] = {f"{share:g}": value for share, value in one["quantiles"].items()}
+        for feature in whole["features"]:
+            feature["quantiles"] = {f"{share:g}": value for share, value in feature["quantiles"].items()}
         return json.dumps(whole, indent=1) + "\n"
 
     def preprocessing(
@@ -178,16 +178,16 @@ class Statistics(Brief):
         if target != "none":
             if self.classes:
                 raise InputError("the target is a class, which is not scaled.")
-            scaled = [frozen(one, target, None)[:2] for one in self.features if one.target]
+            scaled = [frozen(feature, target, None)[:2] for feature in self.features if feature.target]
             more["target_center"], more["target_scale"] = (tuple(values) for values in zip(*scaled, strict=True))
         if class_weight is not None:
             more["class_weights"] = self._balanced(class_weight)
-        if self.levels or table or any(one.date for one in self.features):
-            found = encoded_columns(self.features, self.levels, self.columns, table or {}, method, fill)
-            return Preprocessing(table=found, **more)
+        if self.levels or table or any(feature.date for feature in self.features):
+            encoded = encoded_columns(self.features, self.levels, self.columns, table or {}, method, fill)
+            return Preprocessing(table=encoded, **more)
         if method == "none" and fill is None:
             return Preprocessing(**more)
-        numbers = [frozen(one, method, fill) for one in self.features if not one.target]
+        numbers = [frozen(feature, method, fill) for feature in self.features if not feature.target]
         center, scale, filled = (tuple(values) for values in zip(*numbers, strict=True))
         return Preprocessing(center, scale, filled if fill else (), self.columns, **more)
 
@@ -234,7 +234,7 @@ def categories_of(what: Study | Federation) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(what.info.categories, ())
     declared = {} if what.preprocessing is None else what.preprocessing.table
     named = what.data.info.categories if isinstance(what.data, Federation) else what.data.categories
-    return dict.fromkeys(named, ()) | {name: one.levels for name, one in declared.items() if one.texts}
+    return dict.fromkeys(named, ()) | {name: column.levels for name, column in declared.items() if column.texts}
 
 
 def declared_columns(table: Mapping[str, Any]) -> dict[str, Column]:
@@ -247,7 +247,9 @@ def declared_categories(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The columns of texts that a study's table names, and their levels where it declares them."""
     data = table.get("data")
     named = data.get("categories", ()) if isinstance(data, Mapping) else ()
-    return dict.fromkeys(named, ()) | {n: one.levels for n, one in declared_columns(table).items() if one.texts}
+    return dict.fromkeys(named, ()) | {
+        n: column.levels for n, column in declared_columns(table).items() if column.texts
+    }
 
 
 def quantiles_with(secure: Sequence[Any]) -> Quantiles:
@@ -311,7 +313,7 @@ def secure_names(table: Mapping[str, Any]) -> list[str]:
 
 
 def _secure(given: Sequence[Channel]) -> tuple[Channel, ...]:
-    return tuple(one for one in given if isinstance(one, SecureSum))
+    return tuple(channel for channel in given if isinstance(channel, SecureSum))
 
 
 def frozen_table(table: Mapping[str, Any], agreed: Preprocessing) -> dict[str, Any]:
@@ -339,9 +341,9 @@ def differences_of(study: Study) -> list[SchemaDifference]:
 
 
 def _features(run: Run) -> list[Feature]:
-    sums, cells, told = run.state["sums"], run.state["cells"], run.state.get("quantiles")
+    sums, cells, reported = run.state["sums"], run.state["cells"], run.state.get("quantiles")
     means, deviations = moments(sums)
-    found = []
+    features = []
     for row, (name, target) in enumerate(_names(run)):
         if name in run.task.info.categories and not target:
             continue
@@ -349,22 +351,24 @@ def _features(run: Run) -> list[Feature]:
         count, counts = max(int(sums["count"][row]), 0), cells["counts"][row].clamp_min(0).numpy()
         edges = cells["edges"][row].numpy()
         fill: float | None = None
-        if told:
-            of, values = max(int(told["of"][row]), 0), told["values"][row].tolist()
-            error = int(told["off"][row]) / max(of, 1)
-            fill = float(told["fill"][row]) if of and told["known"][row] else None
+        if reported:
+            of, values = max(int(reported["of"][row]), 0), reported["values"][row].tolist()
+            error = int(reported["off"][row]) / max(of, 1)
+            fill = float(reported["fill"][row]) if of and reported["known"][row] else None
         else:
             of, values = int(counts.sum()), cell_quantiles(edges, counts, SHARES).tolist()
             error = min((int(counts.max()) + count - of) / max(count, 1), 1.0)
             fill = values[SHARES.index(0.5)] if of else None
-        if (ones := _ones(count, sums["first"][row].numpy(), sums["second"][row].numpy(), edges, counts)) is not None:
+        if (
+            positives := _ones(count, sums["first"][row].numpy(), sums["second"][row].numpy(), edges, counts)
+        ) is not None:
             of, error = count, 0.0
-            values = [float(max(ceil(share * count), 1) > count - ones) for share in SHARES]
+            values = [float(max(ceil(share * count), 1) > count - positives) for share in SHARES]
             fill = values[SHARES.index(0.5)]
         spread = (
             None if count == 0 else rounded(variance(count, sums["first"][row].numpy(), sums["second"][row].numpy()))
         )
-        found.append(
+        features.append(
             Feature(
                 name,
                 count,
@@ -382,7 +386,7 @@ def _features(run: Run) -> list[Feature]:
                 not target and name in run.task.info.dates,
             )
         )
-    return found
+    return features
 
 
 def _ones(count: int, first: Counts, second: Counts, edges: Floats, counts: Counts) -> int | None:
@@ -412,6 +416,8 @@ def _levels(run: Run) -> dict[str, dict[str, int]]:
     """Samples of each level that was told of."""
     if "levels" not in run.state:
         return {}
-    told, columns = run.state["levels"], plain(run.algorithm)["categories"]
-    rows = zip(columns, unpacked(told["names"]), told["counts"].clamp_min(0).tolist(), strict=True)
+    names_and_counts, columns = run.state["levels"], plain(run.algorithm)["categories"]
+    rows = zip(
+        columns, unpacked(names_and_counts["names"]), names_and_counts["counts"].clamp_min(0).tolist(), strict=True
+    )
     return {column: dict(zip(names, counts, strict=False)) for column, names, counts in rows}

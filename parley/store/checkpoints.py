@@ -48,7 +48,7 @@ class Checkpoints:
         written: dict[int, tuple[Tensor, list[str]]] = {}
         described: dict[str, Any] = {}
         for label, state in states.items():
-            places: dict[str, list[str]] = {}
+            positions: dict[str, list[str]] = {}
             for name, value in state.tensors.items():
                 known = self._written.get(id(value)) or written.get(id(value))
                 if known is None:
@@ -56,14 +56,14 @@ class Checkpoints:
                     fresh[key] = value
                     known = (value, [file, key])
                 written[id(value)] = known
-                places[name] = known[1]
-            described[label] = {"tensors": places, "scalars": state.scalars}
+                positions[name] = known[1]
+            described[label] = {"tensors": positions, "scalars": state.scalars}
         checksums = dict(self._checksums)
         if fresh:
             data = encode(Payload(fresh))
             write_atomically(self.folder / file, data, private=True)
             checksums[file] = zlib.crc32(data)
-        needed = {place[0] for _, place in written.values()}
+        needed = {position[0] for _, position in written.values()}
         self._checksums = {file: checksums[file] for file in sorted(needed)}
         self._written = written
         return {"states": described, "files": self._checksums}

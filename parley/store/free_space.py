@@ -35,9 +35,9 @@ class FreeSpace:
 
     def take(self, length: int) -> int:
         """The offset of a stretch that is the caller's from now on."""
-        place = bisect_left(self._widths, (length, -1))
-        while place < len(self._widths):
-            width, offset = self._widths.pop(place)
+        index = bisect_left(self._widths, (length, -1))
+        while index < len(self._widths):
+            width, offset = self._widths.pop(index)
             if self._gaps.get(offset) == width:
                 self._close(offset)
                 if width > length:
@@ -70,7 +70,7 @@ class FreeSpace:
         """The gap is none any more; its length."""
         length = self._gaps.pop(offset)
         self._starts.pop(offset + length, None)
-        place = bisect_left(self._widths, (length, offset))
-        if place < len(self._widths) and self._widths[place] == (length, offset):
-            del self._widths[place]
+        index = bisect_left(self._widths, (length, offset))
+        if index < len(self._widths) and self._widths[index] == (length, offset):
+            del self._widths[index]
         return length

@@ -96,8 +96,8 @@ class MemoryFile:
         if not self.used:
             return None
         assert self._index is not None
-        found = self._index.find(client, self.until)
-        return None if found is None else found.round
+        entry = self._index.find(client, self.until)
+        return None if entry is None else entry.round
 
     def __contains__(self, client: str) -> bool:
         return self.version(client) is not None
@@ -169,11 +169,11 @@ class MemoryFile:
             return
         assert self._index is not None
         self._index.go_back(number, expected or self._index.count(number))
-        places = list(self._index.places())
+        extents = list(self._index.places())
         with file_errors(f"the memories of clients in {self.folder} cannot be written"):
-            if places and sum(places[-1]) > os.fstat(self._data).st_size:
+            if extents and sum(extents[-1]) > os.fstat(self._data).st_size:
                 raise InputError(f"the memories of clients in {self.folder} are cut short; restore them from a copy.")
-            self._space = FreeSpace((offset, _rounded(length)) for offset, length in places)
+            self._space = FreeSpace((offset, _rounded(length)) for offset, length in extents)
             os.ftruncate(self._data, self._space.end)
         self._newest = self._safe = number
 

@@ -81,8 +81,8 @@ def _pack(packed: Packed) -> bytes:
     lists: dict[bytes, int] = {}
     metrics = []
     for name, (rounds, _) in packed.curves.items():
-        place = lists.setdefault(rounds.astype("<i8").tobytes(), len(lists))
-        metrics.append([name, place])
+        index = lists.setdefault(rounds.astype("<i8").tobytes(), len(lists))
+        metrics.append([name, index])
     head = {
         "rounds": [len(rounds_bytes) // 8 for rounds_bytes in lists],
         "metrics": metrics,
@@ -95,15 +95,15 @@ def _pack(packed: Packed) -> bytes:
 
 def _unpack(blob: bytes) -> Packed:
     (size,) = _HEAD.unpack_from(blob)
-    place = _HEAD.size + size
-    head = json.loads(blob[_HEAD.size : place])
+    start = _HEAD.size + size
+    head = json.loads(blob[_HEAD.size : start])
     lists = []
     for count in head["rounds"]:
-        lists.append(np.frombuffer(blob, "<i8", count, place))
-        place += 8 * count
+        lists.append(np.frombuffer(blob, "<i8", count, start))
+        start += 8 * count
     curves = {}
     for name, which in head["metrics"]:
         rounds = lists[which]
-        curves[name] = (rounds, np.frombuffer(blob, "<f8", len(rounds), place))
-        place += 8 * len(rounds)
+        curves[name] = (rounds, np.frombuffer(blob, "<f8", len(rounds), start))
+        start += 8 * len(rounds)
     return Packed(curves, head["failures"])

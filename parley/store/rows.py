@@ -71,7 +71,7 @@ def insert_record(db: sqlite3.Connection, number: int, record: RoundRecord, comm
     db.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", metrics)
     db.executemany(
         "INSERT INTO failures VALUES (?, ?, ?, ?, ?)",
-        [(*key, place, failure.client, failure.reason) for place, failure in enumerate(record.failures)],
+        [(*key, index, failure.client, failure.reason) for index, failure in enumerate(record.failures)],
     )
 
 

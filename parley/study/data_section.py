@@ -114,12 +114,12 @@ class DataSection:
         """As plain JSON, with the seed and all options spelled out."""
         seed = study_seed if self.seed is None else self.seed
         if self.name is None:
-            place = ("folder",) if self.file is None else ("file", "client")
-            own = (*place, "target", "kind", "dtype", "test_fraction", "standardise")
+            source = ("folder",) if self.file is None else ("file", "client")
+            names = (*source, "target", "kind", "dtype", "test_fraction", "standardise")
             others = ("missing", "categories", "dates", "grey", "size")
             rare = {name: plain(value) for name in others if (value := getattr(self, name))}
             rare |= {"on_error": self.on_error} if self.on_error != "refuse" else {}
-            return {name: getattr(self, name) for name in own} | rare | {"seed": seed}
+            return {name: getattr(self, name) for name in names} | rare | {"seed": seed}
         options = {s.name: plain(self.options.get(s.name, s.default)) for s in loader_settings(self.name or "")}
         partition = {"name": partitioners.name_of(type(self.partition)), **plain(self.partition)}
         return {

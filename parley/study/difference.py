@@ -83,9 +83,9 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
     before, after = essential(stored), essential(now)
     # What an older version did not know yet cannot be compared.
     differences = [
-        one
-        for one in difference(before, after)
-        if _known(before, one.setting) or one.setting.endswith(".name") or one.setting in _OPTIONAL
+        change
+        for change in difference(before, after)
+        if _known(before, change.setting) or change.setting.endswith(".name") or change.setting in _OPTIONAL
     ]
     if differences:
         first = differences[0]
@@ -105,12 +105,12 @@ def check_resumable(run: str, stored: Mapping[str, Any], now: Mapping[str, Any])
         )
 
 
-def _changed_file(found: Difference, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def _changed_file(change: Difference, stored: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """The file of the user's own code whose content is what two studies with the same files differ in."""
     files = now.get("plugins") or []
-    if found.setting != "plugin_digests" or list(stored.get("plugins") or []) != list(files):
+    if change.setting != "plugin_digests" or list(stored.get("plugins") or []) != list(files):
         return None
-    digests = zip(files, found.first or [], found.second or [], strict=False)
+    digests = zip(files, change.first or [], change.second or [], strict=False)
     return next((str(file) for file, before, after in digests if before != after), None)
 
 

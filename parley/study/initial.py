@@ -144,21 +144,21 @@ def from_rounds(run: Run, rounds: int) -> Initial:
 
 def started(task: Task, initial: Initial, algorithm: Algorithm, federation: Federation, key: Key) -> Task:
     """The task whose first weights are these; refused if they do not fit its model, or if the method ignores them."""
-    own = dict(task.network.state_dict())
+    expected = dict(task.network.state_dict())
     source = f"init_from: {initial.source}"
     for name in initial.weights:
-        if name not in own:
+        if name not in expected:
             raise InputError(f"{source} has weights of another model: '{name}', which this one does not have.")
     for name in task.form:
         if name not in initial.weights:
             raise InputError(f"{source} has weights of another model: it lacks '{name}'.")
     for name, value in initial.weights.items():
-        if value.shape != own[name].shape:
+        if value.shape != expected[name].shape:
             raise InputError(
                 f"{source} has weights of another model: '{name}' is {list(value.shape)} there and "
-                f"{list(own[name].shape)} here."
+                f"{list(expected[name].shape)} here."
             )
-        if value.is_floating_point() != own[name].is_floating_point():
+        if value.is_floating_point() != expected[name].is_floating_point():
             raise InputError(f"{source} has weights of another model: '{name}' is {value.dtype} there.")
     if not is_finite({n: value for n, value in initial.weights.items() if value.is_floating_point()}):
         raise InputError(f"{source} has weights that are not finite; start from others.")

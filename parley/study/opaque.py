@@ -100,9 +100,9 @@ def _feed_code(digest: Any, code: CodeType) -> None:
 
 def fingerprint_of(federation: Federation) -> str:
     """The same for two federations exactly if they hold the same samples at the same clients."""
-    own = getattr(federation, "fingerprint", None)
-    if own is not None:
-        return str(own())
+    fingerprint = getattr(federation, "fingerprint", None)
+    if fingerprint is not None:
+        return str(fingerprint())
     digest = blake2b(digest_size=16)
     tests = [("test", federation.test), ("public", federation.public)]
     step = max(1, len(federation) // 1000)

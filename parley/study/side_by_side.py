@@ -79,10 +79,10 @@ class Bench:
         return lambda job: RayRuntime(job, study.workers, place.address, beside=place.runs)
 
 
-def _same_clients(one: Study, other: Study) -> bool:
+def _same_clients(first: Study, other: Study) -> bool:
     """Whether both describe the same data, read and dealt alike."""
     decisive = ("seed", "data", "data_fingerprint", "cohort", "preprocessing")
-    return all(getattr(one, name) == getattr(other, name) for name in decisive)
+    return all(getattr(first, name) == getattr(other, name) for name in decisive)
 
 
 def side_by_side(
@@ -98,7 +98,7 @@ def side_by_side(
     its clients. `report` is told how a task stands and says whether it is enough.
     """
     coming = iter(tasks)
-    with _placed(study, store, runs) as place, _processes(place) as connections:
+    with _placed(study, store, runs) as slots, _processes(slots) as connections:
         busy: dict[Connection, Token] = {}
         idle = list(connections)
         while True:
@@ -110,16 +110,16 @@ def side_by_side(
                 return
             for connection in [ready for ready in wait(list(busy)) if isinstance(ready, Connection)]:
                 try:
-                    kind, *said = connection.recv()
+                    kind, *content = connection.recv()
                 except (EOFError, OSError):
                     raise ParleyError(_DIED) from None
                 if kind == "report":
-                    _send(connection, report(busy[connection], *said))
+                    _send(connection, report(busy[connection], *content))
                 elif kind == "error":
-                    raise InputError(said[0])
+                    raise InputError(content[0])
                 else:
                     idle.append(connection)
-                    yield busy.pop(connection), said[0]
+                    yield busy.pop(connection), content[0]
 
 
 def _send(connection: Connection, item: Any) -> None:
@@ -146,9 +146,9 @@ def _processes(place: Place) -> Iterator[list[Connection]]:
     started = []
     try:
         for _ in range(place.runs):
-            here, there = Pipe()
-            with there:
-                started.append((fork_server.start(__name__, [there.fileno()]), here))
+            here, far_end = Pipe()
+            with far_end:
+                started.append((fork_server.start(__name__, [far_end.fileno()]), here))
             _send(here, place)
         yield [here for _, here in started]
     finally:

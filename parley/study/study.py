@@ -300,7 +300,7 @@ class Study:
                 "data": self._described_data(),
                 "model": None if self.model is None else self._described_model(self.model),
                 "algorithm": self._described_algorithm(),
-                "channels": {"up": [described(one) for one in stages(self.channels)]},
+                "channels": {"up": [described(channel) for channel in stages(self.channels)]},
                 "cohort": plain(self.sampling),
                 "faults": plain(self.faults),
                 "evaluate": plain(self.evaluation),
@@ -322,12 +322,12 @@ class Study:
 
     def stored(self) -> dict[str, Any]:
         """What a stored run keeps: the resolved study and the fingerprints of its data (read for it) and its code."""
-        code = {"plugin_digests": [digest_of(place) for place in self.plugins]} if self.plugins else {}
+        code = {"plugin_digests": [digest_of(file) for file in self.plugins]} if self.plugins else {}
         return self.resolved() | code | {"data_fingerprint": fingerprint_of(self.federation())}
 
     def fingerprint(self) -> str:
         """The same for two studies exactly if they must give the same numbers, round by round, on the same data."""
-        code = [digest_of(place) for place in self.plugins]
+        code = [digest_of(file) for file in self.plugins]
         numbers = essential(self.resolved()) | {"plugins": code, "order of batches": ORDER}
         return blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=12).hexdigest()
 

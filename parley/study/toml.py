@@ -55,8 +55,8 @@ def study_table(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, An
 
 def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) -> Study:
     """The study that a table describes; a relative data folder or plugin is looked for under `base` (default: here)."""
-    own = settings_of(General)
-    known = [*[setting.name for setting in own], "data", "model", "algorithm", *SECTIONS, "tune"]
+    settings = settings_of(General)
+    known = [*[setting.name for setting in settings], "data", "model", "algorithm", *SECTIONS, "tune"]
     for key in table:
         if key not in known:
             raise InputError(f"a study has no section or setting '{key}': {nearest(str(key), known)}")
@@ -67,9 +67,9 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         if is_opaque(table.get(section)):
             raise InputError(f"the {section} was made in Python and cannot be rebuilt from its description.")
     tuning_of(table)  # what `parley tune` would do says nothing about a run, but must be right
-    place = Path(base or Path.cwd())
-    general = General(**checked(own, {s.name: table[s.name] for s in own if s.name in table}, "", "a study"))
-    code = _Code(place, general)
+    folder = Path(base or Path.cwd())
+    general = General(**checked(settings, {s.name: table[s.name] for s in settings if s.name in table}, "", "a study"))
+    code = _Code(folder, general)
     made: dict[str, Any] = {
         name: build(cls, table.get(name, {}), name, f"[{name}]")
         for name, cls in SECTIONS.items()
@@ -84,7 +84,7 @@ def study_from_dict(table: Mapping[str, Any], base: Path | str | None = None) ->
         raise InputError("the study has no section [model]; add one with a name.")
     return Study(
         algorithm=method,
-        data=data_from_table(data, place),
+        data=data_from_table(data, folder),
         model=None if named is None else choose(models, code.named(named), "model"),
         rounds=general.rounds,
         cohort=made["cohort"],

@@ -125,7 +125,7 @@ def train(
     if study.runtime != "ray":
         _check_workers(study.workers)
     with ExitStack() as stack, computable(study.title):
-        heard = [*listeners, *_named(study), *_progress(progress)]
+        all_listeners = [*listeners, *_named(study), *_progress(progress)]
         kept = store if isinstance(store, RunStore) or store is None else stack.enter_context(RunStore(store))
         if kept is None and resume:
             raise InputError("resume needs the store in which the run is kept.")
@@ -133,7 +133,7 @@ def train(
             study = replace(study, init_from=start)
         config = study.stored() if kept is not None else {}
         resumed = _found(kept, study, resume, config) if kept is not None and resume else None
-        plan = _plan(study, heard, secret_root(kept, resumed, secret), _Origin(study, kept, resumed))
+        plan = _plan(study, all_listeners, secret_root(kept, resumed, secret), _Origin(study, kept, resumed))
 
         def note(text: str) -> None:
             plan.run.note = text
@@ -312,10 +312,10 @@ def client_job(study: Study, federation: Federation, population: int, secret: by
         up = (*up, *privacy_plan(study.privacy, study.sampling, population, study.rounds).stages)
     evaluation = study.evaluation or Evaluation()
     measured = scorers(evaluation.metrics, federation.info)
-    there = replace(task, population=population).on(_device(algorithm, study.device))
+    placed = replace(task, population=population).on(_device(algorithm, study.device))
     return Job(
         algorithm,
-        there,
+        placed,
         federation,
         Channels.of(algorithm, up),
         secret,
@@ -370,7 +370,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     initial = origin.initial(task)
     if initial is not None:
         task = started(task, initial, algorithm, federation, key)
-    there = task.on(_device(algorithm, study.device))
+    placed = task.on(_device(algorithm, study.device))
     first = algorithm.init(task, key)
     run = Run(algorithm, task, federation, first if private is None else private.begin(first), name=study.title)
     seen = study.rounds * (sampling.size or len(federation)) * federation.size(federation.ids[0])
@@ -379,7 +379,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
     up = (*_stages(study), *(private.stages if private is not None else ()))
     attackers, attacked = _attackers(faults, federation, up, Key(study.seed).fold("attackers"))
     job = Job(
-        algorithm, there, attacked, Channels.of(algorithm, up), secret, measured, evaluation.pooled, evaluation.batch
+        algorithm, placed, attacked, Channels.of(algorithm, up), secret, measured, evaluation.pooled, evaluation.batch
     )
     if study.robust is not None:
         from parley.robust.reading import check_robust
@@ -435,17 +435,17 @@ def _check_listeners(listeners: Sequence[Listener]) -> None:
 def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
     if plan.privacy is None:
         return []
-    said = [plan.privacy.sentence(rounds)]
+    sentences = [plan.privacy.sentence(rounds)]
     if plan.initial is not None:
-        said.append(f"epsilon does not cover {plan.initial.source}, whose weights this run starts from.")
+        sentences.append(f"epsilon does not cover {plan.initial.source}, whose weights this run starts from.")
     if plan.evaluator.owners:
-        said.append("clients/... are measured on clients' own samples without noise; epsilon does not cover them.")
-    return said
+        sentences.append("clients/... are measured on clients' own samples without noise; epsilon does not cover them.")
+    return sentences
 
 
 def _about_attackers(plan: _Plan) -> list[str]:
-    said = [] if plan.robust is None else [plan.robust.sentence]
-    return said if plan.attackers is None else [*said, plan.attackers.sentence(len(plan.job.federation))]
+    sentences = [] if plan.robust is None else [plan.robust.sentence]
+    return sentences if plan.attackers is None else [*sentences, plan.attackers.sentence(len(plan.job.federation))]
 
 
 def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[str, Any]) -> str:

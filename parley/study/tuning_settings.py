@@ -51,12 +51,12 @@ class Tuning:
         if len(set(self.methods)) != len(self.methods):
             raise InputError("tune.methods names a method twice.")
         self.spaces("")
-        for method, own in self.params.items():
-            if isinstance(own, dict) and method not in self.methods:
+        for method, settings in self.params.items():
+            if isinstance(settings, dict) and method not in self.methods:
                 raise InputError(f"[tune.params.{method}] is of a method that tune.methods does not name.")
 
     def spaces(self, method: str) -> dict[str, Space]:
         """Setting -> space, checked: of all methods, and of this one."""
-        own = self.params.get(method, {})
+        settings = self.params.get(method, {})
         common = {path: value for path, value in self.params.items() if not isinstance(value, dict)}
-        return {path: space_of(value, path) for path, value in (common | own).items()}
+        return {path: space_of(value, path) for path, value in (common | settings).items()}

@@ -67,10 +67,10 @@ class WarmStart:
 
     def described(self) -> dict[str, Any]:
         """As plain JSON, without what is not set."""
-        own = plain(self)
+        values = plain(self)
         unset: tuple[str, ...] = ("best", "store") if self.run is None else ()
         unset += ("rounds",) if self.algorithm is None else ()
-        settings = {name: value for name, value in own.items() if value is not None and name not in unset}
+        settings = {name: value for name, value in values.items() if value is not None and name not in unset}
         if self.algorithm is not None and not algorithms.knows(type(self.algorithm)):
             settings["algorithm"] = opaque(self.algorithm)
         return settings
@@ -127,8 +127,8 @@ def is_file(text: str) -> bool:
 def source_store(source: WarmStart, store: RunStore | None) -> Iterator[RunStore]:
     """The store that has the run it names."""
     if source.store is not None:
-        with RunStore(source.store, create=False) as own:
-            yield own
+        with RunStore(source.store, create=False) as opened:
+            yield opened
     elif store is not None:
         yield store
     else:

@@ -190,8 +190,8 @@ class _Search:
             ]
             unit = self.descent_step(self.model.descent(choice.gamma, choice.K, choice.alpha))
             steps = choice.server.eta / float(unit) * np.exp(0.4 * scale * _NINE)
-            found = self.best_of(choice.K, clients, steps, np.array(momentum))
-            choice = min(choice, *found, key=lambda candidate: candidate.error)
+            polished = self.best_of(choice.K, clients, steps, np.array(momentum))
+            choice = min(choice, *polished, key=lambda candidate: candidate.error)
         return choice
 
     def best_of(
@@ -261,10 +261,10 @@ def _counts(most: int) -> Iterator[int]:
     return takewhile(lambda K: most >= K, chain((1, 2, 3, 4, 5, 6, 8), powers))
 
 
-def _simplest(found: list[ExactChoice]) -> ExactChoice:
+def _simplest(choices: list[ExactChoice]) -> ExactChoice:
     """The simplest of those that are as good as the best; K comes first, so that a higher limit on it never hurts."""
-    enough = (1 + SLACK) * min(choice.error for choice in found)
-    good = [choice for choice in found if choice.error <= enough]
+    enough = (1 + SLACK) * min(choice.error for choice in choices)
+    good = [choice for choice in choices if choice.error <= enough]
     return min(good, key=lambda choice: (choice.K, choice.alpha > 0, choice.server.momentum > 0, choice.error))
 
 

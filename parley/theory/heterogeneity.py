@@ -127,9 +127,9 @@ def total_variation(a: Sample, b: Sample) -> Distance:
     """
     _check_alike(a, b)
     points = np.concatenate([_points(a), _points(b)])
-    _, place = np.unique(points, axis=0, return_inverse=True)
+    _, index = np.unique(points, axis=0, return_inverse=True)
     signed = np.concatenate([a.shares, -b.shares])
-    return Distance.known(min(float(np.abs(np.bincount(place.ravel(), signed)).sum() / 2), 1.0))
+    return Distance.known(min(float(np.abs(np.bincount(index.ravel(), signed)).sum() / 2), 1.0))
 
 
 def wasserstein1(

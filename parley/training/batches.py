@@ -117,14 +117,14 @@ class Work:
         slots = np.arange(lengths.max())
         real = slots < lengths[..., None]
         weights = real / np.maximum(lengths, 1)[..., None]
-        places = np.where(real, begin[..., None] + slots, 0)
-        indices = places  # of full batches
+        positions = np.where(real, begin[..., None] + slots, 0)
+        indices = positions  # of full batches
         for rows in _alike(samples, ~full):
             passes = int((-(-steps[rows] // a_pass[rows])).max())
             order = shuffled(samples[rows], [keys[row] for row in rows], passes)
             which = np.minimum(number // a_pass[rows, None], passes - 1) + np.arange(len(rows))[:, None] * passes
             indices[rows] = np.where(
-                real[rows], order.reshape(-1)[which[..., None] * order.shape[-1] + places[rows]], 0
+                real[rows], order.reshape(-1)[which[..., None] * order.shape[-1] + positions[rows]], 0
             )
         return StackPlan(torch.from_numpy(indices), torch.from_numpy(weights), tuple(steps.tolist()))
 
@@ -132,11 +132,11 @@ class Work:
         """The plans of clients with equally many samples, more than a batch: the shape of all is that of one."""
         size, count = int(samples[0]), len(samples)
         lengths, passes = _passes(size, self.batch or size, self.count(size))
-        places, real, weights = _shape(lengths)
+        positions, real, weights = _shape(lengths)
         order = shuffled(samples, keys, passes).reshape(count, -1)
         indices = order[:, : len(lengths) * real.shape[1]].reshape(count, *real.shape) if real.all() else None
         if indices is None:
-            indices = np.where(real, order[:, places], 0)
+            indices = np.where(real, order[:, positions], 0)
         return StackPlan(torch.from_numpy(indices), weights.expand(count, *weights.shape), (len(lengths),) * count)
 
     def _steps(self, samples: Counts, batch: Counts) -> Counts:
@@ -182,7 +182,7 @@ def _mixed(z: Words) -> Words:
 def _alike(samples: Counts, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Counts]:
     """The chosen clients in groups whose numbers of samples are within a factor of two of each other."""
     size = np.where(chosen, np.frexp(samples)[1], 0)
-    return [np.flatnonzero(size == own) for own in np.unique(size[chosen])]
+    return [np.flatnonzero(size == count) for count in np.unique(size[chosen])]
 
 
 @lru_cache(maxsize=1024)
@@ -200,8 +200,8 @@ def _shape(lengths: tuple[int, ...]) -> tuple[Counts, np.ndarray[Any, np.dtype[n
     sizes = np.array(lengths)[:, None]
     slots = np.arange(sizes.max())
     real = slots < sizes
-    places = np.where(real, np.cumsum(sizes, 0) - sizes + slots, 0)
-    return places, real, torch.from_numpy(real / sizes)
+    positions = np.where(real, np.cumsum(sizes, 0) - sizes + slots, 0)
+    return positions, real, torch.from_numpy(real / sizes)
 
 
 def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -220,10 +220,10 @@ def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
             real = np.arange(width) < lengths
             masks[plan.lengths] = real, real / lengths
         real, shares = masks[plan.lengths]
-        own = np.tile(np.arange(size), plan.steps) if plan.indices is None else plan.indices.numpy()
-        if own.size == real.size:  # every batch is full
-            indices[row, : plan.steps] = own.reshape(real.shape)
+        order = np.tile(np.arange(size), plan.steps) if plan.indices is None else plan.indices.numpy()
+        if order.size == real.size:  # every batch is full
+            indices[row, : plan.steps] = order.reshape(real.shape)
         else:
-            indices[row, : plan.steps][real] = own
+            indices[row, : plan.steps][real] = order
         weights[row, : plan.steps] = shares
     return torch.from_numpy(indices), torch.from_numpy(weights)

@@ -63,16 +63,16 @@ class DenseGradient:
         loss, layers = self._backward(parameters, step)
         for layer, delta, inputs in layers:
             if layer.weight in self.moving:
-                place = self.place[layer.weight]
-                parameters[place].baddbmm_(delta.mT, inputs, beta=decay, alpha=-lr)
+                name = self.place[layer.weight]
+                parameters[name].baddbmm_(delta.mT, inputs, beta=decay, alpha=-lr)
                 if shift is not None:
-                    parameters[place].add_(shift[place])
+                    parameters[name].add_(shift[name])
             if layer.bias in self.moving:
-                place = self.place[layer.bias]
-                bias = parameters[place] if decay == 1 else parameters[place].mul_(decay)
+                name = self.place[layer.bias]
+                bias = parameters[name] if decay == 1 else parameters[name].mul_(decay)
                 bias.sub_(delta.sum(1), alpha=lr)
                 if shift is not None:
-                    bias.add_(shift[place])
+                    bias.add_(shift[name])
         return loss
 
     def _backward(self, parameters: list[Tensor], step: int) -> tuple[Tensor, Iterator[tuple[Step, Tensor, Tensor]]]:
@@ -115,10 +115,10 @@ def _loss_and_derivative(
         # For few classes these passes take a quarter of the time of torch.log_softmax and exp.
         targets, shares = y.unsqueeze(-1), weights.unsqueeze(-1)
         delta = outputs - outputs.amax(-1, keepdim=True)
-        own = delta.gather(-1, targets)
+        target_logits = delta.gather(-1, targets)
         total = delta.exp_().sum(-1, keepdim=True)
         delta.div_(total).scatter_add_(-1, targets, minus_one.expand_as(targets))
-        return total.log_().sub_(own).mul_(shares).sum((1, 2)), delta.mul_(shares)
+        return total.log_().sub_(target_logits).mul_(shares).sum((1, 2)), delta.mul_(shares)
     difference = outputs - y.view_as(outputs)
     factor = 1.0 if loss is half_squares else 2.0 / outputs.shape[-1]
     value = (difference.square().sum(-1) * weights).sum(1) * (factor / 2)

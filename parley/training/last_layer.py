@@ -39,10 +39,10 @@ class LastLayer:
 
 def last_layer(module: nn.Module) -> LastLayer:
     """The dense layer that is defined last, which must be trainable."""
-    found = [(path, layer) for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    if not found or not found[-1][1].weight.requires_grad:
+    layers = [(path, layer) for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not layers or not layers[-1][1].weight.requires_grad:
         raise InputError(f"the model {type(module).__name__} has no dense layer at its end that can be trained.")
-    path, layer = found[-1]
+    path, layer = layers[-1]
     prefix = f"{path}." if path else ""
     bias = None if layer.bias is None else f"{prefix}bias"
     return LastLayer(path, f"{prefix}weight", bias, layer.in_features)
@@ -80,8 +80,8 @@ def cut(module: nn.Module, head: tuple[str, ...]) -> tuple[nn.Sequential, nn.Seq
         return None
     children = list(module._modules.items())  # `named_children` leaves out the second use of an activation
     owner = {name.partition(".")[0] for name in head}
-    place = next((place for place, (name, _) in enumerate(children) if name in owner), 0)
-    body, rest = (nn.Sequential(OrderedDict(part)) for part in (children[:place], children[place:]))
+    index = next((index for index, (name, _) in enumerate(children) if name in owner), 0)
+    body, rest = (nn.Sequential(OrderedDict(part)) for part in (children[:index], children[index:]))
     if not list(body.parameters()) or {name for name, p in rest.named_parameters() if p.requires_grad} != set(head):
         return None
     known = traits(body)
@@ -102,8 +102,8 @@ def passed_through(task: Task, body: nn.Sequential, weights: Tree, data: Data) -
     given = {name: weights[name] for name, _ in body.named_parameters() if name in weights}
     half = replace(task, module=body)
 
-    def through(own: Tree, x: Tensor) -> Tensor:
-        parts = [half.apply(own, {}, part) for part in x.split(CHUNK)]
+    def through(parameters: Tree, x: Tensor) -> Tensor:
+        parts = [half.apply(parameters, {}, part) for part in x.split(CHUNK)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     if isinstance(data, ClientData):
@@ -151,10 +151,10 @@ def features(task: Task, x: Tensor) -> Tensor:
     """
     module = task.network
     layer = last_layer(module)
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    given = {name: value.double() for name, value in own.items() if _narrow(value)}
-    W, b = own[layer.weight].double(), None if layer.bias is None else own[layer.bias].double()
-    found: list[Tensor] = []
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    given = {name: value.double() for name, value in tensors.items() if _narrow(value)}
+    W, b = tensors[layer.weight].double(), None if layer.bias is None else tensors[layer.bias].double()
+    received_parts: list[Tensor] = []
     training = module.training
     module.eval()
     try:
@@ -167,10 +167,10 @@ def features(task: Task, x: Tensor) -> Tensor:
                     f"the outputs of the model {type(module).__name__} are not those of one dense layer at its end, "
                     "applied to one vector a sample; choose another model."
                 )
-            found += received
+            received_parts += received
     finally:
         module.train(training)
-    return torch.cat(found)
+    return torch.cat(received_parts)
 
 
 def _narrow(value: Tensor) -> bool:

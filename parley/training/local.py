@@ -103,13 +103,15 @@ def train(
             raise InputError("one client's training needs one key.")
         run = _Steps(task, names, optimizer, theta, clip, kept)
         plan = work.plan(len(data), key.fold("batches"))
-        own = {name: value.clone() for name, value in (buffers or task.initial_buffers()).items()}
+        statistics = {name: value.clone() for name, value in (buffers or task.initial_buffers()).items()}
         x = [_laid_out(parameters[name].detach()).clone() for name in names]
         carried = [[_ordered(tree, names) for tree in stage.trees] for stage in stages]
-        gradient = SoloGradient(task, names, own, data, plan, {n: _laid_out(value) for n, value in still.items()})
+        gradient = SoloGradient(
+            task, names, statistics, data, plan, {n: _laid_out(value) for n, value in still.items()}
+        )
         # Only of a dense chain is it certain that no layer draws random numbers (a module may call F.dropout by hand).
         with forward_randomness(key.fold("forward"), task.traits.dense is None, task.device):
-            return _completed(parameters, run(gradient, plan.steps, x, stages, carried, own))
+            return _completed(parameters, run(gradient, plan.steps, x, stages, carried, statistics))
     run = _Steps(task, names, optimizer, theta, clip, kept)
     return _completed(parameters, _train_stack(task, names, parameters, still, data, key, work, run, stages))
 
@@ -140,7 +142,7 @@ def _train_stack(
         start = [rows(parameters[name], count).detach() for name in names]
         fixed = [rows(value, count) for value in still.values()]
         trees = [[_ordered(tree, names) for tree in stage.trees] for stage in stages]
-        carried = [[[rows(value, count).detach() for value in tree] for tree in own] for own in trees]
+        carried = [[[rows(value, count).detach() for value in tree] for tree in client_trees] for client_trees in trees]
         if run.kept is not None:
             slots = {name: rows(value, count).detach() for name, value in run.kept.slots.items()}
             run = replace(run, kept=Kept(slots, run.kept.counts))
@@ -341,13 +343,17 @@ def _accumulate(total: list[Tensor], g: list[Tensor], theta: Theta, k: int, step
         return
     weight = 1.0 if isinstance(theta, str) else float(theta[k])
     if weight:
-        at = total if isinstance(steps, int) else [into[: len(own)] for into, own in zip(total, g, strict=True)]
+        at = (
+            total
+            if isinstance(steps, int)
+            else [into[: len(client_grads)] for into, client_grads in zip(total, g, strict=True)]
+        )
         torch._foreach_add_(at, g, alpha=weight)
 
 
 def _count(steps: tuple[int, ...], k: int) -> int:
     """How many clients of a stack take more than k steps; they are the first ones."""
-    return sum(1 for own in steps if own > k)
+    return sum(1 for count in steps if count > k)
 
 
 def observations(

@@ -50,12 +50,12 @@ def meta_gradient(
     with outside() as stack:
         parts = []
         for part in _runs(counts):  # clients that take equally many steps are neighbours
-            own = {name: value[part] for name, value in start.items()}
+            values = {name: value[part] for name, value in start.items()}
             clients, keys = data.part(part), KeyStack(key.keys[part])
-            _, function, tensors = _adaptation(task, clients, keys, work, lr, alpha, own)
-            parts.append(vmap(function)(own, own, *tensors))
-        gradients = {name: torch.cat([own[name] for own, _ in parts]) for name in start}
-        loss = torch.cat([own for _, own in parts]).double()
+            _, function, tensors = _adaptation(task, clients, keys, work, lr, alpha, values)
+            parts.append(vmap(function)(values, values, *tensors))
+        gradients = {name: torch.cat([values[name] for values, _ in parts]) for name in start}
+        loss = torch.cat([values for _, values in parts]).double()
 
     def moved_each() -> Tensor:
         return stack.client(moved(tuple(counts), device=loss.device))
@@ -90,8 +90,8 @@ def _adaptation(
         x, y, w, *query_batch = batches
         model = start
         for k in range(steps):
-            place = 0 if x.shape[0] == 1 else k
-            step = grad(objective)(model, centre, (x[place], y[place], w[place]))
+            index = 0 if x.shape[0] == 1 else k
+            step = grad(objective)(model, centre, (x[index], y[index], w[index]))
             model = {name: value - lr * step[name] for name, value in model.items()}
         return objective(model, centre, (query_batch[0][0], query_batch[1][0], query_batch[2][0]))
 

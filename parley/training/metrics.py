@@ -75,14 +75,14 @@ def scorers(wanted: Iterable[str | Function], info: DataInfo) -> dict[str, Score
     """The metrics by the names under which they are recorded, of values in the target's own unit; `wanted` are names
     or functions."""
     regression = info.kind == "regression"
-    found: dict[str, Scorer] = {}
+    by_name: dict[str, Scorer] = {}
     for each in wanted:
         if isinstance(each, str) and each in ALWAYS:
             continue
         scorer = _scorer(each)
         if "/" in scorer.name or scorer.name in ALWAYS:
             raise InputError(f"a metric cannot be called '{scorer.name}'; rename the function.")
-        if found.get(scorer.name, scorer) != scorer:
+        if by_name.get(scorer.name, scorer) != scorer:
             raise InputError(f"two metrics are called '{scorer.name}'; rename one of them.")
         if scorer.judges is not None and (scorer.judges == "numbers") != regression:
             task = "a regression" if regression else "to tell classes apart"
@@ -91,10 +91,10 @@ def scorers(wanted: Iterable[str | Function], info: DataInfo) -> dict[str, Score
                 f"the metric '{scorer.name}' judges {scorer.judges}, but the task is {task}; choose one of "
                 f"{', '.join(fitting)}."
             )
-        found[scorer.name] = scorer
+        by_name[scorer.name] = scorer
     if not info.target_scale:
-        return found
-    return {name: replace(one, function=partial(_in_units, one.function, info)) for name, one in found.items()}
+        return by_name
+    return {name: replace(known, function=partial(_in_units, known.function, info)) for name, known in by_name.items()}
 
 
 def _in_units(function: Function, info: DataInfo, outputs: Tensor, targets: Tensor) -> float | Tensor:

@@ -24,11 +24,11 @@ _TAKEN = "taken"
 
 @cache
 def _classes() -> dict[str, type[Optimizer]]:
-    found = inspect.getmembers(torch.optim, lambda c: inspect.isclass(c) and issubclass(c, Optimizer))
+    members = inspect.getmembers(torch.optim, lambda c: inspect.isclass(c) and issubclass(c, Optimizer))
     # L-BFGS needs a closure, sparse optimizers sparse gradients; neither fits a step that is handed its gradients.
     # Adafactor and Muon are not elementwise: on a stack of clients they would mix what belongs to different clients.
     left_out = {"optimizer", "lbfgs", "sparseadam", "adafactor", "muon"}
-    return {name.lower(): value for name, value in found if name.lower() not in left_out}
+    return {name.lower(): value for name, value in members if name.lower() not in left_out}
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class LocalOptimizer:
         """||a||_1 from a fresh start: the step count without momentum. Weight decay belongs to the gradients."""
         if self.plain:
             return float(steps)
-        place = torch.zeros(1, dtype=torch.float64)
+        point = torch.zeros(1, dtype=torch.float64)
         options = {k: v for k, v in self.options.items() if k != "weight_decay"}
-        stepper = LocalOptimizer(self.name, 1.0, options, self.schedule).start([place])
+        stepper = LocalOptimizer(self.name, 1.0, options, self.schedule).start([point])
         for _ in range(steps):
-            stepper.step([place], [torch.ones_like(place)], None)
-        return -float(place)
+            stepper.step([point], [torch.ones_like(point)], None)
+        return -float(point)
 
     @property
     def stride(self) -> float:
@@ -192,8 +192,8 @@ class TorchSteps:
 
     @property
     def _parameters(self) -> list[Tensor]:
-        found: list[Tensor] = self.optimizer.param_groups[0]["params"]
-        return found
+        parameters: list[Tensor] = self.optimizer.param_groups[0]["params"]
+        return parameters
 
     @property
     def _shaped(self) -> list[str]:

@@ -75,9 +75,9 @@ class Counts:
         """The counts of all clients together."""
         several = list(each)
         return Counts(
-            np.sum([one.confusion for one in several], axis=0),
-            np.sum([one.scores for one in several], axis=0),
-            sum(one.lost for one in several),
+            np.sum([counts.confusion for counts in several], axis=0),
+            np.sum([counts.scores for counts in several], axis=0),
+            sum(counts.lost for counts in several),
         )
 
     # -- on the wire and in the store --------------------------------------------------------------------------------
@@ -91,21 +91,21 @@ class Counts:
         return json.dumps(self.plain(), separators=(",", ":"))
 
     @classmethod
-    def read(cls, said: Any) -> Self:
+    def read(cls, stored: Any) -> Self:
         """The same back; a ValueError if it is none, as where a node makes it up."""
-        said = json.loads(said) if isinstance(said, str) else said
-        confusion, scores, lost = (said[name] for name in ("confusion", "scores", "lost"))
+        stored = json.loads(stored) if isinstance(stored, str) else stored
+        confusion, scores, lost = (stored[name] for name in ("confusion", "scores", "lost"))
         classes = math.isqrt(len(confusion))
         if not 2 <= classes <= MOST_CLASSES or classes**2 != len(confusion) or len(scores) != 2 * BINS:
             raise ValueError("counts of another form")
         if any(type(count) is not int or not 0 <= count < 2**40 for count in (*confusion, *scores, lost)):
             raise ValueError("counts that are none")
-        found = cls(np.array(confusion, np.int64).reshape(classes, classes), np.array(scores).reshape(2, BINS), lost)
-        right = found.confusion.trace()
-        sides = found.confusion.sum(1) if classes == 2 else (found.confusion.sum() - right, right)
-        if not np.array_equal(found.scores.sum(1), sides):
+        counts = cls(np.array(confusion, np.int64).reshape(classes, classes), np.array(scores).reshape(2, BINS), lost)
+        right = counts.confusion.trace()
+        sides = counts.confusion.sum(1) if classes == 2 else (counts.confusion.sum() - right, right)
+        if not np.array_equal(counts.scores.sum(1), sides):
             raise ValueError("counts that contradict each other")
-        return found
+        return counts
 
     # -- what follows from them --------------------------------------------------------------------------------------
 
@@ -151,17 +151,17 @@ class Counts:
         middle = np.cumsum(every) - every / 2
         of = np.minimum((middle * groups / every.sum()).astype(int), groups - 1)
         sizes = np.bincount(of, every, groups)
-        said, true = (np.bincount(of, each, groups) for each in (every * expit(CENTERS), self.scores[1]))
+        predicted, true = (np.bincount(of, each, groups) for each in (every * expit(CENTERS), self.scores[1]))
         some = sizes > 0
-        return said[some] / sizes[some], true[some] / sizes[some], sizes[some].astype(np.int64)
+        return predicted[some] / sizes[some], true[some] / sizes[some], sizes[some].astype(np.int64)
 
     @property
     def calibration_error(self) -> float:
         """|said - true| of ten groups of about equal size, weighted by size."""
-        said, true, sizes = self.calibration()
+        predicted, true, sizes = self.calibration()
         if self.lost or not len(sizes):
             return math.nan
-        return float((np.abs(said - true) * sizes).sum() / sizes.sum())
+        return float((np.abs(predicted - true) * sizes).sum() / sizes.sum())
 
     def recalibrated(self, method: Method) -> tuple[float, float]:
         """(slope, shift) of the scores by which they fit best what came true: Platt's two numbers, or one with shift 0.

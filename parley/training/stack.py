@@ -114,9 +114,9 @@ class ClientStack:
 
     def clients(self) -> tuple[ClientData, ...]:
         """The samples of each of them."""
-        places = [slice(start, start + size) for start, size in zip(self.starts, self.sizes, strict=True)]
-        rows = places if self.order is None else [self.order[place] for place in places]
-        return tuple([ClientData(self.samples.x[own], self.samples.y[own]) for own in rows])
+        slices = [slice(start, start + size) for start, size in zip(self.starts, self.sizes, strict=True)]
+        rows = slices if self.order is None else [self.order[position] for position in slices]
+        return tuple([ClientData(self.samples.x[index], self.samples.y[index]) for index in rows])
 
     def __len__(self) -> NoReturn:
         raise Unstackable("counts a client's samples")
@@ -202,8 +202,8 @@ class StackedBatches:
         if self.indices.shape[1] == 1:
             step = 0
         if step not in self._within:
-            one = rows * self.indices.shape[2] * max(self.samples.x[:1].nbytes, 1)
-            self._within = range(step, min(step + max(1, _BLOCK // one), self.indices.shape[1]))
+            step_bytes = rows * self.indices.shape[2] * max(self.samples.x[:1].nbytes, 1)
+            self._within = range(step, min(step + max(1, _BLOCK // step_bytes), self.indices.shape[1]))
             part = slice(self._within.start, self._within.stop)
             x, y = self._gather(self.indices[:rows, part])
             columns = [value.unbind(1) for value in (x, y, self.weights[:rows, part])]
@@ -225,13 +225,13 @@ class StackedBatches:
 
 def stack_batches(data: ClientStack, plan: StackPlan, like: Tensor) -> StackedBatches:
     """The batches of all steps of all clients, in one padded shape; weights of the dtype and device of `like`."""
-    places = plan.indices + torch.tensor(data.starts)[:, None, None]
+    positions = plan.indices + torch.tensor(data.starts)[:, None, None]
     if data.order is not None:
-        places = data.order.take(places)
+        positions = data.order.take(positions)
     weights = plan.weights
     same = weights.stride(0) == 0  # of all clients; then one row is converted
     weights = weights[:1].to(like).expand(weights.shape) if same else weights.to(like)
-    return StackedBatches(data.samples, places.to(data.samples.x.device), weights, plan.steps)
+    return StackedBatches(data.samples, positions.to(data.samples.x.device), weights, plan.steps)
 
 
 def _kind(data: ClientData) -> tuple[object, ...]:

@@ -83,8 +83,8 @@ class Task(Brief):
 
     def initial(self) -> Tree:
         """The trainable parameters to start from."""
-        own = {n: p.detach() for n, p in self.network.named_parameters() if p.requires_grad}
-        return {n: value.to(self.device, copy=True) for n, value in own.items()}
+        parameters = {n: p.detach() for n, p in self.network.named_parameters() if p.requires_grad}
+        return {n: value.to(self.device, copy=True) for n, value in parameters.items()}
 
     def initial_buffers(self) -> Tree:
         """Buffers that training updates, as the module has them; empty for models without them."""
@@ -97,8 +97,8 @@ class Task(Brief):
         """On another device than the module: all it has, for what is not given with a call (frozen weights)."""
         if self.device.type == "cpu":
             return {}
-        own = (*self.network.named_parameters(), *self.network.named_buffers())
-        return {name: value.detach().to(self.device) for name, value in own}
+        tensors = (*self.network.named_parameters(), *self.network.named_buffers())
+        return {name: value.detach().to(self.device) for name, value in tensors}
 
     def apply(self, parameters: Tree, buffers: Tree, x: Tensor) -> Tensor:
         """The module with these weights. Buffers are updated in place if the module is in training mode, so all that

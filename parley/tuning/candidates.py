@@ -90,7 +90,7 @@ class Candidate:
         """Of the search: the same for two exactly if they propose and judge alike, however many trials there are."""
         study = self.study()
         resolved = study.resolved()
-        own = {
+        settings = {
             "study": essential(resolved),
             "ending": ending(resolved),
             "metric": self.metric,
@@ -100,7 +100,7 @@ class Candidate:
             "pruner": self.tuning.pruner,
             "score": self.tuning.score,
         }
-        digest = blake2b(json.dumps(own, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
+        digest = blake2b(json.dumps(settings, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
         return f"{study.title}-{digest}"
 
 
@@ -110,8 +110,8 @@ def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Can
     study = study_from_dict(plain, base)
     if not tuning.params:
         raise InputError("there is nothing to tune; name a setting: --param 'algorithm.lr=half-decades(-3, 1)'.")
-    own = dict(plain["algorithm"])
-    methods = tuning.methods or (own["name"],)
+    algorithm = dict(plain["algorithm"])
+    methods = tuning.methods or (algorithm["name"],)
     metric = chosen_metric(study, tuning)
     result: list[Candidate] = []
     for method in methods:
@@ -119,22 +119,26 @@ def candidates(table: Mapping[str, Any], base: Path, tuning: Tuning) -> list[Can
             raise InputError(f"tune.methods: there is no algorithm '{method}': {nearest(method, algorithms)}")
         chosen = algorithms[beside(method, base) if is_file_name(method) else method]
         known = [setting.name for setting in settings_of(chosen)]
-        kept = own if method == own["name"] else {k: v for k, v in own.items() if k in known} | {"name": method}
+        kept = (
+            algorithm
+            if method == algorithm["name"]
+            else {k: v for k, v in algorithm.items() if k in known} | {"name": method}
+        )
         spaces = tuning.spaces(method)
         for path in spaces:
             _check_path(path, method, known)
-        one = Candidate(method, {**plain, "algorithm": kept}, base, spaces, metric, tuning, 0)
+        candidate = Candidate(method, {**plain, "algorithm": kept}, base, spaces, metric, tuning, 0)
         # Other methods have other names, or all runs of a study with a name would be called alike.
         if plain.get("name") and len(methods) > 1:
-            one = replace(one, table=one.table | {"name": f"{plain['name']}-{one.label}"})
-        if any(one.label == other.label for other in result):
-            raise InputError(f"two of tune.methods are called {one.label}; rename one.")
-        result.append(one)
+            candidate = replace(candidate, table=candidate.table | {"name": f"{plain['name']}-{candidate.label}"})
+        if any(candidate.label == other.label for other in result):
+            raise InputError(f"two of tune.methods are called {candidate.label}; rename one.")
+        result.append(candidate)
     trials = _trials(result, tuning)
-    for one in result:
+    for candidate in result:
         for end in (0, -1):  # refuses settings that do not exist, or values that they cannot have
-            one.study({path: space.ends()[end] for path, space in one.spaces.items()})
-    return [replace(one, trials=trials) for one in result]
+            candidate.study({path: space.ends()[end] for path, space in candidate.spaces.items()})
+    return [replace(candidate, trials=trials) for candidate in result]
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -167,13 +171,13 @@ def _check_path(path: str, method: str, known: list[str]) -> None:
         )
 
 
-def _trials(found: list[Candidate], tuning: Tuning) -> int:
+def _trials(chosen: list[Candidate], tuning: Tuning) -> int:
     """The same for every method; where there are points alone, no more than there are."""
-    for one in found:
-        for path, space in one.spaces.items():
+    for candidate in chosen:
+        for path, space in candidate.spaces.items():
             if tuning.sampler == "grid" and not space.points:
                 raise InputError(f"a grid needs points, but {path} has a range; name points, or another sampler.")
-    sizes = {one.method: one.points for one in found if one.points is not None}
+    sizes = {candidate.method: candidate.points for candidate in chosen if candidate.points is not None}
     if not sizes:
         return tuning.trials or DEFAULT_TRIALS
     smallest, largest = min(sizes.values()), max(sizes.values())

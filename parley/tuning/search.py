@@ -165,8 +165,8 @@ class _Book:
         """The next trial and its settings; where there are points alone, none is tried twice."""
         states = self._optuna.trial.TrialState
         trials = self.study.get_trials(deepcopy=False)
-        taken = [one.params for one in trials if one.state not in (states.FAIL, states.WAITING)]
-        if self.candidate.tuning.sampler == "grid" and not any(one.state == states.WAITING for one in trials):
+        taken = [known.params for known in trials if known.state not in (states.FAIL, states.WAITING)]
+        if self.candidate.tuning.sampler == "grid" and not any(known.state == states.WAITING for known in trials):
             self._enqueue(taken)
         trial, settings = self._proposed()
         if self.candidate.points is not None and trial.params in taken:
@@ -244,7 +244,7 @@ def _together(books: list[_Book], store: Path, workers: int, report: OnTrial) ->
     left = sum(book.candidate.trials - book.asked for book in books)
     like = books[0].candidate.study()
     count = max(1, min(workers, left))
-    with closing(side_by_side(asked(), like, store, count, lambda token, *said: _judge(token[1])(*said))) as ended:
+    with closing(side_by_side(asked(), like, store, count, lambda token, *values: _judge(token[1])(*values))) as ended:
         for (book, trial), outcome in ended:
             report(book.record(trial, outcome), book.result())
 
@@ -264,10 +264,10 @@ def _next(books: list[_Book]) -> _Book | None:
 
 def _grid(candidate: Candidate) -> list[dict[str, int]]:
     """All points of the grid, by their places, in an order that the sampler's seed decides."""
-    places = [range(len(space.points)) for space in candidate.spaces.values()]
-    points = [dict(zip(candidate.spaces, point, strict=True)) for point in product(*places)]
+    ranges = [range(len(space.points)) for space in candidate.spaces.values()]
+    points = [dict(zip(candidate.spaces, point, strict=True)) for point in product(*ranges)]
     order = Key(candidate.tuning.sampler_seed).fold("grid").numpy().permutation(len(points))
-    return [points[place] for place in order]
+    return [points[index] for index in order]
 
 
 def _pruner(optuna: Any, candidate: Candidate) -> Any:

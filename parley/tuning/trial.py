@@ -45,10 +45,10 @@ class Trial:
     def perform(self, bench: Bench, report: Report) -> Outcome:
         candidate, tuning = self.candidate, self.candidate.tuning
         study = bench.fitted(candidate.study(self.settings))
-        heard: list[Listener] = [_Measured(candidate.metric)]
+        listeners: list[Listener] = [_Measured(candidate.metric)]
         if tuning.pruner != "none":
-            heard.append(_Reporter(candidate.metric, study.rounds, report))
-        outcome = attempt(study, bench.store, heard, bench.execute(study), self.search)
+            listeners.append(_Reporter(candidate.metric, study.rounds, report))
+        outcome = attempt(study, bench.store, listeners, bench.execute(study), self.search)
         if outcome.curves:
             _check(candidate.metric, outcome.curves)
         pruned = outcome.status == "stopped" and bool(outcome.curves)
@@ -90,11 +90,11 @@ class _Reporter(Listener):
             raise StopRun("the search has seen enough of it.")
 
 
-def score_of(found: Attempt, metric: str, rule: str) -> float | None:
+def score_of(attempt: Attempt, metric: str, rule: str) -> float | None:
     """The mean over the last tenth of the evaluations, or the best one; None where it is no finite number."""
-    if metric not in found.curves:
+    if metric not in attempt.curves:
         return None
-    values = found.curves[metric][1]
+    values = attempt.curves[metric][1]
     if rule == "best" and np.isfinite(values).any():
         known = values[np.isfinite(values)]
         return float(known.min() if smaller_is_better(metric) is not False else known.max())

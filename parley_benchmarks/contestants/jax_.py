@@ -40,10 +40,10 @@ def average(weights: Weights, x: Any, y: Any, lr: float, epochs: int) -> Weights
         gradient = jax.grad(loss)(at, *batch)
         return [w - lr * g for w, g in zip(at, gradient, strict=True)], None
 
-    def client(total: Weights, own: tuple[Any, Any]) -> tuple[Weights, None]:
+    def client(total: Weights, data: tuple[Any, Any]) -> tuple[Weights, None]:
         at = weights
         for _ in range(epochs):
-            at, _ = lax.scan(step, at, own)
+            at, _ = lax.scan(step, at, data)
         return [t + w for t, w in zip(total, at, strict=True)], None
 
     total, _ = lax.scan(client, [jnp.zeros_like(w) for w in weights], (x, y))

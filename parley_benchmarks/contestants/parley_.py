@@ -61,8 +61,8 @@ class Opaque(nn.Sequential):
 class Parley:
     """One open runtime for the whole race; `reset` starts a new run in it."""
 
-    def __init__(self, work: Work, told: Options) -> None:
-        self.work, self.told, self.key = work, told, Key(work.seed)
+    def __init__(self, work: Work, options: Options) -> None:
+        self.work, self.told, self.key = work, options, Key(work.seed)
         self.loop: Loop | None = None
         info = DataInfo("bench", work.shape, work.classes, "classification")
         if work.lazy:

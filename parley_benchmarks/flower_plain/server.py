@@ -19,12 +19,12 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     folder, nodes, poll = Path(str(config["folder"])), int(config["nodes"]), float(config["poll"])
     weights = load_file(folder / "weights.safetensors")
-    while len(there := list(grid.get_node_ids())) < nodes:
+    while len(connected := list(grid.get_node_ids())) < nodes:
         time.sleep(poll)
     ended = [time.perf_counter()]
     for number in range(int(config["rounds"])):
         record = RecordDict({"weights": ArrayRecord(weights)})
-        left = set(grid.push_messages([Message(record, node, "train", group_id=str(number)) for node in there]))
+        left = set(grid.push_messages([Message(record, node, "train", group_id=str(number)) for node in connected]))
         replies: list[dict[str, torch.Tensor]] = []
         while left:
             for reply in grid.pull_messages(list(left)):

@@ -24,10 +24,10 @@ def show(method: str | None, libraries: tuple[str, ...], may_install: bool, writ
             return Path(sys.executable)
         if may_install:
             return environments.install(library.name, say=lambda text: print(text, file=sys.stderr))
-        found = environments.installed(library.name)
-        if found is None:
+        installed = environments.installed(library.name)
+        if installed is None:
             raise InputError(f"{library.name} is not installed; leave out --no-install.")
-        return found
+        return installed
 
     plans = planned_peers(method, libraries)
     rows = []

@@ -39,6 +39,6 @@ def peers_table(rows: Sequence[Row]) -> RenderableType:
         if row.explained is not None:
             heading = f"{row.library} {row.version}, {METHODS[row.method].title}: {row.cause}"
             reasons.setdefault(heading, []).append(row.explained)
-    said = "Its arithmetic in NumPy gives the same to"
-    notes = [Text(f"{reason}. {said} {max(off):.0e}.") for reason, off in reasons.items()]
+    same = "Its arithmetic in NumPy gives the same to"
+    notes = [Text(f"{reason}. {same} {max(off):.0e}.") for reason, off in reasons.items()]
     return Group(drawn, *notes)

@@ -51,20 +51,20 @@ def planned_peers(method: str | None = None, libraries: Sequence[str] = ()) -> l
         raise InputError(f"other libraries are asked for {', '.join(METHODS)}, not for '{method}'.")
     plans = []
     for library in (LIBRARIES[name] for name in libraries or LIBRARIES):
-        for one in METHODS.values() if method is None else [METHODS[method]]:
-            offer = library.offers.get(one.name)
+        for peer_method in METHODS.values() if method is None else [METHODS[method]]:
+            offer = library.offers.get(peer_method.name)
             if offer is None:
-                plans.append(Plan(library, one, EQUAL))
+                plans.append(Plan(library, peer_method, EQUAL))
                 continue
             for variant in offer.variants:
-                plans += [Plan(library, one, setting, variant, offer) for setting in SETTINGS.values()]
+                plans += [Plan(library, peer_method, setting, variant, offer) for setting in SETTINGS.values()]
     return plans
 
 
-def ask(python: Path, adapter: str, asked: dict[str, Any], root: Path = ADAPTERS, own: bool = False) -> dict[str, Any]:
+def ask(python: Path, adapter: str, asked: dict[str, Any], root: Path = ADAPTERS, ours: bool = False) -> dict[str, Any]:
     """An adapter's answer; one that dies or is silent answers with an error."""
     # Libraries get the adapters only: what else lies beside Parley must not be found before their own packages.
-    paths = [root, *([Path(__file__).parents[2]] if own else [])]
+    paths = [root, *([Path(__file__).parents[2]] if ours else [])]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -108,11 +108,11 @@ def fill(plan: Plan, python: Callable[[Library], Path], root: Path = ADAPTERS) -
     if plan.offer is None:
         return replace(blank, setting="", weights="", command="")
     try:
-        found = python(plan.library)
+        interpreter = python(plan.library)
     except InputError as error:
         return replace(blank, verdict="did not run", error=str(error))
     asked = question(plan.method, plan.setting, plan.weights, plan.variant, ROUNDS)
-    answer = ask(found, plan.library.adapter, asked, root, plan.library.own)
+    answer = ask(interpreter, plan.library.adapter, asked, root, plan.library.own)
     if not answer["ok"]:
         return replace(blank, verdict="did not run", error=_short(answer["error"]))
     version = answer["versions"][plan.library.package]

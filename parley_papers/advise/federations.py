@@ -54,25 +54,29 @@ def _smoke(seed: int) -> Judged:
 
 def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) -> StudyResult:
     """The checks, the figure and the numbers."""
-    plain, tried = (np.array([getattr(one, name) for one in judged]) for name in ("factor", "pilot_factor"))
+    plain, tried = (np.array([getattr(problem, name) for problem in judged]) for name in ("factor", "pilot_factor"))
     checks: list[Check] = [
         holds(
             "federations whose target the grid reaches",
-            all(np.isfinite(one.best) for one in judged),
-            sum(np.isfinite(one.best) for one in judged),
+            all(np.isfinite(problem.best) for problem in judged),
+            sum(np.isfinite(problem.best) for problem in judged),
             len(judged),
         )
     ]
     checks += claims(
         [
             at_least(f"without a pilot: share within {WITHIN:g}x of the best", float((plain <= WITHIN).mean()), SHARE),
-            at_most("without a pilot: federations where it is the worst", sum(one.is_worst for one in judged), 0),
+            at_most(
+                "without a pilot: federations where it is the worst", sum(problem.is_worst for problem in judged), 0
+            ),
             at_least(
                 f"with a pilot: share within {PILOT_WITHIN:g}x of the best",
                 float((tried <= PILOT_WITHIN).mean()),
                 PILOT_SHARE,
             ),
-            at_most("rounds of the pilot over the budget's, at most", max(one.pilot_share for one in judged), 0.5),
+            at_most(
+                "rounds of the pilot over the budget's, at most", max(problem.pilot_share for problem in judged), 0.5
+            ),
         ],
         scale,
     )
@@ -80,7 +84,7 @@ def summarised(judged: Sequence[Judged], scale: Scale, context: StudyContext) ->
     data = {
         "quantiles": QUANTILES,
         **{name: np.quantile(factors, QUANTILES, method="higher") for name, factors in spread_of.items()},
-        "federations": [one.plain() for one in judged],
+        "federations": [problem.plain() for problem in judged],
     }
-    drawn = factors_figure({"without a pilot": plain, "with a pilot": tried}, [one.seed for one in judged])
+    drawn = factors_figure({"without a pilot": plain, "with a pilot": tried}, [problem.seed for problem in judged])
     return context.result(checks, {"factors": drawn}, data)

@@ -57,25 +57,26 @@ class Judged:
 
 def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> Judged:
     """The federation of a seed; `every`: only each so many-th setting of the grid; `known`: its costs, if at hand."""
-    own = problem(seed)
-    costs = grid_costs(own, every) if known is None else known
+    asked = problem(seed)
+    costs = grid_costs(asked, every) if known is None else known
     best = min(costs, key=lambda name: costs[name])
-    advice = pl.advise(own.study(pl.FedAvg(batch=own.batch)), whole=False, pilot=True, **_budget(own))
+    advice = pl.advise(asked.study(pl.FedAvg(batch=asked.batch)), whole=False, pilot=True, **_budget(asked))
     assert advice.pilot is not None
     assert advice.first is not None
     first, last = advice.first.candidate, advice.ranked[0].candidate
     paid = {
-        one: cost_of(own, one.algorithm(batch=own.batch), one.channels, PATIENCE * own.rounds) for one in {first, last}
+        candidate: cost_of(asked, candidate.algorithm(batch=asked.batch), candidate.channels, PATIENCE * asked.rounds)
+        for candidate in {first, last}
     }
     return Judged(
         seed,
-        own.kind,
-        own.unit,
-        own.about,
+        asked.kind,
+        asked.unit,
+        asked.about,
         costs[best],
         best,
         len(costs),
-        _worse(own, paid[first], costs),
+        _worse(asked, paid[first], costs),
         paid[first],
         str(first),
         advice.first.rounds,
@@ -85,11 +86,11 @@ def judge(seed: int, every: int = 1, known: dict[str, float] | None = None) -> J
     )
 
 
-def _budget(own: Problem) -> dict[str, Any]:
+def _budget(asked: Problem) -> dict[str, Any]:
     """As `advise` takes it."""
-    if own.unit == "rounds":
-        return {"rounds": own.rounds}
-    return {"megabytes": own.rounds * traffic(own.study(pl.FedAvg(batch=own.batch))) / 1e6}
+    if asked.unit == "rounds":
+        return {"rounds": asked.rounds}
+    return {"megabytes": asked.rounds * traffic(asked.study(pl.FedAvg(batch=asked.batch))) / 1e6}
 
 
 def traffic(study: pl.Study) -> float:
@@ -101,8 +102,8 @@ def traffic(study: pl.Study) -> float:
 class _Cost(pl.Listener):
     """Adds up what a run costs; stops it where it has diverged or costs more than anybody would pay."""
 
-    def __init__(self, own: Problem, most: float) -> None:
-        self.unit, self.limit, self.most, self.spent = own.unit, _DIVERGED * own.start, most, 0.0
+    def __init__(self, asked: Problem, most: float) -> None:
+        self.unit, self.limit, self.most, self.spent = asked.unit, _DIVERGED * asked.start, most, 0.0
 
     def round(self, record: pl.RoundRecord) -> None:
         if self.unit == "rounds":
@@ -114,36 +115,36 @@ class _Cost(pl.Listener):
 
 
 def cost_of(
-    own: Problem,
+    asked: Problem,
     algorithm: pl.Algorithm,
     channels: tuple[pl.Channel, ...] = (),
     rounds: int | None = None,
     most: float = math.inf,
 ) -> float:
     """In the problem's unit; infinite where neither `rounds` (default: the budget's) nor `most` reach the target."""
-    spent = _Cost(own, most)
+    spent = _Cost(asked, most)
     try:
-        run = pl.train(own.study(algorithm, channels, rounds), listeners=[spent])
+        run = pl.train(asked.study(algorithm, channels, rounds), listeners=[spent])
     except pl.QuorumError:  # clients sent NaN
         return math.inf
-    reached = run.records[-1].metrics["central/loss"].value <= own.target
+    reached = run.records[-1].metrics["central/loss"].value <= asked.target
     return spent.spent if reached and spent.spent <= most else math.inf
 
 
-def grid_costs(own: Problem, every: int = 1) -> dict[str, float]:
+def grid_costs(asked: Problem, every: int = 1) -> dict[str, float]:
     """Of every setting of the grid; infinite for what costs more than the best so far, or never gets there."""
     costs: dict[str, float] = {}
-    for name, (algorithm, channels) in list(grid(own).items())[::every]:
-        costs[name] = cost_of(own, algorithm, channels, most=min(costs.values(), default=math.inf))
+    for name, (algorithm, channels) in list(grid(asked).items())[::every]:
+        costs[name] = cost_of(asked, algorithm, channels, most=min(costs.values(), default=math.inf))
     return costs
 
 
-def _worse(own: Problem, paid: float, costs: dict[str, float]) -> str:
+def _worse(asked: Problem, paid: float, costs: dict[str, float]) -> str:
     """The first setting, from the smallest steps on, that costs more than this."""
     if not math.isfinite(paid):
         return ""
-    settings = grid(own)
+    settings = grid(asked)
     for name in reversed(costs):
-        if paid < costs[name] < math.inf or cost_of(own, *settings[name], most=paid) == math.inf:
+        if paid < costs[name] < math.inf or cost_of(asked, *settings[name], most=paid) == math.inf:
             return name
     return ""

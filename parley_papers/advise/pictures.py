@@ -39,24 +39,30 @@ def pictures(scale: Scale, context: StudyContext) -> StudyResult:
 
 
 def summarised(
-    jobs: Sequence[tuple[Scale, Images, int]], found: Sequence[dict[str, Any]], scale: Scale, context: StudyContext
+    jobs: Sequence[tuple[Scale, Images, int]],
+    measurements: Sequence[dict[str, Any]],
+    scale: Scale,
+    context: StudyContext,
 ) -> StudyResult:
     """The checks, the figure and the numbers."""
     sets = list(dict.fromkeys(images for _, images, _ in jobs))
     by_set: dict[str, list[dict[str, Any]]] = {NAMES[images]: [] for images in sets}
-    for (_, images, _), one in zip(jobs, found, strict=True):
-        by_set[NAMES[images]].append(one)
+    for (_, images, _), measurement in zip(jobs, measurements, strict=True):
+        by_set[NAMES[images]].append(measurement)
     checks = []
     for name, each in by_set.items():
-        last = {arm: float(np.mean([one[arm]["accuracy"][-1] for one in each])) for arm in _ARMS}
-        spent = max(one[arm]["megabytes"][-1] / one["budget"] for one in each for arm in _ARMS)
+        last = {arm: float(np.mean([measurement[arm]["accuracy"][-1] for measurement in each])) for arm in _ARMS}
+        spent = max(measurement[arm]["megabytes"][-1] / measurement["budget"] for measurement in each for arm in _ARMS)
         checks += claims(
             [at_least(f"{name}: {arm} less FedAvg, accuracy", last[arm] - last[_ARMS[0]], 0.0) for arm in _ARMS[1:]],
             scale,
         )
         checks.append(at_most(f"{name}: megabytes over the budget, at most", spent, 1.0 + 1e-9))
     curves = {
-        name: {arm: [(one[arm]["megabytes"], one[arm]["accuracy"]) for one in each] for arm in _ARMS}
+        name: {
+            arm: [(measurement[arm]["megabytes"], measurement[arm]["accuracy"]) for measurement in each]
+            for arm in _ARMS
+        }
         for name, each in by_set.items()
     }
     return context.result(checks, {"megabytes": megabytes_figure(curves)}, {"sets": by_set})
@@ -84,18 +90,20 @@ def measured(job: tuple[Scale, Images, int]) -> dict[str, Any]:
     first, last = advice.first, advice.ranked[0]
     like = pl.FedAvg()
     arms = {_ARMS[0]: (plain, "lr 0.1, one epoch")}
-    for name, one in zip(_ARMS[1:], (first, last), strict=True):
-        own = replace(plain, algorithm=one.candidate.algorithm(like), channels=one.candidate.channels, rounds=one.limit)
-        arms[name] = own, str(one.candidate)
-    found: dict[str, Any] = {"seed": seed, "budget": budget, "pilot": advice.pilot.sentence()}
-    for name, (own, setting) in arms.items():
-        run = pl.train(own, data=problem.evaluated_on("test"))
+    for name, ranked in zip(_ARMS[1:], (first, last), strict=True):
+        study = replace(
+            plain, algorithm=ranked.candidate.algorithm(like), channels=ranked.candidate.channels, rounds=ranked.limit
+        )
+        arms[name] = study, str(ranked.candidate)
+    result: dict[str, Any] = {"seed": seed, "budget": budget, "pilot": advice.pilot.sentence()}
+    for name, (study, setting) in arms.items():
+        run = pl.train(study, data=problem.evaluated_on("test"))
         rounds, accuracy = run.series("central/accuracy")
         sent = [run.series(metric)[1] for metric in ("up/bytes", "down/bytes")]
         spent = np.concatenate([[0.0], np.cumsum(np.sum(sent, axis=0))]) / 1e6
-        found[name] = {
+        result[name] = {
             "setting": setting,
             "megabytes": spent[np.asarray(rounds, dtype=int)].tolist(),
             "accuracy": np.asarray(accuracy).tolist(),
         }
-    return found
+    return result

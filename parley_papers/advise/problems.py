@@ -86,11 +86,13 @@ def problem(seed: int) -> Problem:
         centre = shift * rng.standard_normal(width)
         stretch = np.exp(0.3 * shift * rng.standard_normal(width))
         x = (centre + stretch * rng.standard_normal((size, width))) * scales
-        own = truth * (1 + concept * rng.standard_normal(truth.shape))
-        signal = x @ own + skew * rng.standard_normal(outputs) * (0.3 if kind == "regression" else 1.0)
+        client = truth * (1 + concept * rng.standard_normal(truth.shape))
+        signal = x @ client + skew * rng.standard_normal(outputs) * (0.3 if kind == "regression" else 1.0)
         y = _targets(kind, signal, rng)
         sites[f"{number:02d}"] = pl.ClientData(torch.from_numpy(x).float(), y)
-    pooled = pl.ClientData(torch.cat([own.x for own in sites.values()]), torch.cat([own.y for own in sites.values()]))
+    pooled = pl.ClientData(
+        torch.cat([client.x for client in sites.values()]), torch.cat([client.y for client in sites.values()])
+    )
     federation = pl.Federation.from_arrays(sites, test=pooled, dtype="float32")
     batch = 0 if rng.random() < 0.6 else 20
     cohort = max(3, clients // 2) if rng.random() < 0.3 else None
@@ -119,27 +121,27 @@ def problem(seed: int) -> Problem:
 def grid(problem: Problem) -> dict[str, tuple[pl.Algorithm, tuple[pl.Channel, ...]]]:
     """Every method and setting that advice is held against, by name; where bytes count, also with eight bits."""
     batch = problem.batch
-    found: dict[str, tuple[pl.Algorithm, tuple[pl.Channel, ...]]] = {}
+    methods: dict[str, tuple[pl.Algorithm, tuple[pl.Channel, ...]]] = {}
     for lr in reversed(RATES):
         for steps in (30, 5, 1):
             work: dict[str, Any] = {"lr": lr, "steps": steps, "batch": batch}
             name = f"lr {lr:g}, {steps} steps"
             averaged = {"fedavg": pl.FedAvg(**work), "fedavgm": pl.FedAvgM(**work, server=pl.HeavyBall(0.3, 0.9))}
             for method, algorithm in averaged.items():
-                found[f"{method}, {name}"] = algorithm, ()
+                methods[f"{method}, {name}"] = algorithm, ()
                 if problem.unit == "megabytes":
-                    found[f"{method}, {name}, 8 bits"] = algorithm, (pl.qsgd(8),)
+                    methods[f"{method}, {name}, 8 bits"] = algorithm, (pl.qsgd(8),)
             if steps == 1:
                 continue
-            found[f"scaffold, {name}"] = pl.Scaffold(**work), ()
-            found[f"fedprox, {name}"] = pl.FedProx(**work, alpha=0.3), ()
+            methods[f"scaffold, {name}"] = pl.Scaffold(**work), ()
+            methods[f"fedprox, {name}"] = pl.FedProx(**work, alpha=0.3), ()
             for alpha in (0.1, 1.0):
-                found[f"feddyn {alpha:g}, {name}"] = pl.FedDyn(**work, alpha=alpha), ()
+                methods[f"feddyn {alpha:g}, {name}"] = pl.FedDyn(**work, alpha=alpha), ()
     for lr in (0.03, 0.1):
         for steps in (1, 5):
             name = f"fedadam {lr:g}, lr 0.1, {steps} steps"
-            found[name] = pl.FedAdam(lr=0.1, steps=steps, batch=batch, server=pl.Adam(lr)), ()
-    return found
+            methods[name] = pl.FedAdam(lr=0.1, steps=steps, batch=batch, server=pl.Adam(lr)), ()
+    return methods
 
 
 def _targets(kind: Kind, signal: Array, rng: np.random.Generator) -> torch.Tensor:

@@ -104,9 +104,9 @@ def quantisers(scale: Scale, context: StudyContext) -> StudyResult:
     plain = iterates(Job(None, 0, rounds))
     checks = [at_most("without a channel: distance from the affine map", float(np.abs(plain - mean).max()), 1e-12)]
     jobs = [Job(channel, seed, rounds) for channel in QUANTISERS.values() for seed in range(seeds)]
-    found = np.stack(spread(iterates, jobs, context, "runs")).reshape(len(QUANTISERS), seeds, *mean.shape)
+    paths = np.stack(spread(iterates, jobs, context, "runs")).reshape(len(QUANTISERS), seeds, *mean.shape)
     panels, data = [], {}
-    for (name, channel), points in zip(QUANTISERS.items(), found, strict=True):
+    for (name, channel), points in zip(QUANTISERS.items(), paths, strict=True):
         omega = channel.variance(mean.shape[1])
         assert omega is not None
         bound = variance_bound(given, omega, mean)

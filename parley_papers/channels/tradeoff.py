@@ -165,13 +165,13 @@ def _boosting(size: Size) -> pl.HistogramBoosting:
 
 def _refused(method: pl.Algorithm) -> dict[str, str]:
     """Why a method cannot be run with channels, by their names."""
-    found = {}
+    reasons = {}
     for name, chain in CHANNELS.items():
         try:
             pl.channels.Channels.of(method, chain)
         except pl.InputError as error:
-            found[name] = str(error)
-    return found
+            reasons[name] = str(error)
+    return reasons
 
 
 def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
@@ -211,8 +211,8 @@ def _histograms(
 def _kept(method: str, names: Sequence[str], trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
     """What channels promise about training."""
     limit = _accuracy(trials[f"{method}, {NONE}"]).value - CLOSE
-    found = {name: _accuracy(trials[f"{method}, {name}"]).value for name in names}
-    return [at_least(f"{method}, {name}: accuracy", value, limit) for name, value in found.items()]
+    accuracies = {name: _accuracy(trials[f"{method}, {name}"]).value for name in names}
+    return [at_least(f"{method}, {name}: accuracy", value, limit) for name, value in accuracies.items()]
 
 
 def _sent(trial: Trial) -> float:

@@ -45,10 +45,13 @@ def advice(scale: Scale, context: StudyContext) -> StudyResult:
     """The bound's choice of gamma and K from L, mu, C: with heavy ball within twice the best on 3 of 4 problems."""
     problems, exact_problems = _PROBLEMS[scale]
     work = [(kind, seed) for kind in KINDS for seed in range(problems)]
-    found = {place: judge(*problem(place[1], place[0] == "related")) for place in context.track(work, "constants")}
+    judgements = {
+        problem_key: judge(*problem(problem_key[1], problem_key[0] == "related"))
+        for problem_key in context.track(work, "constants")
+    }
     regrets = {
         kind: {
-            server: np.array([found[kind, seed][server].regret for seed in range(problems)])
+            server: np.array([judgements[kind, seed][server].regret for seed in range(problems)])
             for server in pl.theory.servers.SERVERS
         }
         for kind in KINDS
@@ -58,7 +61,7 @@ def advice(scale: Scale, context: StudyContext) -> StudyResult:
         checks += [_distribution(f"{kind}, {SERVER_NAMES[server]}", ratios) for server, ratios in by_server.items()]
         share = float((by_server["heavy-ball"] <= 2).mean())
         checks.append(at_least(f"{kind}, heavy ball: share of problems within 2x", share, 0.75))
-    tightest = max(one.tightness for judged in found.values() for one in judged.values())
+    tightest = max(judgement.tightness for judged in judgements.values() for judgement in judged.values())
     checks.append(at_most("actual distance over its bound, at most", tightest, 1.0 + 1e-9))
     pairs = [(seed, server) for seed in range(exact_problems) for server in pl.theory.servers.SERVERS]
     ratios = [exact_regret(*exact_problem(seed), server) for seed, server in context.track(pairs, "exact mode")]
@@ -113,11 +116,13 @@ def judge(model: pl.theory.rounds.Rounds, rounds: int) -> dict[str, Judged]:
     curvatures = list(zip(np.maximum(low, high).tolist(), low.tolist(), strict=True))
     rounding = 1e-12 * (model.start_distance + C)
     judged = {}
-    for place, server in enumerate(pl.theory.servers.SERVERS, start=len(_GRID)):
+    for index, server in enumerate(pl.theory.servers.SERVERS, start=len(_GRID)):
         tuned = [pl.theory.servers.tune(server, *curvature) for curvature in curvatures]
-        actual = descents.distance(server, [one.eta for one in tuned], [one.momentum for one in tuned], rounds)
-        regret = (actual[place] + rounding) / (actual[: len(_GRID)].min() + rounding)
-        judged[server] = Judged(float(regret), float(actual[place] / (best[server].bound + rounding)))
+        actual = descents.distance(
+            server, [choice.eta for choice in tuned], [choice.momentum for choice in tuned], rounds
+        )
+        regret = (actual[index] + rounding) / (actual[: len(_GRID)].min() + rounding)
+        judged[server] = Judged(float(regret), float(actual[index] / (best[server].bound + rounding)))
     return judged
 
 

@@ -23,11 +23,11 @@ ANGLE = 0.0399
 @study("001/bounds", scales={scale: f"{count} random federations" for scale, count in _PROBLEMS.items()})
 def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     """The printed bounds on the distance of the minimisers and on momentum fail; the repaired ones hold."""
-    found = pl.theory.distance.distances(two_clients(ANGLE), 4e-4, pl.theory.surrogate.All(2))
+    measured = pl.theory.distance.distances(two_clients(ANGLE), 4e-4, pl.theory.surrogate.All(2))
     checks: list[Check] = [
-        near("two clients: distance of the minimisers", found.actual, 2.16, absolute=0.005),
-        near("two clients: the printed bound on it", found.printed_in_paper, 0.445, absolute=0.0005),
-        at_most("two clients: distance over the repaired bound", found.actual / found.corrected, 1.0),
+        near("two clients: distance of the minimisers", measured.actual, 2.16, absolute=0.005),
+        near("two clients: the printed bound on it", measured.printed_in_paper, 0.445, absolute=0.0005),
+        at_most("two clients: distance over the repaired bound", measured.actual / measured.corrected, 1.0),
     ]
     work = context.track(range(_PROBLEMS[scale]), "federations")
     ratios = np.array([_ratios(pl.Key(0).fold("001/bounds", number).numpy()) for number in work])
@@ -39,8 +39,11 @@ def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     swept = [
         pl.theory.distance.distances(two_clients(float(angle)), 4e-4, pl.theory.surrogate.All(2)) for angle in angles
     ]
-    data = {"angle": angles, "distance": [one.actual for one in swept]}
-    data |= {"printed": [one.printed_in_paper for one in swept], "repaired": [one.corrected for one in swept]}
+    data = {"angle": angles, "distance": [distance.actual for distance in swept]}
+    data |= {
+        "printed": [distance.printed_in_paper for distance in swept],
+        "repaired": [distance.corrected for distance in swept],
+    }
     worst = np.array([_worst("heavy-ball", int(t)) for t in rounds])
     figure = bounds_figure(angles, swept, ANGLE, rounds, worst, pl.theory.servers.tune("heavy-ball", KAPPA, 1.0).rho)
     return context.result(checks, {"bounds": figure}, data)
@@ -60,7 +63,7 @@ def _ratios(rng: np.random.Generator) -> tuple[float, float, float]:
         int(rng.integers(1, 9)), int(rng.integers(2, 9)), 10 ** rng.uniform(0, 4), rng, 10 ** rng.uniform(-2, 1)
     )
     gamma, K = float(rng.uniform(0.01, 0.99)) / clients.L, int(10 ** rng.uniform(0.31, 4))
-    found = pl.theory.distance.distances(clients, gamma, pl.theory.surrogate.All(K))
+    measured = pl.theory.distance.distances(clients, gamma, pl.theory.surrogate.All(K))
     known = float(
         pl.theory.distance.drift_bound(
             pl.theory.condition.log_distortion_spread(clients.L, clients.mu, gamma, K), clients.kappa0, clients.C
@@ -68,9 +71,9 @@ def _ratios(rng: np.random.Generator) -> tuple[float, float, float]:
     )
     tiny = 1e-12
     return (
-        found.actual / (found.corrected + tiny),
-        found.actual_energy / (found.corrected_energy + tiny),
-        found.actual / (known + tiny),
+        measured.actual / (measured.corrected + tiny),
+        measured.actual_energy / (measured.corrected_energy + tiny),
+        measured.actual / (known + tiny),
     )
 
 
@@ -79,9 +82,11 @@ def _one_dimension() -> Check:
     clients = pl.theory.surrogate.Quadratics(
         np.array([[[4.0]], [[1.0]]]), np.array([[1.0], [-1.0]]), np.array([1 - 1e-6, 1e-6])
     )
-    found = pl.theory.distance.distances(clients, 1 / 8, pl.theory.surrogate.Last(1000))
-    assert found.one_dimension is not None
-    return near("one dimension: distance over Lemma 12's bound", found.actual / found.one_dimension, 1.0, absolute=1e-5)
+    measured = pl.theory.distance.distances(clients, 1 / 8, pl.theory.surrogate.Last(1000))
+    assert measured.one_dimension is not None
+    return near(
+        "one dimension: distance over Lemma 12's bound", measured.actual / measured.one_dimension, 1.0, absolute=1e-5
+    )
 
 
 def _worst(server: str, rounds: int) -> float:

@@ -189,13 +189,13 @@ def _trade_off(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
 def overtakes(kept: Mapping[float, Sequence[Trial]]) -> dict[str, float | None]:
     """From which round on the mean loss of a smaller gamma stays below a larger one's; None: it is not at the end."""
     means = {gamma: np.mean([trial.loss for trial in runs], axis=0) for gamma, runs in kept.items()}
-    found: dict[str, float | None] = {}
+    crossings: dict[str, float | None] = {}
     for small, large in combinations(sorted(means), 2):
         above = np.flatnonzero(means[small] >= means[large])
         after = int(above[-1]) + 1 if len(above) else 0
         rounds = kept[small][0].rounds
-        found[f"{small:g} below {large:g}"] = float(rounds[after]) if after < len(rounds) else None
-    return found
+        crossings[f"{small:g} below {large:g}"] = float(rounds[after]) if after < len(rounds) else None
+    return crossings
 
 
 def _mean(trials: Sequence[Trial], value: Callable[[Trial], float]) -> float:

@@ -67,20 +67,21 @@ def _fixed_points(
         for setting in settings
         for member in pl.conformance.members.members(setting, steps, TOLERANCE)
     ]
-    found: dict[str, dict[str, float]] = {}
+    distances: dict[str, dict[str, float]] = {}
     drifts = []
     for setting, member in context.track(work, "fixed points"):
         goal = member.goal(setting.clients)
         if member.gamma > 0 and not member.method.needs.pooled:
             drifts.append(float(np.linalg.norm(goal - setting.clients.empirical_minimiser)))
-        distance = found.setdefault(member.name, dict.fromkeys(RUNTIMES, 0.0))
+        distance = distances.setdefault(member.name, dict.fromkeys(RUNTIMES, 0.0))
         for runtime in RUNTIMES:
             last = pl.conformance.quadratics.path(setting, member.method, member.rounds, runtime)[-1]
             distance[runtime] = float(np.maximum(distance[runtime], np.linalg.norm(last - goal)))
     checks = [
-        at_most(f"{name}: distance to its surrogate optimum", max(by.values()), TOLERANCE) for name, by in found.items()
+        at_most(f"{name}: distance to its surrogate optimum", max(by.values()), TOLERANCE)
+        for name, by in distances.items()
     ]
-    return [*checks, at_least("distance of these optima from the true one", min(drifts), 1e-3)], found
+    return [*checks, at_least("distance of these optima from the true one", min(drifts), 1e-3)], distances
 
 
 def _maml_is_theta(setting: pl.conformance.quadratics.QuadraticSetting, steps: int) -> Check:

@@ -103,7 +103,7 @@ def fig3(scale: Scale, context: StudyContext) -> StudyResult:
     """A proximal term only shortens the frontier: FedProx's is a subset of FedAvg's."""
     L, strengths = 10.0, (0.0, 0.5, 1.0, 5.0)
     made = {a: pl.theory.frontier.family_frontier(L, 1.0, 0.5 / (L + a), counts(scale), alpha=a) for a in strengths}
-    parts = {"L = 10": [_nested(a, frontier, place) for place, (a, frontier) in enumerate(made.items())]}
+    parts = {"L = 10": [_nested(a, frontier, index) for index, (a, frontier) in enumerate(made.items())]}
     checks = [
         at_most(f"alpha = {a:g}: off the frontier of alpha = 0", off(frontier), EXACT) for a, frontier in made.items()
     ]
@@ -156,10 +156,10 @@ def fig9(scale: Scale, context: StudyContext) -> StudyResult:
     curves = [FrontierCurve.of("FedAvg", whole, 6, "dashed")]
     checks: list[Check] = []
     ends = []
-    for place, alpha in enumerate((0.0, 0.5, 1.0, 10.0)):
+    for index, alpha in enumerate((0.0, 0.5, 1.0, 10.0)):
         K = counts(scale) * (1 - 2e-6)  # gamma (K L + alpha) < 1
         frontier = pl.theory.frontier.family_frontier(L, 1.0, gamma, np.maximum(K, 1), alpha=alpha, family="maml")
-        curves.append(_nested(alpha, frontier, place, "MAML, "))
+        curves.append(_nested(alpha, frontier, index, "MAML, "))
         checks.append(at_most(f"alpha = {alpha:g}: off the closed form", off(frontier), EXACT))
         ends.append(float(frontier.rho.min()))
     # (1 - gamma (L + alpha))^(K - 1) against (1 - gamma (mu + alpha))^(K - 1) at K gamma = 1/L: e^-(1 - mu/L).
@@ -171,9 +171,9 @@ def fig9(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"frontiers": figure}, frontier_numbers(parts))
 
 
-def _nested(alpha: float, frontier: pl.theory.frontier.Frontier, place: int, family: str = "") -> FrontierCurve:
+def _nested(alpha: float, frontier: pl.theory.frontier.Frontier, index: int, family: str = "") -> FrontierCurve:
     """Curves that lie on each other: the later, the thinner."""
-    return FrontierCurve.of(f"{family}$\\alpha$ = {alpha:g}", frontier, place, width=(11.0, 7.5, 4.5, 1.8)[place])
+    return FrontierCurve.of(f"{family}$\\alpha$ = {alpha:g}", frontier, index, width=(11.0, 7.5, 4.5, 1.8)[index])
 
 
 def _bend(frontier: pl.theory.frontier.Frontier) -> float:

@@ -72,11 +72,11 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
     checks = [at_least("least accuracy of any arm in the last fifth", min(last.values()), 3 * chance)]
     panels = {
         "Server momentum, $\\alpha$ = 0": [
-            ArmCurve(name, trials[name], place) for place, name in enumerate((PLAIN, *MOMENTA))
+            ArmCurve(name, trials[name], colour) for colour, name in enumerate((PLAIN, *MOMENTA))
         ],
         "Proximal strength, no momentum": [
-            ArmCurve(f"$\\alpha$ = {ARMS[name][1]:g}", trials[name], place)
-            for place, name in {0: PLAIN, 3: STRENGTHS[0], 4: STRENGTHS[1]}.items()
+            ArmCurve(f"$\\alpha$ = {ARMS[name][1]:g}", trials[name], colour)
+            for colour, name in {0: PLAIN, 3: STRENGTHS[0], 4: STRENGTHS[1]}.items()
         ],
     }
     data = {

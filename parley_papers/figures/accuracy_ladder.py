@@ -29,17 +29,17 @@ def accuracy_ladder(rows: Sequence[MeanRow], title: str, across: str, about: str
     """Accuracy upwards, one place per row: our mean with its interval, every seed, and the paper's value."""
     figure = style.new_figure(8.2, 4.6, 0.1, 0.08)
     axes = figure.add_subplot()
-    places = np.arange(len(rows))
+    xs = np.arange(len(rows))
     ours = np.array([row.mean.value for row in rows])
     half = np.nan_to_num(np.array([row.mean.half for row in rows]))
-    for place, row in zip(places, rows, strict=True):
+    for x, row in zip(xs, rows, strict=True):
         axes.plot(
-            [place + 0.12] * len(row.mean.seeds), row.mean.seeds, ".", color=style.PALETTE[0], alpha=0.45, markersize=6
+            [x + 0.12] * len(row.mean.seeds), row.mean.seeds, ".", color=style.PALETTE[0], alpha=0.45, markersize=6
         )
     if joined:
-        axes.plot(places, ours, color=style.PALETTE[0], linewidth=1.2, alpha=0.5)
+        axes.plot(xs, ours, color=style.PALETTE[0], linewidth=1.2, alpha=0.5)
     axes.errorbar(
-        places,
+        xs,
         ours,
         half,
         fmt="o",
@@ -49,7 +49,7 @@ def accuracy_ladder(rows: Sequence[MeanRow], title: str, across: str, about: str
         linewidth=1.6,
         label="here: mean, 95% interval, seeds",
     )
-    paper = [(place, row.paper) for place, row in zip(places, rows, strict=True) if row.paper is not None]
+    paper = [(x, row.paper) for x, row in zip(xs, rows, strict=True) if row.paper is not None]
     if paper:
         axes.plot(
             *zip(*paper, strict=True),
@@ -61,7 +61,7 @@ def accuracy_ladder(rows: Sequence[MeanRow], title: str, across: str, about: str
             label="paper (ResNet-20)",
         )
     style.panel(axes, title, across)
-    axes.set_xticks(places, [row.label for row in rows])
+    axes.set_xticks(xs, [row.label for row in rows])
     style.y_label(axes, "test accuracy")
     style.percent_axis(axes.yaxis)
     style.clean(axes)

@@ -27,13 +27,13 @@ def factors_figure(factors: Mapping[str, Array], seeds: Sequence[int]) -> Figure
     """On the left a curve per kind of advice, the higher the better; on the right every federation by its seed."""
     result = style.new_figure(11, 4.4, 0.12, 0.08)
     left, right = result.subplots(1, 2)
-    for place, (name, ratios) in enumerate(factors.items()):
+    for index, (name, ratios) in enumerate(factors.items()):
         shown = np.clip(np.where(np.isfinite(ratios), ratios, _RANGE[1]), *_RANGE)
         steps = np.concatenate([[_RANGE[0]], np.sort(shown), [_RANGE[1]]])
         shares = np.concatenate([[0.0], np.arange(1, len(shown) + 1) / len(shown), [(ratios < np.inf).mean()]])
-        colour = style.PALETTE[place]
+        colour = style.PALETTE[index]
         left.step(steps, shares, where="post", color=colour, linewidth=2.2, label=name)
-        right.plot(seeds, shown, linestyle="none", color=colour, label=name, **_MARKS[place])
+        right.plot(seeds, shown, linestyle="none", color=colour, label=name, **_MARKS[index])
     for axes, scaled in ((left, "x"), (right, "y")):
         line = axes.axvline if scaled == "x" else axes.axhline
         for limit in (1.15, 2.0):
@@ -61,13 +61,13 @@ def megabytes_figure(curves: Mapping[str, Mapping[str, Sequence[tuple[Array, Arr
     result = style.new_figure(5.6 * len(curves), 4.4, 0.12, 0.08)
     grid = result.subplots(1, len(curves), squeeze=False)[0]
     for axes, (name, arms) in zip(grid, curves.items(), strict=True):
-        for place, (arm, seeds) in enumerate(arms.items()):
+        for index, (arm, seeds) in enumerate(arms.items()):
             for spent, accuracy in seeds:
-                axes.plot(spent, accuracy, color=style.PALETTE[place], linewidth=0.8, alpha=0.45)
+                axes.plot(spent, accuracy, color=style.PALETTE[index], linewidth=0.8, alpha=0.45)
             most = min(float(spent[-1]) for spent, _ in seeds)
             common = np.linspace(0, most, 200)
             mean = np.mean([np.interp(common, spent, accuracy) for spent, accuracy in seeds], axis=0)
-            axes.plot(common, mean, color=style.PALETTE[place], linewidth=2.4, label=arm)
+            axes.plot(common, mean, color=style.PALETTE[index], linewidth=2.4, label=arm)
         style.panel(axes, name, "megabytes, all clients together")
         style.percent_axis(axes.yaxis)
         style.clean(axes, "both")

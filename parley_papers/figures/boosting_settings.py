@@ -22,7 +22,7 @@ def settings_figure(
     """Errors over T where inputs agree; over omega, with the radius, where they do not."""
     figure = style.new_figure(12, 4.6, 0.12, 0.08)
     over, *near = figure.subplots(1, 3, width_ratios=(1.3, 1, 1))
-    for place, (name, values) in enumerate(errors.items()):
+    for index, (name, values) in enumerate(errors.items()):
         without = "no residual" in name
         over.plot(
             rounds,
@@ -30,7 +30,7 @@ def settings_figure(
             marker="o",
             markersize=5,
             linewidth=2.2,
-            color=style.PALETTE[place % 2],
+            color=style.PALETTE[index % 2],
             label=name,
             linestyle=(0, (4, 2)) if without else "-",
         )
@@ -39,14 +39,18 @@ def settings_figure(
     over.set_xticks(rounds, [str(T) for T in rounds])
     style.panel(over, "Inputs alike, labels in conflict", "rounds T, with K = $\\sqrt{T}$")
     style.y_label(over, "squared distance to f*")
-    for axes, name, (omega, found, radius), colour in (
+    for axes, name, (omega, distances, radius), colour in (
         (near[0], "Cross-entropy, L-infinity oracle", tv, style.PALETTE[2]),
         (near[1], "Square loss, Lipschitz oracle", w1, style.PALETTE[3]),
     ):
-        some = [place for place, value in enumerate(radius) if value > 0]
-        there, limit = [omega[place] for place in some], [radius[place] for place in some]
-        axes.plot(there, limit, color=style.FAINT, linewidth=1.4, linestyle=(0, (4, 3)), label="radius, constant 1")
-        axes.plot(omega, found, color=colour, marker="o", markersize=5, linewidth=2.2, label="squared distance to f*")
+        some = [index for index, value in enumerate(radius) if value > 0]
+        with_radius, limit = [omega[index] for index in some], [radius[index] for index in some]
+        axes.plot(
+            with_radius, limit, color=style.FAINT, linewidth=1.4, linestyle=(0, (4, 3)), label="radius, constant 1"
+        )
+        axes.plot(
+            omega, distances, color=colour, marker="o", markersize=5, linewidth=2.2, label="squared distance to f*"
+        )
         style.panel(
             axes, name, "$\\omega_{TV}$" if axes is near[0] else "$\\omega_{W1}$ ($\\omega_{TV}$ = 0.75 throughout)"
         )

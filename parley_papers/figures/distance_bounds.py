@@ -29,9 +29,14 @@ def bounds_figure(
     result = style.new_figure(11, 4.6, 0.12, 0.08)
     left, right = result.subplots(1, 2)
     for name, values, colour, dashes in (
-        ("repaired bound", [one.corrected for one in swept], style.PALETTE[2], "-"),
-        ("distance of the minimisers", [one.actual for one in swept], style.INK, "-"),
-        ("printed bound, 8C$\\Delta$", [one.printed_in_paper for one in swept], style.PALETTE[1], (0, (4, 2))),
+        ("repaired bound", [distance.corrected for distance in swept], style.PALETTE[2], "-"),
+        ("distance of the minimisers", [distance.actual for distance in swept], style.INK, "-"),
+        (
+            "printed bound, 8C$\\Delta$",
+            [distance.printed_in_paper for distance in swept],
+            style.PALETTE[1],
+            (0, (4, 2)),
+        ),
     ):
         left.plot(angles, values, color=colour, linestyle=dashes, linewidth=2.4, label=name)
     left.axvline(marked, color=style.FAINT, linewidth=1, linestyle=(0, (2, 3)), zorder=1)

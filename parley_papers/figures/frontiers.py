@@ -69,15 +69,15 @@ def frontier_panels(
     side = 5.2 if columns == 1 else 4.1
     result = style.new_figure(side * columns + 0.5, side * rows + 0.6, 0.08, 0.08)
     grid = result.subplots(rows, columns, squeeze=False)
-    for place, (name, curves) in enumerate(parts.items()):
-        axes = grid[place // columns][place % columns]
+    for index, (name, curves) in enumerate(parts.items()):
+        axes = grid[index // columns][index % columns]
         if symmetry:
             axes.plot([0, 1], [0, 1], color=style.FAINT, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
         for curve in curves:
             # From the one-shot end on, so that a dash begins there.
             axes.plot(curve.rho[::-1], curve.delta[::-1], **curve.style)
         style.panel(axes, name, "convergence rate $\\rho$   (\u2190 faster)")
-        if place % columns == 0:
+        if index % columns == 0:
             style.y_label(axes, "suboptimality $\\Delta$   (\u2190 more accurate)")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), box_aspect=1)
         style.clean(axes, "both")

@@ -30,19 +30,19 @@ class GainPair:
     compared: Interval
 
 
-def gains_beside(panels: Mapping[str, Sequence[GainPair]], one: str, other: str, about: str) -> Figure:
+def gains_beside(panels: Mapping[str, Sequence[GainPair]], first: str, other: str, about: str) -> Figure:
     """A panel for each federation."""
     figure = style.new_figure(5.2 * len(panels), 4.2, 0.1, 0.08)
     for axes, (title, pairs) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
-        places = np.arange(len(pairs))[::-1]
+        heights = np.arange(len(pairs))[::-1]
         for shift, colour, label, rows in (
-            (0.13, style.PALETTE[0], one, [pair.estimated for pair in pairs]),
+            (0.13, style.PALETTE[0], first, [pair.estimated for pair in pairs]),
             (-0.13, style.PALETTE[1], other, [pair.compared for pair in pairs]),
         ):
             value, low, high = np.clip(np.array(rows).T, 1 / _WIDEST, _WIDEST)
             axes.errorbar(
                 value,
-                places + shift,
+                heights + shift,
                 xerr=[value - low, high - value],
                 fmt="o",
                 color=colour,
@@ -54,7 +54,7 @@ def gains_beside(panels: Mapping[str, Sequence[GainPair]], one: str, other: str,
         axes.set_xscale("log")
         axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()
-        axes.set_yticks(places, [pair.client for pair in pairs])
+        axes.set_yticks(heights, [pair.client for pair in pairs])
         style.panel(axes, title, "gain by joining")
         ends = [end for pair in pairs for end in (*pair.estimated, *pair.compared)]
         axes.set_xlim(max(0.8 * min(ends), 0.8 / _WIDEST), min(1.25 * max(ends), 1.25 * _WIDEST))

@@ -22,15 +22,15 @@ def interval_lines(
     figure = style.new_figure(8.2, 4.6, 0.1, 0.08)
     axes = figure.add_subplot()
     width = (max(x) - min(x)) * 0.006 or 0.01
-    for place, (name, means) in enumerate(lines.items()):
-        at = np.asarray(x) + (place - (len(lines) - 1) / 2) * width  # intervals stay apart
+    for index, (name, means) in enumerate(lines.items()):
+        at = np.asarray(x) + (index - (len(lines) - 1) / 2) * width  # intervals stay apart
         half = np.nan_to_num([mean.half for mean in means])
         axes.errorbar(
             at,
             [mean.value for mean in means],
             half,
             fmt="o-",
-            color=style.PALETTE[place % len(style.PALETTE)],
+            color=style.PALETTE[index % len(style.PALETTE)],
             linewidth=1.8,
             markersize=6,
             capsize=3,

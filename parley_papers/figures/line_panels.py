@@ -61,13 +61,13 @@ def line_panels(title: str, panels: Sequence[LinePanel], share: bool = False) ->
             if axis.get_scale() == "log":
                 _number(axis)
         style.panel(axes, shown.name, shown.across)
-        for place, words in shown.upright.items():
-            axes.axvline(place, color=style.FAINT, linewidth=1.2, linestyle=(0, (1, 1.5)))
-            across = float(axes.transAxes.inverted().transform(axes.transData.transform((place, 1.0)))[0])
+        for x, words in shown.upright.items():
+            axes.axvline(x, color=style.FAINT, linewidth=1.2, linestyle=(0, (1, 1.5)))
+            across = float(axes.transAxes.inverted().transform(axes.transData.transform((x, 1.0)))[0])
             side = -1 if across > 0.8 else 1
             axes.annotate(
                 words,
-                (place, 0.03),
+                (x, 0.03),
                 xycoords=("data", "axes fraction"),
                 xytext=(5 * side, 0),
                 textcoords="offset points",

@@ -24,11 +24,11 @@ def regret_figure(regrets: Mapping[str, Mapping[str, Array]]) -> Figure:
     result = style.new_figure(11, 4.6, 0.12, 0.08)
     grid = result.subplots(1, len(regrets), squeeze=False)[0]
     for axes, (kind, by_server) in zip(grid, regrets.items(), strict=True):
-        for place, (server, ratios) in enumerate(by_server.items()):
+        for index, (server, ratios) in enumerate(by_server.items()):
             factors = np.concatenate([[1.0], np.sort(np.maximum(ratios, 1.0)), [max(_WIDEST, ratios.max())]])
             shares = np.concatenate([[0.0], np.arange(1, len(ratios) + 1) / len(ratios), [1.0]])
             within = f"{SERVER_NAMES[server]}: {(ratios <= 2).mean():.0%} within 2x"
-            axes.step(factors, shares, where="post", color=style.PALETTE[place], linewidth=2.2, label=within)
+            axes.step(factors, shares, where="post", color=style.PALETTE[index], linewidth=2.2, label=within)
         axes.axvline(2, color=style.FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.set_xscale("log")
         axes.set(xlim=(1, _WIDEST), ylim=(0, 1.02), xticks=(1, 2, 5, 10, 20, 50, 100))

@@ -35,14 +35,14 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
     figure = style.new_figure(12, 4.6, 0.12, 0.08)
     left, right = figure.subplots(1, 2, width_ratios=(1.9, 1))
     methods = list(tables[0].scores)
-    for place, table in enumerate(reversed(tables)):
+    for height, table in enumerate(reversed(tables)):
         ends = min(table.scores.values()), max(table.scores.values())
-        left.hlines(place, *ends, color="#dfe4e9", linewidth=3, zorder=1)
+        left.hlines(height, *ends, color="#dfe4e9", linewidth=3, zorder=1)
         for number, method in enumerate(methods):
             first = number == 0
             left.plot(
                 table.scores[method],
-                place,
+                height,
                 marker="D" if number == 1 else "o",
                 markersize=13 if first else 8,
                 color=style.PALETTE[number // 2 if number > 1 else 0],
@@ -50,7 +50,7 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
                 markeredgewidth=2,
                 linestyle="none",
                 zorder=2 if first else 3,
-                label=method if place == 0 else None,
+                label=method if height == 0 else None,
             )
     left.set_yticks(range(len(tables)), [table.name for table in reversed(tables)])
     left.set_ylim(-0.6, len(tables) - 0.4)
@@ -58,8 +58,8 @@ def tabular(title: str, tables: Sequence[Dots], costs: Sequence[Bars], limit: fl
     style.clean(left, "x")
     style.panel(left, "accuracy, or share of variance explained (diabetes), on rows left out", "")
     right.barh(range(len(costs)), [cost.times for cost in reversed(costs)], color=style.PALETTE[0], height=0.55)
-    for place, cost in enumerate(reversed(costs)):
-        at = (cost.times, place)
+    for height, cost in enumerate(reversed(costs)):
+        at = (cost.times, height)
         right.annotate(f"{cost.times:.1f}", at, (5, 0), textcoords="offset points", va="center", color=style.INK)
     right.axvline(limit, color=style.FAINT, linewidth=1.2, linestyle=(0, (4, 2)))
     right.set_yticks(range(len(costs)), [cost.name for cost in reversed(costs)])

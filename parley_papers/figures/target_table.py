@@ -48,8 +48,8 @@ def target_table(title: str, rows: Sequence[TargetRow]) -> Figure:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(len(rows) + 0.6, -0.6)
-    for place, column in zip(_PLACES, _COLUMNS, strict=True):
-        axes.text(place, 0, column, color=style.FAINT, fontsize=10.5, ha="right" if place else "left", va="center")
+    for x, column in zip(_PLACES, _COLUMNS, strict=True):
+        axes.text(x, 0, column, color=style.FAINT, fontsize=10.5, ha="right" if x else "left", va="center")
     for number, row in enumerate(rows, 1):
         colour = style.INK if row.reached == row.seeds else style.FAINT
         cells = (
@@ -61,8 +61,8 @@ def target_table(title: str, rows: Sequence[TargetRow]) -> Figure:
             _short(row.seconds.value),
             f"{row.best.value:.1%}",
         )
-        for place, cell in zip(_PLACES, cells, strict=True):
-            axes.text(place, number, cell, color=colour, fontsize=11, ha="right" if place else "left", va="center")
+        for x, cell in zip(_PLACES, cells, strict=True):
+            axes.text(x, number, cell, color=colour, fontsize=11, ha="right" if x else "left", va="center")
         axes.axhline(number - 0.5, color=style.FAINT, linewidth=0.5, alpha=0.5)
     style.headline(figure, title)
     return figure

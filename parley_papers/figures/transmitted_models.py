@@ -33,9 +33,9 @@ def transmitted_models(rows: Sequence[TargetRow], rounds: int, about: str) -> Fi
     figure = style.new_figure(8.4, 1.4 + 1.25 * len(rows), 0.1, 0.08)
     axes = figure.add_subplot()
     height = 0.8 / len(methods)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for number, method in enumerate(methods):
-            y = place - 0.4 + height * (number + 0.5)
+            y = index - 0.4 + height * (number + 0.5)
             count = row.counts[method]
             axes.barh(
                 y,
@@ -43,7 +43,7 @@ def transmitted_models(rows: Sequence[TargetRow], rounds: int, about: str) -> Fi
                 height * 0.82,
                 color=style.PALETTE[number],
                 alpha=0.85,
-                label=method if not place else None,
+                label=method if not index else None,
             )
             axes.plot(count.seeds, [y] * len(count.seeds), ".", color=style.INK, markersize=5, zorder=4)
             words = f"> {rounds}" if min(count.seeds) > rounds else f"{count.value:.1f}".removesuffix(".0")

@@ -89,10 +89,10 @@ class Table:
 
     def scores(self, run: pl.Run) -> dict[str, float]:
         """On all test patients as FLamby shows them, and the mean over clients, each on its own."""
-        whole, own = official_test(self.pooled), official_test(self.data)
+        whole, split = official_test(self.pooled), official_test(self.data)
         assert self.data.test_groups is not None
         groups = torch.from_numpy(self.data.test_groups)
-        each = [self.judge(own.y[groups == g], run.predict(own.x[groups == g])) for g in groups.unique()]
+        each = [self.judge(split.y[groups == g], run.predict(split.x[groups == g])) for g in groups.unique()]
         return {"all": self.judge(whole.y, run.predict(whole.x)), "clients": float(np.nanmean(each))}
 
 
@@ -209,13 +209,15 @@ def _measured(
 ) -> StudyResult:
     seeds = SEEDS[:2] if scale == "smoke" else SEEDS
     jobs = [(method, seed) for method in table.methods for seed in seeds]
-    found: dict[str, list[dict[str, float]]] = {method: [] for method in table.methods}
+    scores_by_method: dict[str, list[dict[str, float]]] = {method: [] for method in table.methods}
     for method, seed in context.track(jobs, "training"):
-        found[method].append(table.scores(table.trained(method, seed)))
-    shown = {name: np.array([one["all"] for one in scores]) for name, scores in found.items()}
+        scores_by_method[method].append(table.scores(table.trained(method, seed)))
+    shown = {name: np.array([score["all"] for score in scores]) for name, scores in scores_by_method.items()}
     finite = all(np.isfinite(values).all() for values in shown.values())
     checks = [holds("every run has a score", finite, str(finite), "True"), *claims(agreement(table, shown), scale)]
-    rows = [Beside(name, float(own.mean()), float(own.std()), *table.theirs[name]) for name, own in shown.items()]
+    rows = [
+        Beside(name, float(scored.mean()), float(scored.std()), *table.theirs[name]) for name, scored in shown.items()
+    ]
     about = f"mean and deviation over seeds {seeds[0]}-{seeds[-1]}; all test patients together, as FLamby shows them"
     figure = beside(f"{table.title}: {table.score}", rows, "here", "FLamby", about)
     data = {
@@ -223,11 +225,11 @@ def _measured(
             row.name: {
                 "here": [row.ours, row.ours_spread],
                 "FLamby": [row.theirs, row.theirs_spread],
-                "clients' mean here": float(np.mean([one["clients"] for one in found[row.name]])),
+                "clients' mean here": float(np.mean([score["clients"] for score in scores_by_method[row.name]])),
             }
             for row in rows
         },
-        "scores": found,
+        "scores": scores_by_method,
         "seeds": seeds,
     } | ({"exact Cox model": dict(exact)} if exact else {})
     return context.result(checks, {"beside": figure}, data)
@@ -236,11 +238,11 @@ def _measured(
 def agreement(table: Table, shown: Mapping[str, np.ndarray]) -> list[Check]:
     """Every row against FLamby's, and what its table says: adaptive servers are ahead of FedAvg."""
     checks = []
-    for name, own in shown.items():
+    for name, values in shown.items():
         mean, spread = table.theirs[name]
-        error = float(np.hypot(own.std(ddof=1), spread * (5 / 4) ** 0.5)) / 5**0.5
+        error = float(np.hypot(values.std(ddof=1), spread * (5 / 4) ** 0.5)) / 5**0.5
         allowed = max(APART, 2 * error)
-        checks.append(near(f"{name}: {table.score}", float(own.mean()), mean, absolute=allowed))
+        checks.append(near(f"{name}: {table.score}", float(values.mean()), mean, absolute=allowed))
     ahead = float(shown["FedAdam"].mean() - shown["FedAvg"].mean())
     return [*checks, at_least(f"FedAdam's {table.score} over FedAvg's", ahead, 0)]
 

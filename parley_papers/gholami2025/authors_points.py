@@ -71,21 +71,21 @@ def _beside(setting: _Setting, context: StudyContext) -> StudyResult:
     for name, body in zip(setting.curves, (length.tau, length.tau * length.alpha), strict=True):
         made = authors_arm(name, problem, length.tau, body, setting.moments)
         arms[name] = [having_rate(replace(made, name=f"{name}, rate {rate:g}"), rate) for rate in length.rates]
-    trials = by_seed([arm for own in arms.values() for arm in own], length.seeds, context)
+    trials = by_seed([arm for of_method in arms.values() for arm in of_method], length.seeds, context)
     ours = {name: [points(trial, length) for trial in runs] for name, runs in trials.items()}
     checks: list[Check] = []
     data: dict[str, Any] = {}
     panels: dict[str, list[ArmCurve]] = {}
-    for name, own in arms.items():
+    for name, of_method in arms.items():
         theirs = authors_curve(setting.curves, name, setting.steps, length.ends[0])
-        apart = {arm.name: deviations(ours[arm.name], theirs) for arm in own}
+        apart = {arm.name: deviations(ours[arm.name], theirs) for arm in of_method}
         closest = min(apart, key=lambda label: float(np.abs(apart[label]).mean()))
         within = float((np.abs(apart[closest]) <= DEVIATIONS).mean())
         checks.append(at_least(f"{closest}: share of points within two deviations", within, SHARE))
         data[name] = {"authors": theirs.accuracy, "their deviations": theirs.deviation, "apart, in deviations": apart}
         panels[name] = [
-            *(ArmCurve(arm.name.removeprefix(f"{name}, "), ours[arm.name], i) for i, arm in enumerate(own)),
-            ArmCurve("the authors", [theirs], len(own)),
+            *(ArmCurve(arm.name.removeprefix(f"{name}, "), ours[arm.name], i) for i, arm in enumerate(of_method)),
+            ArmCurve("the authors", [theirs], len(of_method)),
         ]
     least = min(float(curve.accuracy[-1]) for curves in ours.values() for curve in curves)
     trains = at_least("least accuracy of any trial at the end", least, 0.005)

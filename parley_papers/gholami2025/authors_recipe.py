@@ -154,8 +154,8 @@ def sorted_images(name: str, side: int, norm: pl.models.Norm = "batch") -> Train
     test, (data, validation) = official_test(data), held_out(data, 20)
     dealt = data.split("sorted", CLIENTS, seed=0)
     # Clients' samples side by side in memory: a round of one step is too short to gather them anew.
-    own = pl.data.InMemory(tuple(dealt.client(client) for client in dealt.ids))
-    federation = pl.Federation(dealt.info, dealt.ids, own, test=test)
+    source = pl.data.InMemory(tuple(dealt.client(client) for client in dealt.ids))
+    federation = pl.Federation(dealt.info, dealt.ids, source, test=test)
     titles = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "scikit-learn's digits"}
     words = f"{titles[name]} at {side}x{side}, ResNet-20{'' if norm == 'batch' else ' with GroupNorm'}, sorted by label"
     return TrainingProblem(
@@ -256,6 +256,8 @@ def gains_over(
     """The method's results less each rival's, seed by seed."""
     measured = results(trials, length, end)
     means = {
-        (name, moment): pl.report.SeedMean.of(own[moment, how]) for name, own in measured.items() for moment in MOMENTS
+        (name, moment): pl.report.SeedMean.of(gains[moment, how])
+        for name, gains in measured.items()
+        for moment in MOMENTS
     }
     return {(rival, moment): means[method, moment] - means[rival, moment] for rival in rivals for moment in MOMENTS}

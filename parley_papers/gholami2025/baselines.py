@@ -76,8 +76,8 @@ def feddyn(scale: Scale, context: StudyContext) -> StudyResult:
 
 def rounds_to_accuracy(trial: Trial, accuracy: float) -> float:
     """The first evaluated round that has this accuracy; infinity without one."""
-    found = np.flatnonzero(trial.accuracy >= accuracy)
-    return float(trial.rounds[found[0]]) if len(found) else np.inf
+    reached = np.flatnonzero(trial.accuracy >= accuracy)
+    return float(trial.rounds[reached[0]]) if len(reached) else np.inf
 
 
 def _problem(scale: Scale) -> TrainingProblem:

@@ -97,7 +97,7 @@ def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     measured: dict[str, list[_Row]] = {}
     for number, (group, problem, rule) in enumerate(context.track(_questions(clients), "problems")):
         start = np.ones(problem.dimension)
-        found = pl.theory.generalization.simulate(
+        simulated = pl.theory.generalization.simulate(
             problem, rule, trials=trials, rng=key.fold(number).numpy(), start=start
         )
         known = (
@@ -110,7 +110,7 @@ def bounds(scale: Scale, context: StudyContext) -> StudyResult:
             if isinstance(problem, pl.theory.generalization.MeanEstimation)
             else None
         )
-        measured.setdefault(group, []).append(_Row(found, known, bound.total if bound else found.bound().value))
+        measured.setdefault(group, []).append(_Row(simulated, known, bound.total if bound else simulated.bound().value))
     rounds = pl.theory.generalization.simulate_rounds(
         mean_estimation(4, 1, 16),
         pl.theory.generalization.OnePass(_ETA, 4),
@@ -136,13 +136,13 @@ def bounds(scale: Scale, context: StudyContext) -> StudyResult:
     ]
     data: dict[str, Any] = {name: [row.numbers() for row in rows] for name, rows in measured.items()}
     data["rounds"] = [{"gap": vars(f.gap), "gap_as_printed_in_8": vars(f.start_gap)} for f in rounds]
-    data |= {name: [asdict(one) for one in found] for name, found in drawn.items()}
+    data |= {name: [asdict(participation) for participation in simulated] for name, simulated in drawn.items()}
     return context.result(checks, {"bounds": gap_figure(_panels(clients, measured, drawn))}, data)
 
 
 def _theorems(measured: dict[str, list[_Row]], rounds: list[pl.theory.generalization.Trials]) -> list[Check]:
     rows = [row for group in measured.values() for row in group]
-    rows += [_Row(found, None, found.bound().value) for found in rounds]
+    rows += [_Row(simulated, None, simulated.bound().value) for simulated in rounds]
     known = [row.off for row in rows if row.gap is not None]
     return [
         at_least(
@@ -208,17 +208,17 @@ def _partial(
     return [
         at_least(
             "Case I with alike clients: truth over the printed bound, largest",
-            max(found.gap / found.printed.total for found in duplicates),
+            max(simulated.gap / simulated.printed.total for simulated in duplicates),
             2,
         ),
         at_least(
             "Case II with unlike clients: truth over the printed bound, largest",
-            max(found.gap / found.printed.total for found in absent),
+            max(simulated.gap / simulated.printed.total for simulated in absent),
             5,
         ),
         at_least(
             "repaired bound over the out-of-sample part, least",
-            min(found.repaired.total / found.out_of_sample for found in everything),
+            min(simulated.repaired.total / simulated.out_of_sample for simulated in everything),
             1 - 1e-12,
         ),
     ]
@@ -244,8 +244,8 @@ def _panels(
     ]
     sampled = [
         curve
-        for (name, found), x, colour in zip(drawn.items(), (_DRAWN_1, _DRAWN_2), (4, 5), strict=True)
-        for curve in _sampled(np.array(x, dtype=np.float64), found, name, colour)
+        for (name, simulated), x, colour in zip(drawn.items(), (_DRAWN_1, _DRAWN_2), (4, 5), strict=True)
+        for curve in _sampled(np.array(x, dtype=np.float64), simulated, name, colour)
     ]
     return [
         GapPanel(
@@ -277,9 +277,17 @@ def _pair(x: Array, rows: list[_Row], name: str, colour: int) -> list[GapCurve]:
     ]
 
 
-def _sampled(x: Array, found: list[pl.theory.generalization.Participation], name: str, colour: int) -> list[GapCurve]:
-    gaps = np.array([one.gap for one in found])
+def _sampled(
+    x: Array, simulated: list[pl.theory.generalization.Participation], name: str, colour: int
+) -> list[GapCurve]:
+    gaps = np.array([participation.gap for participation in simulated])
     return [
         GapCurve(f"{name}: truth", x, gaps, "truth", colour, exact=gaps),
-        GapCurve(f"{name}: printed", x, np.array([one.printed.total for one in found]), "false", colour),
+        GapCurve(
+            f"{name}: printed",
+            x,
+            np.array([participation.printed.total for participation in simulated]),
+            "false",
+            colour,
+        ),
     ]

@@ -74,30 +74,30 @@ def cifar100(scale: Scale, context: StudyContext) -> StudyResult:
     arms = [having_rate(arm, rates.best[name]) for name, arm in short.items()]
     trials = by_seed(arms, length.seeds, context)
     gains = gains_over(RIVALS, FEDALS, trials, length, end, "averaged")
-    found = first = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
+    outcome = first = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
     if first == "undecided":
         end = length.ends[1]
         trials = by_seed([replace(arm, rounds=end) for arm in arms], length.seeds, context)
         gains = gains_over(RIVALS, FEDALS, trials, length, end, "averaged")
-        found = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
+        outcome = verdict(gains, _half(end, scale), past=end > CIFAR100_CROSSING, full=scale == "paper")
     checks = [
         at_least(f"over {rival}, {MOMENTS[moment]}: lower end of the 95% interval", gain.value - gain.half, 0.0)
         for (rival, moment), gain in gains.items()
     ]
-    checks.append(holds("verdict", found in ("reproduced", "in part"), found, "reproduced or in part"))
+    checks.append(holds("verdict", outcome in ("reproduced", "in part"), outcome, "reproduced or in part"))
     measured = results(trials, length, end)
-    least = min(min(values) for own in measured.values() for values in own.values())
+    least = min(min(values) for of_method in measured.values() for values in of_method.values())
     trains = at_least("least accuracy of any trial, none having diverged", least, 0.005)
     about = f"{arms[0].problem().about}; {len(length.seeds)} seeds, step {end}"
     data = {
-        "verdict": found,
+        "verdict": outcome,
         "verdict after the first end": first,
         "steps": end,
         "rates": rates.plain(),
         "gains": {how: _plain(gains_over(RIVALS, FEDALS, trials, length, end, how)) for how in STATISTICS},
         "results": {
-            name: {f"{moment}, {how}": values for (moment, how), values in own.items()}
-            for name, own in measured.items()
+            name: {f"{moment}, {how}": values for (moment, how), values in of_method.items()}
+            for name, of_method in measured.items()
         },
         "authors' gain, half of it": _half(end, scale),
         "trials": [trial.plain() for runs in trials.values() for trial in runs],
@@ -127,7 +127,7 @@ def _arms(scale: Scale, length: Length) -> dict[str, Arm]:
     problem, few, many = Recipe(sorted_images, (name, side)), length.tau, length.tau * length.alpha
     periods = {NEAR: (few, few), FEDALS: (few, many), EQUAL_TRAFFIC: (many, many)}
     moments = SmokeMoments if scale == "smoke" else Moments
-    return {arm: authors_arm(arm, problem, *own, moments) for arm, own in periods.items()}
+    return {arm: authors_arm(arm, problem, *of_arm, moments) for arm, of_arm in periods.items()}
 
 
 def _half(end: int, scale: Scale) -> float:
@@ -139,9 +139,9 @@ def _plain(gains: Gains) -> dict[str, Any]:
 
 
 def _ladder(trials: Mapping[str, list[Trial]], length: Length, end: int, about: str) -> Any:
-    found = results(trials, length, end)
+    measured = results(trials, length, end)
     rows = [
-        MeanRow(f"{name.replace(', ', chr(10), 1)}\n{how}", pl.report.SeedMean.of(found[name]["authors", how]))
+        MeanRow(f"{name.replace(', ', chr(10), 1)}\n{how}", pl.report.SeedMean.of(measured[name]["authors", how]))
         for how in STATISTICS
         for name in trials
     ]

@@ -65,8 +65,8 @@ def small_network(channels: int, outputs: int, widths: tuple[int, ...], norm: bo
     def build() -> nn.Module:
         chain: list[nn.Module] = []
         before = channels
-        for place, width in enumerate(widths):
-            conv = nn.Conv2d(before, width, 3, 1 + (place % 2 == 0), padding=1, bias=not norm)
+        for depth, width in enumerate(widths):
+            conv = nn.Conv2d(before, width, 3, 1 + (depth % 2 == 0), padding=1, bias=not norm)
             nn.init.kaiming_normal_(conv.weight)
             chain += [conv, nn.BatchNorm2d(width), nn.ReLU()] if norm else [conv, nn.ReLU()]
             before = width

@@ -62,23 +62,29 @@ def _pair(problem: Recipe, moments: type[Moments], gain: float, context: StudyCo
     )
     trials = by_seed([having_rate(arm, rates.best[arm.name]) for arm in arms], length.seeds, context)
     gains = gains_over([rival], ours, trials, length, end, "averaged")
-    found = verdict(gains, gain / 2, rival=rival, past=True, full=False)
+    outcome = verdict(gains, gain / 2, rival=rival, past=True, full=False)
     measured = results(trials, length, end)
-    least = min(min(values) for own in measured.values() for values in own.values())
+    least = min(min(values) for gain_or_values in measured.values() for values in gain_or_values.values())
     checks = [
-        at_least(f"over {rival}, {MOMENTS[moment]}: lower end of the 95% interval", own.value - own.half, 0.0)
-        for (_, moment), own in gains.items()
+        at_least(
+            f"over {rival}, {MOMENTS[moment]}: lower end of the 95% interval",
+            gain_or_values.value - gain_or_values.half,
+            0.0,
+        )
+        for (_, moment), gain_or_values in gains.items()
     ]
-    checks.append(holds("verdict", found == "in part", found, "in part"))
+    checks.append(holds("verdict", outcome == "in part", outcome, "in part"))
     curves = [ArmCurve(name, runs, i) for i, (name, runs) in enumerate(trials.items())]
     figure = training_curves({"Test accuracy": curves}, "accuracy", f"{problem().about}; a round is a step")
     data = {
-        "verdict": found,
+        "verdict": outcome,
         "steps": end,
         "rates": rates.plain(),
         "authors' gain": gain,
-        "gains": {MOMENTS[moment]: own.plain() for (_, moment), own in gains.items()},
-        "results": {name: {f"{m}, {s}": v for (m, s), v in own.items()} for name, own in measured.items()},
+        "gains": {MOMENTS[moment]: gain_or_values.plain() for (_, moment), gain_or_values in gains.items()},
+        "results": {
+            name: {f"{m}, {s}": v for (m, s), v in gain_or_values.items()} for name, gain_or_values in measured.items()
+        },
         "trials": [trial.plain() for runs in trials.values() for trial in runs],
     }
     trains = at_least("least accuracy of any trial, none having diverged", least, 0.005)

@@ -105,8 +105,8 @@ def attackers(scale: Scale, context: StudyContext) -> StudyResult:
             LinePanel("no attacker", "alpha (to the left: clients differ)", np.array(alphas), cost, across_scale="log")
         )
         figures = {"accuracy": line_panels("Test accuracy on the digits among attackers", panels)}
-    told = [run for run in runs.values() if not 0 <= run <= 1]
-    checks = [at_most("accuracies that are no share", len(told), 0), *claims(_claims(table), scale)]
+    impossible = [run for run in runs.values() if not 0 <= run <= 1]
+    checks = [at_most("accuracies that are no share", len(impossible), 0), *claims(_claims(table), scale)]
     return context.result(checks, figures=figures, data=table)
 
 

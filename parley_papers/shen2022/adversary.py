@@ -23,11 +23,11 @@ def two_points() -> cells.Problem:
     """alpha_i is all on one input, and the labels differ."""
     alpha, shares = np.eye(2), np.broadcast_to(np.eye(2), (2, 2, 2))
     rows = tuple((np.array([[float(i)]]), np.array([i])) for i in range(2))
-    there = alpha[:, :, None] > 0
+    occupied = alpha[:, :, None] > 0
     return cells.Problem(
         np.array([[0.0], [1.0]]),
         alpha,
-        lambda g: np.where(there, pl.theory.boosting.softmax(g) - shares, 0.0),
+        lambda g: np.where(occupied, pl.theory.boosting.softmax(g) - shares, 0.0),
         pl.theory.boosting.cross_entropy_optimum(shares, alpha, cells.MU),
         rows,
         float(np.abs(alpha - alpha.mean(0)).sum(1).mean() / 2),
@@ -43,12 +43,12 @@ def opposing() -> oracles.Opposing:
 def errors(problem: cells.Problem, method: pl.FFGB, rounds: int) -> tuple[Array, float]:
     """||f^t - f*||^2 over ||f*||^2 after every round of the engine, and the least gamma of all steps."""
     run = problem.run(method, rounds, (pl.WeakLearning(),))
-    x, f, course = torch.from_numpy(problem.inputs), None, [1.0]
+    x, f, history = torch.from_numpy(problem.inputs), None, [1.0]
     for number in range(1, rounds + 1):
         added = {name: v for name, v in run.state["learners"].items() if int(name.partition("/")[0]) == number}
         f = run.learned.outputs(pl.Message.of(learners=added), None, x, f)
-        course.append(np.square(f.numpy() - problem.optimum).sum() / np.square(problem.optimum).sum())
-    return np.array(course), float(run.series("weak/gamma")[1].min())
+        history.append(np.square(f.numpy() - problem.optimum).sum() / np.square(problem.optimum).sum())
+    return np.array(history), float(run.series("weak/gamma")[1].min())
 
 
 @study("002/thm42", scales={scale: f"two clients, {rounds} rounds" for scale, rounds in _ROUNDS.items()})

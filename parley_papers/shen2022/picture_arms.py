@@ -91,12 +91,12 @@ def chosen(methods: Sequence[str], pair: str, s: float, target: float, context: 
     def score(trial: Trial) -> float:
         return float(np.nan_to_num(trial.accuracy[1:]).mean()) - transmitted(trial, target)
 
-    def having(arm: Arm, place: int) -> Arm:
-        return arm.having(lr=(steps if arm.name == FFGB else rates)[place])
+    def having(arm: Arm, index: int) -> Arm:
+        return arm.having(lr=(steps if arm.name == FFGB else rates)[index])
 
     arms = [picture_arm(method, context.scale, pair, s, target) for method in methods]
-    places = range(len(rates))
-    best = tuned(arms, places, having, score, context).best if len(places) > 1 else dict.fromkeys(methods, 0)
+    indices = range(len(rates))
+    best = tuned(arms, indices, having, score, context).best if len(indices) > 1 else dict.fromkeys(methods, 0)
     return {arm.name: having(arm, best[arm.name]) for arm in arms}
 
 

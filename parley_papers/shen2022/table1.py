@@ -60,7 +60,7 @@ def boosted(
 ) -> Setting:
     """K = sqrt(T), eta = numerator / (mu (tK + k + 1))."""
     local = round(rounds**0.5)
-    course = pl.theory.boosting.boost(
+    iterates = pl.theory.boosting.boost(
         problem.alpha,
         problem.gradient,
         oracle,
@@ -71,13 +71,13 @@ def boosted(
         outputs=problem.optimum.shape[1],
         **how,
     )
-    return Setting(problem, course)
+    return Setting(problem, iterates)
 
 
 def with_lipschitz(problem: cells.Problem, rounds: int) -> Setting:
     """Algorithm 3: g is left alone, h = gamma phi everywhere; the square loss itself is 1-strongly convex."""
     local = round(rounds**0.5)
-    course = pl.theory.boosting.boost(
+    iterates = pl.theory.boosting.boost(
         problem.alpha,
         problem.gradient,
         lambda phi, g: g - GAMMA * (g - phi),
@@ -88,7 +88,7 @@ def with_lipschitz(problem: cells.Problem, rounds: int) -> Setting:
         outputs=1,
         largest=True,
     )
-    return Setting(problem, course)
+    return Setting(problem, iterates)
 
 
 def slope(rounds: tuple[int, ...], errors: list[float]) -> float:
@@ -100,22 +100,22 @@ def engine_apart() -> float:
     """The engine's functions against the theory's, in all three settings, largest difference on any input."""
     rounds, local = 3, 4
     decaying = pl.Inverse(every=1, offset=2)
-    one, two, three = (
+    single, two, three = (
         cells.same_inputs(),
         cells.own_cells(3),
         cells.shifted(0.5),
     )
-    there = (two.alpha > 0)[:, :, None]
+    occupied = (two.alpha > 0)[:, :, None]
     tried = [
         (
-            one,
+            single,
             pl.FFGB(2 / cells.MU, local, cells.MU, decaying, oracles.Shrunk(cells.CELLS, GAMMA)),
             shrunk,
             cells.MU,
             pl.theory.boosting.decreasing(2, cells.MU, local),
         ),
         (
-            one,
+            single,
             pl.FFGB(2 / cells.MU, local, cells.MU, decaying, oracles.LargestCell(cells.CELLS)),
             oracles.largest_cell,
             cells.MU,
@@ -131,7 +131,7 @@ def engine_apart() -> float:
                 oracles.Shrunk(cells.SHARED + cells.CLIENTS, GAMMA),
                 "l-infinity",
             ),
-            lambda phi, g: np.where(there, GAMMA * phi, 0.0),
+            lambda phi, g: np.where(occupied, GAMMA * phi, 0.0),
             cells.MU,
             pl.theory.boosting.decreasing(4, cells.MU, local),
         ),
@@ -145,7 +145,7 @@ def engine_apart() -> float:
     ]
     apart = []
     for problem, method, oracle, mu, steps in tried:
-        course = pl.theory.boosting.boost(
+        iterates = pl.theory.boosting.boost(
             problem.alpha,
             problem.gradient,
             oracle,
@@ -155,7 +155,7 @@ def engine_apart() -> float:
             steps=steps,
             outputs=problem.optimum.shape[1],
         )
-        apart.append(float(np.abs(problem.learned(problem.run(method, rounds)) - course.functions[-1]).max()))
+        apart.append(float(np.abs(problem.learned(problem.run(method, rounds)) - iterates.functions[-1]).max()))
     return max(apart)
 
 
@@ -178,11 +178,11 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
         "h = gamma phi, no residual": (same, shrunk, False),
         "largest cell, no residual": (same, oracles.largest_cell, False),
     }
-    found = {
+    settings_of = {
         name: [boosted(problem, oracle, T, residual=keeps) for T in context.track(rounds, name)]
         for name, (problem, oracle, keeps) in arms.items()
     }
-    errors = {name: [setting.error for setting in settings] for name, settings in found.items()}
+    errors = {name: [setting.error for setting in settings] for name, settings in settings_of.items()}
     unconflicted = boosted(agreeing, oracles.largest_cell, last, residual=False).error
     tv = {n: boosted(cells.own_cells(n), _on_own_cells(n), last, 4.0, largest=True) for n in PRIVATE}
     w1 = {shift: with_lipschitz(cells.shifted(shift), last) for shift in SHIFTS}
@@ -195,7 +195,7 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
         pl.theory.boosting.wasserstein_radius(LIPSCHITZ, constants[shift]["D"], LARGEST, s.problem.omega_w1, GAMMA)
         for shift, s in w1.items()
     ]
-    checks = _checks(scale, rounds, errors, found, unconflicted, tv, radii_tv, w1, radii_w1)
+    checks = _checks(scale, rounds, errors, settings_of, unconflicted, tv, radii_tv, w1, radii_w1)
     figure = settings_figure(
         rounds,
         errors,
@@ -233,7 +233,7 @@ def _checks(
     scale: Scale,
     rounds: tuple[int, ...],
     errors: dict[str, list[float]],
-    found: dict[str, list[Setting]],
+    settings_of: dict[str, list[Setting]],
     unconflicted: float,
     tv: dict[int, Setting],
     radii_tv: list[float],
@@ -241,12 +241,12 @@ def _checks(
     radii_w1: list[float],
 ) -> list[Check]:
     exact = pl.theory.boosting.bias_without_residual(GAMMA, cells.MU) ** 2 * _mean_square(
-        found["h = gamma phi"][0].problem.optimum * (1 + cells.MU)
+        settings_of["h = gamma phi"][0].problem.optimum * (1 + cells.MU)
     )
     kept, dropped = errors["largest cell"][-1], errors["largest cell, no residual"][-1]
     start = _mean_square(next(iter(tv.values())).problem.optimum)
     tv_errors, w1_errors = [s.error for s in tv.values()], [s.error for s in w1.values()]
-    bounded = [s.tightness for name in ("h = gamma phi", "largest cell") for s in found[name]]
+    bounded = [s.tightness for name in ("h = gamma phi", "largest cell") for s in settings_of[name]]
     return [
         at_most("the engine against the theory, largest difference", engine_apart(), 1e-10),
         at_most("slope of the squared error in T, h = gamma phi", slope(rounds, errors["h = gamma phi"]), -0.9),
@@ -293,8 +293,8 @@ def _checks(
 
 def _on_own_cells(private: int) -> pl.theory.boosting.Oracle:
     """h = gamma phi where a client has samples, 0 elsewhere."""
-    there = (cells.own_cells(private).alpha > 0)[:, :, None]
-    return lambda phi, g: np.where(there, GAMMA * phi, 0.0)
+    occupied = (cells.own_cells(private).alpha > 0)[:, :, None]
+    return lambda phi, g: np.where(occupied, GAMMA * phi, 0.0)
 
 
 def _constants(problem: cells.Problem) -> dict[str, float]:

@@ -68,10 +68,10 @@ class Hospitals:
         with torch.no_grad():
             outputs = run.predict(data.x)
             if self.measure == "brier":
-                found = (outputs.double().softmax(1) - F.one_hot(data.y, outputs.shape[1])).square().sum(1)
+                losses = (outputs.double().softmax(1) - F.one_hot(data.y, outputs.shape[1])).square().sum(1)
             else:
-                found = run.task.loss(outputs, data.y).double()
-        return np.asarray(found.numpy(), dtype=np.float64)
+                losses = run.task.loss(outputs, data.y).double()
+        return np.asarray(losses.numpy(), dtype=np.float64)
 
 
 def deviance(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -100,19 +100,21 @@ def joining(scale: Scale, context: StudyContext) -> StudyResult:
     for hospitals in context.track(_hospitals(scale), "hospitals"):
         ours = estimated(hospitals, scale)
         simple = compared(hospitals)
-        pairs = [GainPair(one.client, (one.gain, one.low, one.high), simple[one.client]) for one in ours]
+        pairs = [
+            GainPair(client.client, (client.gain, client.low, client.high), simple[client.client]) for client in ours
+        ]
         finite = all(np.isfinite([*pair.estimated, *pair.compared]).all() for pair in pairs)
         checks.append(holds(f"{hospitals.name}: every client has both gains", finite, str(finite), "True"))
         checks += claims(agreement(hospitals.name, ours, simple), scale)
         panels[hospitals.name] = pairs
         data[hospitals.name] = {
-            one.client: {
-                "patients": one.samples,
-                "gain": [one.gain, one.low, one.high],
-                "decision": one.decision,
-                "held out": simple[one.client],
+            client.client: {
+                "patients": client.samples,
+                "gain": [client.gain, client.low, client.high],
+                "decision": client.decision,
+                "held out": simple[client.client],
             }
-            for one in ours
+            for client in ours
         }
     about = "gain = error of the client's own model / of the federated one; 90% intervals"
     return context.result(checks, {"gains": gains_beside(panels, "parley gain", "test patients", about)}, data)
@@ -142,15 +144,17 @@ def compared(hospitals: Hospitals) -> dict[str, tuple[float, float, float]]:
     data, test = hospitals.data, official_test(hospitals.data)
     assert data.groups is not None
     assert data.test_groups is not None
-    own = {name: _rows(pl.ClientData(data.x, data.y), data.groups == g) for g, name in enumerate(data.group_names)}
+    of_hospital = {
+        name: _rows(pl.ClientData(data.x, data.y), data.groups == g) for g, name in enumerate(data.group_names)
+    }
     held = {name: _rows(test, data.test_groups == g) for g, name in enumerate(data.group_names)}
-    common = hospitals.train(own, *_chosen(hospitals, own, (1.0,)))
-    found = {}
-    for name, patients in own.items():
+    common = hospitals.train(of_hospital, *_chosen(hospitals, of_hospital, (1.0,)))
+    intervals = {}
+    for name, patients in of_hospital.items():
         alone = hospitals.train({name: patients}, *_chosen(hospitals, {name: patients}, FACTORS))
         pair = np.stack([hospitals.losses(run, held[name]) for run in (alone, common)])
-        found[name] = bootstrapped(pair, pl.Key(0).fold("bootstrap", hospitals.name, name))
-    return found
+        intervals[name] = bootstrapped(pair, pl.Key(0).fold("bootstrap", hospitals.name, name))
+    return intervals
 
 
 def _chosen(hospitals: Hospitals, clients: dict[str, pl.ClientData], factors: Sequence[float]) -> tuple[int, float]:
@@ -179,12 +183,12 @@ def bootstrapped(pair: Array, key: pl.Key) -> tuple[float, float, float]:
 def agreement(name: str, ours: tuple[pl.ClientGain, ...], simple: dict[str, tuple[float, float, float]]) -> list[Check]:
     """Nobody is told the opposite of what held-out patients say, and the intervals overlap for all but one at most."""
     wrong = [
-        one.client
-        for one in ours
-        if (one.decision == "join" and simple[one.client][2] < 1)
-        or (one.decision == "stay alone" and simple[one.client][1] > 1)
+        client.client
+        for client in ours
+        if (client.decision == "join" and simple[client.client][2] < 1)
+        or (client.decision == "stay alone" and simple[client.client][1] > 1)
     ]
-    overlap = sum(one.low <= simple[one.client][2] and simple[one.client][1] <= one.high for one in ours)
+    overlap = sum(client.low <= simple[client.client][2] and simple[client.client][1] <= client.high for client in ours)
     return [
         holds(f"{name}: clients told the opposite", not wrong, ", ".join(wrong) or "none", "none"),
         at_least(f"{name}: clients whose intervals overlap", overlap, len(ours) - 1),

@@ -23,7 +23,7 @@ def shift_gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
     The chosen client keeps its model theta*; all others have theta* + Gamma u for one common unit vector u. Also
     the mean ||theta*||.
     """
-    found: dict[str, dict[str, list[Array]]] = {kind: {name: [] for name in methods()} for kind in CHOSEN}
+    gains: dict[str, dict[str, list[Array]]] = {kind: {name: [] for name in methods()} for kind in CHOSEN}
     norms = []
     for trial in range(draws):
         rng = pl.Key(0).fold("000/fig4").fold(trial).numpy()
@@ -41,8 +41,8 @@ def shift_gains(draws: int) -> tuple[dict[str, dict[str, Array]], float]:
             for column, (kind, j) in enumerate(CHOSEN.items(), start=1):
                 local = float(np.linalg.norm(pl.theory.gain.minimum_norm(designs[j], columns[j][:, 0]) - theta))
                 away = limit[:, :1] + limit[:, column : column + 1] * GAMMAS - theta[:, None]
-                found[kind][name].append(local / np.linalg.norm(away, axis=0))
-    means = {kind: {name: np.mean(runs, axis=0) for name, runs in by.items()} for kind, by in found.items()}
+                gains[kind][name].append(local / np.linalg.norm(away, axis=0))
+    means = {kind: {name: np.mean(runs, axis=0) for name, runs in by.items()} for kind, by in gains.items()}
     return means, float(np.mean(norms))
 
 

@@ -46,9 +46,9 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
     means: dict[str, Array] = {}
     expected: dict[str, Array] = {}
     for name, method in methods().items():
-        found = [squared_errors(int(n), method, _TRIALS[scale]) for n in SAMPLES]
-        means[name] = np.array([errors.mean() for errors, _ in found])
-        expected[name] = np.array([exact for _, exact in found])
+        simulated = [squared_errors(int(n), method, _TRIALS[scale]) for n in SAMPLES]
+        means[name] = np.array([errors.mean() for errors, _ in simulated])
+        expected[name] = np.array([exact for _, exact in simulated])
     # Relative standard error of a mean of 500 squared errors is about 3%.
     worst = max(float(np.abs(means[name] / expected[name] - 1).max()) for name in means)
     fits = {name: np.polyfit(N, 1 / values, 1) for name, values in means.items()}

@@ -61,9 +61,9 @@ def against_dense(N: int) -> list[Check]:
     spectrum = pl.theory.kernel.basis_spectrum(case, exact)
     t = np.array([1, 10, 100, ROUNDS])
     expected = pl.theory.kernel.trajectory(case, y, basis=exact).at(t)
-    found = pl.theory.kernel.leading_eigenvalues(case, LEADING, TOLERANCE)
+    eigenvalues = pl.theory.kernel.leading_eigenvalues(case, LEADING, TOLERANCE)
     low = pl.theory.kernel.lowrank_basis(case, 1e-4)
-    reference = zip(found, (spectrum.kernel, spectrum.update), strict=True)
+    reference = zip(eigenvalues, (spectrum.kernel, spectrum.update), strict=True)
     return [
         at_most(
             f"rounds 1 to {ROUNDS}, off the dense reference at N = {N}",

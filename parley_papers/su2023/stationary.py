@@ -40,11 +40,11 @@ def simulate_methods(batch: int, seed: str = "000/fig1") -> Runs:
     covariance, right = stacked.T @ stacked / len(values), stacked.T @ values / len(values)
     gradient, error = {}, {}
     for name, method in methods().items():
-        one = pl.theory.kernel.minibatch_round(designs, targets, method, batch)
+        round_of = pl.theory.kernel.minibatch_round(designs, targets, method, batch)
         path = [np.zeros(D)]
         for _ in range(ROUNDS):
-            path.append(one(path[-1]))
-        points = np.stack([*path, one.limit()])
+            path.append(round_of(path[-1]))
+        points = np.stack([*path, round_of.limit()])
         gradient[name] = np.linalg.norm(2 * (points @ covariance - right), axis=1)
         error[name] = np.linalg.norm(points - theta, axis=1)
     return Runs(gradient, error)
@@ -103,10 +103,10 @@ def fig2(scale: Scale, context: StudyContext) -> StudyResult:
     begin = float(all_runs[SAMPLES].gradient["FedAvg, s = 1"][0])
     checks: list[Check] = [at_most("gradient at the limit, s = 1, full batch", floors[SAMPLES]["FedAvg, s = 1"], 1e-10)]
     for batch in BATCHES[1:]:
-        one = floors[batch]["FedAvg, s = 1"]
-        checks.append(at_least(f"gradient at the limit, s = 1, batch {batch}", one, 1e-3))
+        floor = floors[batch]["FedAvg, s = 1"]
+        checks.append(at_least(f"gradient at the limit, s = 1, batch {batch}", floor, 1e-3))
         checks.append(
-            near(f"FedProx over FedAvg s = 1, batch {batch}", floors[batch]["FedProx"] / one, 1.0, relative=0.1)
+            near(f"FedProx over FedAvg s = 1, batch {batch}", floors[batch]["FedProx"] / floor, 1.0, relative=0.1)
         )
         for s in (5, 10):
             moved = abs(floors[batch][f"FedAvg, s = {s}"] - floors[SAMPLES][f"FedAvg, s = {s}"]) / begin

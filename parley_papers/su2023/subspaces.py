@@ -34,15 +34,15 @@ def subspace_gains(r: int, trial: int) -> dict[str, dict[str, float]]:
         designs[-1][:, sets.permutation(D)[:r]] = np.sqrt(D / r) * rng.standard_normal((n, r))
     targets = [X @ theta + xi for X, xi in zip(designs, noise(rng, SCARCE_AND_RICH), strict=True)]
     alone = {j: float(np.linalg.norm(pl.theory.gain.minimum_norm(designs[j], targets[j]) - theta)) for j in (0, 10)}
-    found: dict[str, dict[str, float]] = {"scarce": {}, "rich": {}}
+    gains: dict[str, dict[str, float]] = {"scarce": {}, "rich": {}}
     for name, method in methods(ETA * r / D).items():
         error = float(
             np.linalg.norm(
                 pl.theory.kernel.FeatureSpace.of(pl.theory.kernel.Identity(), designs, targets, method).limit() - theta
             )
         )
-        found["scarce"][name], found["rich"][name] = alone[0] / error, alone[10] / error
-    return found
+        gains["scarce"][name], gains["rich"][name] = alone[0] / error, alone[10] / error
+    return gains
 
 
 @study("000/fig5", scales={scale: f"20 clients, d = 100, {n} trials" for scale, (n, _) in _SIZES.items()})
@@ -51,9 +51,9 @@ def fig5(scale: Scale, context: StudyContext) -> StudyResult:
     """The gain jumps once all dimensions are covered, near r = 16-23; a scarce client keeps it, a rich one does not."""
     trials, listed = _SIZES[scale]
     r = np.array(listed, dtype=np.float64)
-    found = [[subspace_gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
+    gains = [[subspace_gains(value, trial) for trial in range(trials)] for value in context.track(listed, "dimensions")]
     curves = {
-        kind: {name: np.array([np.mean([t[kind][name] for t in row]) for row in found]) for name in methods()}
+        kind: {name: np.array([np.mean([t[kind][name] for t in row]) for row in gains]) for name in methods()}
         for kind in ("scarce", "rich")
     }
     scarce, rich = curves["scarce"]["FedAvg, s = 1"], curves["rich"]["FedAvg, s = 1"]

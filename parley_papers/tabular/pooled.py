@@ -59,15 +59,15 @@ def pooled(scale: Scale, context: StudyContext) -> StudyResult:
         for table in context.track(tables, "tables"):
             checks.append(_same_bits(table, rounds if small else 20, clients))
             scores[table.name] = _scores(table, rounds, clients)
-            own, reference = scores[table.name]["histogram boosting"], scores[table.name]["scikit-learn, pooled"]
+            values, reference = scores[table.name]["histogram boosting"], scores[table.name]["scikit-learn, pooled"]
             what = "R2" if table.regression else "accuracy"
-            checks += claims([at_least(f"{table.name}: {what}", own, reference - POINTS)], scale)
+            checks += claims([at_least(f"{table.name}: {what}", values, reference - POINTS)], scale)
         costs = _costs(tables[-1], rounds, (clients,) if small else (clients, 100), 1 if small else 3)
     checks += claims(_cost_checks(costs), scale)
     figure = tabular(
         f"Trees grown from sums: what pooled data give, however the rows are dealt to {clients} clients",
-        [Dots(name, own) for name, own in scores.items()],
-        [Bars(f"{one['clients']} clients, {one['bins']} bins", one["times"]) for one in costs],
+        [Dots(name, values) for name, values in scores.items()],
+        [Bars(f"{cost['clients']} clients, {cost['bins']} bins", cost["times"]) for cost in costs],
         TIMES,
     )
     return context.result(checks, {"scores": figure}, {"rounds": rounds, "scores": scores, "costs": costs})
@@ -81,11 +81,11 @@ def _same_bits(table: Table, rounds: int, clients: int) -> Check:
     """The models of rows dealt at random and by target against that of all rows in one place."""
     data = table.rows(next(table.parts())[0])
     dealt = [table.federation(data, clients, by_target) for by_target in (False, True)]
-    one, *others = [
+    first, *others = [
         _train(pl.HistogramBoosting(), each, rounds).state.tensors
         for each in (table.federation(data, 1, False), *dealt)
     ]
-    differing = sum(not torch.equal(value, other[name]) for other in others for name, value in one.items())
+    differing = sum(not torch.equal(value, other[name]) for other in others for name, value in first.items())
     return holds(f"{table.name}: tensors that differ from the pooled model's", differing == 0, differing, 0)
 
 
@@ -102,14 +102,14 @@ def _scores(table: Table, rounds: int, clients: int) -> dict[str, float]:
 
         return fit
 
-    found = {
+    scores = {
         "histogram boosting": table.score(federated(pl.HistogramBoosting(bins=255), True)),
         "scikit-learn, pooled": table.score(lambda data: _scikit(table, data, rounds, 255).predict),
     }
     for name, method in (("bagging", pl.TreeBagging()), ("cyclic", pl.TreeCyclic())):
         for by_target in (False, True):
-            found[f"{name}, {'by target' if by_target else 'at random'}"] = table.score(federated(method, by_target))
-    return found
+            scores[f"{name}, {'by target' if by_target else 'at random'}"] = table.score(federated(method, by_target))
+    return scores
 
 
 def _scikit(table: Table, data: pl.ClientData, rounds: int, bins: int) -> Any:
@@ -124,7 +124,7 @@ def _scikit(table: Table, data: pl.ClientData, rounds: int, bins: int) -> Any:
 def _costs(table: Table, rounds: int, clients: tuple[int, ...], pairs: int) -> list[dict[str, Any]]:
     """Seconds of one core, ours and scikit-learn's in turns; by clients and bins."""
     data = table.rows(next(table.parts())[0])
-    found = []
+    costs = []
     for count in clients:
         federation = table.federation(data, count, False)
         for bins in (64, 255):
@@ -135,14 +135,14 @@ def _costs(table: Table, rounds: int, clients: tuple[int, ...], pairs: int) -> l
                 ours.append(_seconds(lambda m=method, f=federation: _train(m, f, rounds)))  # type: ignore[misc]
                 theirs.append(_seconds(lambda b=bins: _scikit(table, data, rounds, b)))  # type: ignore[misc]
             times = float(np.median(ours) / np.median(theirs))
-            found.append({"clients": count, "bins": bins, "ours": ours, "scikit-learn": theirs, "times": times})
-    return found
+            costs.append({"clients": count, "bins": bins, "ours": ours, "scikit-learn": theirs, "times": times})
+    return costs
 
 
 def _cost_checks(costs: list[dict[str, Any]]) -> list[Check]:
     """Our own number of bins with ten clients is judged, the rest reported."""
-    names = [f"times scikit-learn, {one['clients']} clients, {one['bins']} bins" for one in costs]
-    checks = [at_most(name, one["times"], TIMES) for name, one in zip(names, costs, strict=True)]
+    names = [f"times scikit-learn, {cost['clients']} clients, {cost['bins']} bins" for cost in costs]
+    checks = [at_most(name, cost["times"], TIMES) for name, cost in zip(names, costs, strict=True)]
     return [checks[0], *map(unchecked, checks[1:])]
 
 

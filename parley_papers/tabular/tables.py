@@ -49,11 +49,11 @@ class Table:
 
     def score(self, fit: Fit) -> float:
         """Accuracy, or R2, of what is predicted for the rows left out, over all folds and repetitions."""
-        found, wanted = [], []
+        predictions, wanted = [], []
         for train, test in self.parts():
-            found.append(fit(self.rows(train))(self.x[test]))
+            predictions.append(fit(self.rows(train))(self.x[test]))
             wanted.append(self.y[test])
-        predicted, targets = np.concatenate(found), np.concatenate(wanted)
+        predicted, targets = np.concatenate(predictions), np.concatenate(wanted)
         if not self.regression:
             return float((predicted == targets).mean())
         return float(r2_score(targets, predicted))
@@ -63,17 +63,17 @@ class Table:
         order = np.argsort(data.y.numpy(), kind="stable")
         if not by_target:
             order = pl.Key(0).fold("deal", self.name).numpy().permutation(len(data))
-        parts = [torch.from_numpy(np.sort(own)) for own in np.array_split(order, clients)]
-        source = pl.data.InMemory(tuple(pl.ClientData(data.x[own], data.y[own]) for own in parts))
+        parts = [torch.from_numpy(np.sort(rows)) for rows in np.array_split(order, clients)]
+        source = pl.data.InMemory(tuple(pl.ClientData(data.x[rows], data.y[rows]) for rows in parts))
         return pl.Federation(self.info, tuple(f"c{i:03}" for i in range(clients)), source)
 
 
 def embedded(name: str, repeats: int = 1, scored: int | None = None) -> Table:
     """One of the data sets that come with scikit-learn."""
-    found: Any = pl.data.datasets[name](test_fraction=0.0)
-    x = found.x.reshape(len(found.x), -1).numpy()
-    info = pl.DataInfo(name, x.shape[1:], found.info.outputs, found.info.kind)
-    return Table(name, x, found.y.reshape(-1).numpy(), info, repeats=repeats, scored=scored)
+    dataset: Any = pl.data.datasets[name](test_fraction=0.0)
+    x = dataset.x.reshape(len(dataset.x), -1).numpy()
+    info = pl.DataInfo(name, x.shape[1:], dataset.info.outputs, dataset.info.kind)
+    return Table(name, x, dataset.y.reshape(-1).numpy(), info, repeats=repeats, scored=scored)
 
 
 def synthetic(rows: int) -> Table:

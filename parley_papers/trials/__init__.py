@@ -264,16 +264,16 @@ def _perform(job: _Job) -> Trial:
         return _trial(job, pl.attempt(study, store, [kind() for kind in arm.listeners], extend=arm.extend))
 
 
-def _trial(job: _Job, found: pl.Attempt) -> Trial:
+def _trial(job: _Job, attempt: pl.Attempt) -> Trial:
     arm = job.arm
     rounds = np.unique([*range(0, arm.rounds + 1, arm.every), arm.rounds]).astype(np.float64)
-    if not found.curves:
+    if not attempt.curves:
         nothing = np.full(len(rounds), np.nan)
         return Trial(arm, job.seed, rounds, nothing, nothing)
     if arm.target is not None:
-        rounds = found.curves["central/accuracy"][0].astype(np.float64)
-    accuracy, loss = (found.curves[name][1] for name in ("central/accuracy", "central/loss"))
+        rounds = attempt.curves["central/accuracy"][0].astype(np.float64)
+    accuracy, loss = (attempt.curves[name][1] for name in ("central/accuracy", "central/loss"))
     loss = np.where(loss < _DIVERGED, loss, np.nan)
     rounds = rounds[: len(accuracy)]  # what reached its target has ended
-    further = {name: values for name, (_, values) in found.curves.items() if name.startswith(arm.metrics)}
-    return Trial(arm, job.seed, rounds, accuracy, loss, further, found.run)
+    further = {name: values for name, (_, values) in attempt.curves.items() if name.startswith(arm.metrics)}
+    return Trial(arm, job.seed, rounds, accuracy, loss, further, attempt.run)

@@ -69,7 +69,7 @@ def _read(file: Path) -> dict[Key, KeptTrial]:
         return {}
     try:
         listed = json.loads(file.read_text(encoding="utf-8"))
-        return {(one["fingerprint"], one["seed"], one["until"]): _trial(one) for one in listed}
+        return {(entry["fingerprint"], entry["seed"], entry["until"]): _trial(entry) for entry in listed}
     except (ValueError, KeyError, TypeError) as error:
         raise pl.InputError(f"{file} is no file of kept trials ({error}); remove it, or name another folder.") from None
 

@@ -22,7 +22,7 @@ def settings(value: Any, *, defaults: bool = True) -> Any:
         given = {field.name: getattr(value, field.name) for field in fields(value)}
         usual = {} if defaults else {field.name: _default(field) for field in fields(value)}
         return {"name": _name(value)} | {
-            name: inner(own) for name, own in given.items() if name not in usual or own != usual[name]
+            name: inner(chosen) for name, chosen in given.items() if name not in usual or chosen != usual[name]
         }
     if isinstance(value, Mapping):
         return {str(key): inner(item) for key, item in value.items()}

@@ -154,15 +154,15 @@ def chosen(arms: Sequence[Arm], context: StudyContext, steps: Sequence[int] | No
 
 def tuned_trials(arms: Sequence[Arm], context: StudyContext, settings: Mapping[str, Setting]) -> dict[str, list[Trial]]:
     """All seeds of every arm; those named in `settings` with their setting."""
-    ready = [set_to(one, settings[one.name]) if one.name in settings else one for one in arms]
+    ready = [set_to(arm, settings[arm.name]) if arm.name in settings else arm for arm in arms]
     return trained(ready, SIZES[context.scale].seeds, context)
 
 
 def curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
     """For a figure; a method has the same colour in all of them."""
     known = ("NTK-FL", "FedAvg", "DataShare", "centralised", "FedNova")
-    places = [*known, *(name for name in trials if name not in known)]
-    return [ArmCurve(name, runs, places.index(name)) for name, runs in trials.items()]
+    order = [*known, *(name for name in trials if name not in known)]
+    return [ArmCurve(name, runs, order.index(name)) for name, runs in trials.items()]
 
 
 def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
@@ -173,8 +173,8 @@ def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
 
 def at_round(trial: Trial, number: int) -> float:
     """Accuracy at the last evaluation up to this round; 0 after divergence."""
-    found = np.flatnonzero(trial.rounds <= number)
-    return float(np.nan_to_num(trial.accuracy[found[-1]]))
+    reached = np.flatnonzero(trial.rounds <= number)
+    return float(np.nan_to_num(trial.accuracy[reached[-1]]))
 
 
 def mean_at(trials: Sequence[Trial], number: int) -> pl.report.SeedMean:

@@ -45,7 +45,7 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
         arm("NTK-FL", scale, projected=width, beta=BETA, name="NTK-FL'", authors=authors),
         arm("FedAvg", scale, projected=width, beta=BETA, name="FedAvg'", authors=authors),
     ]
-    settings = chosen([one for one in arms if "FedAvg" in one.name], context)
+    settings = chosen([each for each in arms if "FedAvg" in each.name], context)
     trials = tuned_trials(arms, context, settings)
     early = {name: mean_at(runs, EARLY) for name, runs in trials.items()}
     late = {name: mean_at(trials[name], LATE) for name in ("FedAvg", "FedAvg'", "NTK-FL'")}

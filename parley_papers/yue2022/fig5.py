@@ -53,8 +53,8 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
         for name in METHODS
         for alpha in size.alphas
     }
-    own = {one.name: settings[name] for (name, _), one in arms.items() if name in settings}
-    trials = tuned_trials(list(arms.values()), context, own)
+    chosen_settings = {each.name: settings[name] for (name, _), each in arms.items() if name in settings}
+    trials = tuned_trials(list(arms.values()), context, chosen_settings)
     means = {name: [mean_at(trials[arms[name, a].name], size.rounds) for a in size.alphas] for name in METHODS}
     flat = [mean.value for mean in means["NTK-FL"]]
     checks = [trains(trials)]
@@ -83,5 +83,7 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
     about = f"{where}; NTK-FL with beta = {size.beta:g}; FedNova is FedAvg here"
     lines = {"FedAvg, FedNova" if name == "FedAvg" else name: values for name, values in means.items()}
     figure = interval_lines(f"Accuracy after {size.rounds} rounds", "alpha", size.alphas, lines, about)
-    data = numbers(trials, own) | {name: [mean.plain() for mean in values] for name, values in means.items()}
+    data = numbers(trials, chosen_settings) | {
+        name: [mean.plain() for mean in values] for name, values in means.items()
+    }
     return context.result(checks, {"alpha": figure}, data)

@@ -39,7 +39,7 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
         for width in widths
     }
     trials = tuned_trials(list(arms.values()), context, {})
-    mean = {place: mean_at(trials[one.name], rounds) for place, one in arms.items()}
+    mean = {point: mean_at(trials[each.name], rounds) for point, each in arms.items()}
     steps = {
         "beta": min(mean[b, w].value - mean[a, w].value for a, b in pairwise(betas) for w in widths),
         "d'": min(mean[b, w].value - mean[b, v].value for b in betas for v, w in pairwise(widths)),
@@ -60,5 +60,5 @@ def fig6(scale: Scale, context: StudyContext) -> StudyResult:
     lines = {f"d' = {width}": [mean[beta, width] for beta in betas] for width in widths}
     about = arms[betas[0], widths[0]].problem().about.replace(f", projected to {widths[0]}", ", projected inputs")
     figure = interval_lines(f"Accuracy after {rounds} rounds", "beta", betas, lines, about)
-    data = numbers(trials, {}) | {f"beta {b:g}, d' {w}": found.plain() for (b, w), found in mean.items()}
+    data = numbers(trials, {}) | {f"beta {b:g}, d' {w}": value.plain() for (b, w), value in mean.items()}
     return context.result(checks, {"settings": figure}, data)

@@ -40,8 +40,8 @@ def fig7(scale: Scale, context: StudyContext) -> StudyResult:
     checks = [trains(trials)]
     checks += claims(
         [
-            at_least(f"{one} over {name}", end[one].value - end[name].value, 0)
-            for one in (FULL, "NTK-FL")
+            at_least(f"{method} over {name}", end[method].value - end[name].value, 0)
+            for method in (FULL, "NTK-FL")
             for name in ("FedAvg", "DataShare")
         ],
         scale,

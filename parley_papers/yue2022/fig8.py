@@ -60,8 +60,8 @@ def _row(federation: pl.Federation, size: _Size, sparsity: float) -> Row:
     """What `pl.attack` finds of clients with one sample each; the same victims at every sparsity."""
     method = pl.NtkFL(upload="top-k", density=1 - sparsity, times=(100,), select="last")
     study = pl.Study(method, federation, pl.models.mlp(100))
-    found = pl.attack(study, victims=size.victims, batches=(1,), defences=(), effort=size.effort)
-    return replace(found.row(), defence=_name(sparsity))
+    findings = pl.attack(study, victims=size.victims, batches=(1,), defences=(), effort=size.effort)
+    return replace(findings.row(), defence=_name(sparsity))
 
 
 def _exact(federation: pl.Federation, size: _Size, rows: list[Row]) -> list[Check]:

@@ -48,38 +48,38 @@ def fig9(scale: Scale, context: StudyContext) -> StudyResult:
     checks: list[Check] = []
     panels, data = [], dict[str, object]()
     for name, load in sets.items():
-        found = _gaps(load(), _SAMPLES[scale], _TIMES[scale])
-        checks += _checks(name, found)
-        curve = COEFFICIENT * found.largest
+        gaps = _gaps(load(), _SAMPLES[scale], _TIMES[scale])
+        checks += _checks(name, gaps)
+        curve = COEFFICIENT * gaps.largest
         panels.append(
             LinePanel(
                 f"||difference of the weights||_1, {name}",
                 "steps t",
                 times[1:],
                 {
-                    "NTK-FL (9b)": found.averaged[1:],
-                    "with the full kernel": found.full[1:],
+                    "NTK-FL (9b)": gaps.averaged[1:],
+                    "with the full kernel": gaps.full[1:],
                     "Lemma 2's sum, coefficient 2": curve[1:],
                 },
                 scale="log",
             )
         )
-        data[name] = {"averaged": found.averaged, "full": found.full, "moved": found.moved, "curve": curve}
+        data[name] = {"averaged": gaps.averaged, "full": gaps.full, "moved": gaps.moved, "curve": curve}
     figure = line_panels("NTK-FL's weights and gradient descent's", panels)
     return context.result(checks, {"gap": figure}, {"t": times, **data})
 
 
-def _checks(name: str, found: Gaps) -> list[Check]:
-    rise = np.diff(found.averaged)
+def _checks(name: str, gaps: Gaps) -> list[Check]:
+    rise = np.diff(gaps.averaged)
     return [
-        at_most(f"{name}: gap after one step, of what descent moved", float(found.averaged[0] / found.moved[0]), 1e-5),
-        at_least(f"{name}: the gap grows from time to time, least", float(rise.min() / found.averaged[-1]), 0.0),
+        at_most(f"{name}: gap after one step, of what descent moved", float(gaps.averaged[0] / gaps.moved[0]), 1e-5),
+        at_least(f"{name}: the gap grows from time to time, least", float(rise.min() / gaps.averaged[-1]), 0.0),
         at_most(
             f"{name}: the gap over Lemma 2's curve, from t = 2",
-            float((found.averaged / np.maximum(COEFFICIENT * found.largest, 1e-30))[1:].max()),
+            float((gaps.averaged / np.maximum(COEFFICIENT * gaps.largest, 1e-30))[1:].max()),
             1.0,
         ),
-        at_most(f"{name}: smaller with the full kernel, last t", float(found.full[-1] / found.averaged[-1]), 1.0),
+        at_most(f"{name}: smaller with the full kernel, last t", float(gaps.full[-1] / gaps.averaged[-1]), 1.0),
     ]
 
 
@@ -109,7 +109,7 @@ def _descended(
     module: nn.Module, w: pl.Tree, x: Tensor, y: Tensor, lr: float, times: tuple[int, ...]
 ) -> tuple[list[pl.Tree], Array, Array]:
     """Gradient descent on the network itself: weights, distances and sums of the largest residuals at these times."""
-    start, found, sums, total = w, [], [], 0.0
+    start, iterates, sums, total = w, [], [], 0.0
     for t in range(1, times[-1] + 1):
         with torch.no_grad():
             residual = torch.func.functional_call(module, w, (x,)) - y
@@ -117,9 +117,9 @@ def _descended(
         step = pl.algorithms.ntk.jacobian.vjp(module, w, x, residual / residual.numel())
         w = {n: w[n] - lr * step[n] for n in w}
         if t in times:
-            found.append(w)
+            iterates.append(w)
             sums.append(total)
-    return found, np.array([_distance(own, start) for own in found]), np.array(sums)
+    return iterates, np.array([_distance(iterate, start) for iterate in iterates]), np.array(sums)
 
 
 def _distance(a: pl.Tree, b: pl.Tree) -> float:

@@ -131,7 +131,7 @@ def _with_global_set(federation: pl.Federation) -> pl.Federation:
     held = source.index.unique().numpy()
     chosen = pl.Key(0).fold("global set").numpy().choice(held, round(GLOBAL * len(source.index)), replace=False)
     common = torch.from_numpy(chosen)
-    rows = [torch.cat([own, common]) for own in source.index.tensor_split(source.offsets[1:-1])]
-    edges = torch.tensor([0, *(len(own) for own in rows)]).cumsum(0)
+    rows = [torch.cat([indices, common]) for indices in source.index.tensor_split(source.offsets[1:-1])]
+    edges = torch.tensor([0, *(len(indices) for indices in rows)]).cumsum(0)
     joined = replace(source, index=torch.cat(rows), offsets=edges)
     return pl.Federation(federation.info, federation.ids, joined, test=federation.test)

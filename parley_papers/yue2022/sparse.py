@@ -59,26 +59,26 @@ def table1_sparse(scale: Scale, context: StudyContext) -> StudyResult:
     chosen = replace(_spent(base, best.best[base.name]), name=f"CP-NTK-FL, top-k: {best.best[base.name]}")
     trials = trained([chosen], SIZES[scale].seeds, context)
     runs = trials[chosen.name]
-    found = row(chosen.name, runs, size)
+    target = row(chosen.name, runs, size)
     sent = max(float(trial.metrics["up/bytes"].sum()) for trial in runs) / 2**20
     checks = [
         holds("ways that were tried", len(best.scores[base.name]) == len(ways), len(best.scores[base.name]), len(ways)),
         *claims([at_most("MiB of uplink, the most of a whole run", sent, UPLINK)], scale),
         *claims(
             [
-                at_least("seeds that reach 85%", found.reached, found.seeds),
-                at_least("best accuracy, mean over seeds", found.best.value, 0.85),
+                at_least("seeds that reach 85%", target.reached, target.seeds),
+                at_least("best accuracy, mean over seeds", target.best.value, 0.85),
             ],
             scale,
         ),
     ]
     about = base.problem().about
     figures = {
-        "table": target_table(f"Until {size.target:.0%}: {about}", [found]),
+        "table": target_table(f"Until {size.target:.0%}: {about}", [target]),
         "curves": training_curves({str(best.best[base.name]): curves(trials)}, "accuracy", about),
     }
     scores = {str(way): score for way, score in best.scores[base.name].items()}
-    return context.result(checks, figures, numbers(trials, {}) | {"row": found.plain(), "validation scores": scores})
+    return context.result(checks, figures, numbers(trials, {}) | {"row": target.plain(), "validation scores": scores})
 
 
 def _spent(base: Arm, way: Way) -> Arm:

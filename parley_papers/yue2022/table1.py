@@ -118,7 +118,7 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
 def _curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
     """Of those that a figure has room for."""
     shown = (WHOLE[1], WHOLE[0], *COMPRESSED, "FedAvg", SHARED, "centralised")
-    return [ArmCurve(name, trials[name], place) for place, name in enumerate(shown)]
+    return [ArmCurve(name, trials[name], index) for index, name in enumerate(shown)]
 
 
 def _ntk(scale: Scale, size: Size) -> list[Arm]:
@@ -137,7 +137,7 @@ def _ntk(scale: Scale, size: Size) -> list[Arm]:
         COMPRESSED[0]: (wide, pl.NtkFL(share=0.4, **full)),
         COMPRESSED[1]: (small, sparse),
     }
-    ours = (replace(at, name=name, algorithm=pl.EMA(of=one, decay=0.8)) for name, (at, one) in faster.items())
+    ours = (replace(at, name=name, algorithm=pl.EMA(of=method, decay=0.8)) for name, (at, method) in faster.items())
     return [whole, plain, *ours]
 
 
@@ -155,7 +155,7 @@ def _baselines(scale: Scale, size: Size, settings: Mapping[str, Setting]) -> lis
         features=4000,
         second=pl.Scaffold(lr=0.5, steps=20, batch=None),
     )
-    one = {
+    averaging = {
         name: Arm(
             name,
             Recipe(clients, (scale, "fashion", 0.1, 0, False, on, size.authors)),
@@ -178,7 +178,7 @@ def _baselines(scale: Scale, size: Size, settings: Mapping[str, Setting]) -> lis
         shared,
         pooled,
         replace(fedavg, name="TCT", algorithm=tct, runtime="inline", rounds=6 if scale == "smoke" else 60),
-        *one.values(),
+        *averaging.values(),
     ]
 
 
@@ -239,5 +239,5 @@ def _bytes_per_round(trials: Mapping[str, Sequence[Trial]], scale: Scale, name: 
     weights = sum(
         p.numel() for p in pl.models.build_module(problem.model, info.shape, info.outputs, pl.Key(0)).parameters()
     )
-    found = trial.metrics["up/bytes"][-1] / problem.cohort
-    return near(f"{name}: bytes of a reply", found, weights * bits / 8, relative=0.5 if scale == "smoke" else 0.01)
+    measured = trial.metrics["up/bytes"][-1] / problem.cohort
+    return near(f"{name}: bytes of a reply", measured, weights * bits / 8, relative=0.5 if scale == "smoke" else 0.01)

@@ -51,8 +51,8 @@ def theorems(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result([*lemma_checks, *decay_checks, *round_checks], figures, data)
 
 
-def _curves(found: dict[str, Array], across: str) -> dict[str, Array]:
-    return {name: values for name, values in found.items() if name != across}
+def _curves(values_of: dict[str, Array], across: str) -> dict[str, Array]:
+    return {name: values for name, values in values_of.items() if name != across}
 
 
 def _sphere(count: int, rng: np.random.Generator) -> Array:

@@ -63,7 +63,7 @@ def evolved(net: TwoLayer, x: Array, y: Array, rate: float, steps: int) -> TwoLa
 
 def averaged(net: TwoLayer, x: list[Array], y: list[Array], rate: float, steps: int) -> TwoLayer:
     """FedAvg: the mean of what clients reach in so many local steps of size `rate` on 1/2 ||f - y_m||^2."""
-    ends = [descended(net, own, targets, rate, steps).v for own, targets in zip(x, y, strict=True)]
+    ends = [descended(net, inputs, targets, rate, steps).v for inputs, targets in zip(x, y, strict=True)]
     return TwoLayer(np.mean(ends, axis=0), net.c)
 
 

@@ -109,7 +109,7 @@ def solve_kernel(
 
 def linear_problem(setup: Setup, data: Sequence[ClientData]) -> LinearProblem | None:
     """The study as least squares with one output; None if it is none."""
-    sizes = np.array([len(own) for own in data], dtype=np.float64)
+    sizes = np.array([len(client) for client in data], dtype=np.float64)
     problem = least_squares(setup.task, data, sizes / sizes.sum(), 0.0)
     return problem if problem is not None and problem.outputs == 1 else None
 
@@ -148,9 +148,9 @@ def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
     """Local SGD and an average, nothing a subclass or a setting unknown here would change."""
     if not isinstance(method, LocalUpdate) or method.needs.pooled or type(method.server) is not Descent:
         return False
-    own = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
+    inherited = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
     usual = all(getattr(method, s.name) == s.default for s in settings_of(type(method)) if s.name not in _UNDERSTOOD)
-    return own and usual and LocalOptimizer(method.optimizer, method.lr, method.options).plain
+    return inherited and usual and LocalOptimizer(method.optimizer, method.lr, method.options).plain
 
 
 def linear_gains(
@@ -199,10 +199,10 @@ class KernelProblem:
         kernel, method = getattr(setup.algorithm, "kernel", None), exact_method(setup, 1.0)
         if not isinstance(setup.algorithm, LeastSquares) or kernel is None or method is None:
             return None
-        if setup.task.info.outputs != 1 or sum(len(own) for own in data) > LARGEST:
+        if setup.task.info.outputs != 1 or sum(len(client) for client in data) > LARGEST:
             return None
         start = setup.task.predictor(setup.task.initial(), setup.task.initial_buffers())
-        if any(bool(start(own.x).detach().any()) for own in data):
+        if any(bool(start(client.x).detach().any()) for client in data):
             return None
         return cls(kernel, method, *_arrays(data))
 
@@ -211,15 +211,15 @@ class KernelProblem:
         """With the study's local steps, and its step size or the largest that is safe, whichever is less."""
         if setup.task.info.kind != "regression" or setup.task.info.outputs != 1:
             raise InputError("--kernel needs a regression study with one target; leave it out for this one.")
-        if sum(len(own) for own in data) > LARGEST:
+        if sum(len(step) for step in data) > LARGEST:
             raise InputError(f"--kernel takes at most {LARGEST:,} samples; leave it out, or take fewer clients.")
         points, values = _arrays(data)
         kernel = make_kernel(name, lengthscale, np.vstack(points))
         # A client's kernel matrix, and that of any part of its samples, has at most this norm.
         largest = max(float(np.diagonal(kernel(x, x)).max()) for x in points)
-        own = getattr(setup.algorithm, "lr", 0.0) or np.inf
+        step = getattr(setup.algorithm, "lr", 0.0) or np.inf
         steps = getattr(setup.algorithm, "steps", None) or getattr(setup.algorithm, "epochs", None) or 1
-        return cls(kernel, GradientSteps(min(float(own), 0.99 / max(largest, 1e-12)), int(steps)), points, values)
+        return cls(kernel, GradientSteps(min(float(step), 0.99 / max(largest, 1e-12)), int(steps)), points, values)
 
     def gains(self, setup: Setup, judged: Sequence[int], options: Options, tell: Tell) -> list[GainEstimate]:
         """Kernel ridge regression of each client against federated kernel regression at its best round."""
@@ -256,7 +256,9 @@ def _title(method: KernelStep) -> str:
 
 def _arrays(data: Sequence[ClientData]) -> tuple[list[Array], list[Array]]:
     """Points and values of every client."""
-    return [own.x.double().flatten(1).numpy() for own in data], [own.y.double().reshape(-1).numpy() for own in data]
+    return [client.x.double().flatten(1).numpy() for client in data], [
+        client.y.double().reshape(-1).numpy() for client in data
+    ]
 
 
 def make_kernel(name: str, lengthscale: float | None, points: Array) -> Kernel:

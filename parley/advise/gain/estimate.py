@@ -107,18 +107,18 @@ def gain(
     judged = _judged(sizes, clients, folds, seed)
     enough = [i for i in judged if sizes[i] >= FEWEST]
     options = Options(folds, repeats or CLOSED_REPEATS, level, sigma, norm)
-    told = tell or (lambda _what, _done, _total: None)
+    report_progress = tell or (lambda _what, _done, _total: None)
     solved: Solved | None = None
     if kernel is not None:
         if name != "loss":
             raise InputError("a kernel is judged by squared errors; leave the measure out.")
-        solved = solve_kernel(setup, kernel, lengthscale, enough, options, told)
+        solved = solve_kernel(setup, kernel, lengthscale, enough, options, report_progress)
     elif name == "loss":
         on_points = getattr(algorithm, "kernel", None) is not None
         solved = (
-            solve_kernel(setup, None, None, enough, options, told)
+            solve_kernel(setup, None, None, enough, options, report_progress)
             if on_points
-            else solve_linear(setup, enough, options, told)
+            else solve_linear(setup, enough, options, report_progress)
         )
     if solved is None or not solved.estimates:
         methods = _own_methods(algorithm, local_rates)
@@ -128,7 +128,7 @@ def gain(
             replace(setup, seed=seed + k, task=make_task(federation, model, seed + k, loss, buffers))
             for k in range(seeds)
         ]
-        solved = _trained(setups, options, name, methods, most, enough, told, solved)
+        solved = _trained(setups, options, name, methods, most, enough, report_progress, solved)
     elif seeds > 1:
         seeds = 1
         solved = replace(
@@ -163,11 +163,21 @@ def _trained(
         seeded = setups[training]
         measure = make_measure(seeded.task, name)
         common = federated_losses(seeded, deal, judged, measure, tell, runs * done, runs * times)
-        own = local_losses(seeded, deal, judged, measure, methods, most, tell, models * done, models * times)
+        local_by_client = local_losses(
+            seeded, deal, judged, measure, methods, most, tell, models * done, models * times
+        )
         curves.append(common.curves)
-        last += sum((losses.chosen + 1) % len(stages(most)) == 0 for losses in own.values())
+        last += sum((losses.chosen + 1) % len(stages(most)) == 0 for losses in local_by_client.values())
         for i in judged:
-            held[i].append(HeldOut(own[i].local, common.losses[i], own[i].groups, own[i].without, training))
+            held[i].append(
+                HeldOut(
+                    local_by_client[i].local,
+                    common.losses[i],
+                    local_by_client[i].groups,
+                    local_by_client[i].without,
+                    training,
+                )
+            )
     notes = list(before.notes) if before is not None else []
     if last > len(judged) * times / 2:
         notes.append("most own models were still improving at their last round; --local-rounds gives them more.")
@@ -201,14 +211,18 @@ def _own_methods(algorithm: Algorithm, rates: Sequence[float] | None) -> list[Ow
 
 
 def _rows(
-    federation: Federation, judged: Sequence[int], sizes: Sequence[int], found: dict[int, GainEstimate], level: float
+    federation: Federation,
+    judged: Sequence[int],
+    sizes: Sequence[int],
+    estimates: dict[int, GainEstimate],
+    level: float,
 ) -> tuple[ClientGain, ...]:
-    verdicts = dict(zip(found, decide(list(found.values()), level), strict=True))
+    verdicts = dict(zip(estimates, decide(list(estimates.values()), level), strict=True))
     result = []
     for i in judged:
         row = ClientGain(str(federation.ids[i]), sizes[i])
-        if i in found:
-            estimate = found[i]
+        if i in estimates:
+            estimate = estimates[i]
             row = replace(
                 row,
                 local_error=estimate.local,
@@ -278,7 +292,10 @@ def _rare(setup: Setup, judged: Sequence[int], measure: str) -> list[str]:
     if measure != "cross-entropy":
         return []
     labels = [setup.federation.source.load(i).y for i in judged]
-    few = sum(bool((own[own != IGNORE].unique(return_counts=True)[1] < RARE).any()) for own in labels)
+    few = sum(
+        bool((client_labels[client_labels != IGNORE].unique(return_counts=True)[1] < RARE).any())
+        for client_labels in labels
+    )
     if not few:
         return []
     return [
@@ -292,11 +309,11 @@ def _sizes(federation: Federation) -> list[int]:
     """Samples per client, looked at for numbers that are none."""
     sizes = []
     for id in federation.ids:
-        own = federation.client(id)
-        for values, what in ((own.x, "inputs"), (own.y, "targets")):
+        client = federation.client(id)
+        for values, what in ((client.x, "inputs"), (client.y, "targets")):
             if values.is_floating_point() and not bool(torch.isfinite(values).all()):
                 raise InputError(f"client '{id}' has NaN or infinite {what}; remove or fill them in first.")
-        sizes.append(len(own))
+        sizes.append(len(client))
     return sizes
 
 

@@ -42,19 +42,19 @@ def federated_losses(
     source = setup.federation.source
     held = [np.concatenate([deal.groups(i) for i in judged]) == g for g in range(deal.folds)]
     pool = [source.load(i) for i in judged]
-    data = ClientData(torch.cat([own.x for own in pool]), torch.cat([own.y for own in pool]))
-    found, curves = np.zeros(len(data)), []
+    data = ClientData(torch.cat([client.x for client in pool]), torch.cat([client.y for client in pool]))
+    chosen_losses, curves = np.zeros(len(data)), []
     filled = [g for g in range(deal.folds) if held[g].any()]
-    for place, g in enumerate(filled):
-        inner = filled[(place + 1) % len(filled)]
+    for position, g in enumerate(filled):
+        inner = filled[(position + 1) % len(filled)]
         choice = int(np.argmin(score(_judge(setup, deal, (g, inner), rows(data, held[inner]), measure))))
-        tell("federated models", done + 2 * place + 1, total)
+        tell("federated models", done + 2 * position + 1, total)
         losses = _judge(setup, deal, (g,), rows(data, held[g]), measure)
-        tell("federated models", done + 2 * place + 2, total)
-        found[held[g]] = losses[0, choice]
+        tell("federated models", done + 2 * position + 2, total)
+        chosen_losses[held[g]] = losses[0, choice]
         curves.append(losses[0].mean(axis=-1))
-    ends = np.cumsum([len(own) for own in pool])[:-1]
-    return CrossFitted(dict(zip(judged, np.split(found, ends), strict=True)), np.stack(curves))
+    ends = np.cumsum([len(client) for client in pool])[:-1]
+    return CrossFitted(dict(zip(judged, np.split(chosen_losses, ends), strict=True)), np.stack(curves))
 
 
 def _judge(setup: Setup, deal: Deal, out: tuple[int, ...], data: ClientData, measure: Measure) -> Array:

@@ -90,18 +90,18 @@ def local_losses(
     total: int,
 ) -> dict[int, OwnLosses]:
     """The own models' losses of the clients `judged`; `methods` differ in their rate, `rounds` is the most to train."""
-    found: dict[int, OwnLosses] = {}
+    losses_by_client: dict[int, OwnLosses] = {}
     for some in _batches(judged, deal):
         parts = {i: list(_parts(setup.federation.source.load(i), deal.groups(i))) for i in some}
-        flat = [part for own in parts.values() for part in own]
+        flat = [part for client_parts in parts.values() for part in client_parts]
         candidates = []
         for method in methods:
             candidates.append(_train(setup, flat, measure, method, rounds))
-            tell("own models", done + len(found) * len(methods) + len(candidates) * len(some), total)
-        losses = iter([np.concatenate(own, axis=1) for own in zip(*candidates, strict=True)])
-        for i, own in parts.items():
-            found[i] = _gather(deal.groups(i), own, [next(losses) for _ in own])
-    return found
+            tell("own models", done + len(losses_by_client) * len(methods) + len(candidates) * len(some), total)
+        losses = iter([np.concatenate(client_parts, axis=1) for client_parts in zip(*candidates, strict=True)])
+        for i, client_parts in parts.items():
+            losses_by_client[i] = _gather(deal.groups(i), client_parts, [next(losses) for _ in client_parts])
+    return losses_by_client
 
 
 def stages(rounds: int) -> list[int]:
@@ -146,7 +146,7 @@ def _train(setup: Setup, parts: Sequence[_Part], measure: Measure, method: OwnMo
     ids = tuple(map(str, range(len(parts))))
     task = replace(setup.task, population=len(parts))
     job = Job(method, task, Federation(task.info, ids, InMemory(training)))
-    seen = rounds * sum(len(own) for own in training)
+    seen = rounds * sum(len(client) for client in training)
     runtime, _ = open_runtime(setup.runtime, job, setup.workers, None, seen)
     look = _Look(task, method, [part.test for part in parts], measure, stacked=runtime.name == "stacked")
     key, memories = Key(setup.seed).fold("own models"), [Memory()] * len(parts)
@@ -154,8 +154,8 @@ def _train(setup: Setup, parts: Sequence[_Part], measure: Measure, method: OwnMo
     try:
         for before, t in pairwise(stages(rounds)):
             message = Message({}, {"rounds": t - before})
-            places = [Context.alone(key.fold("round", t, ids[k]), ids[k], t) for k in alive]
-            calls = [Call(ids[k], message, memories[k], place) for k, place in zip(alive, places, strict=True)]
+            contexts = [Context.alone(key.fold("round", t, ids[k]), ids[k], t) for k in alive]
+            calls = [Call(ids[k], message, memories[k], context) for k, context in zip(alive, contexts, strict=True)]
             for k, outcome in zip(list(alive), runtime.run(calls, Stamp("", t, 0, t)), strict=True):
                 if isinstance(outcome, Reply) and outcome.memory is not None:
                     memories[k] = outcome.memory
@@ -195,7 +195,7 @@ class _Look:
         weights = {n: torch.stack([memories[k]["model"][n] for k in alive]) for n in names}
         x, y = (torch.nn.utils.rnn.pad_sequence([getattr(self.tests[k], side) for k in alive], True) for side in "xy")
         module = self.task.network.eval()
-        outputs: Tensor = vmap(lambda own, points: functional_call(module, own, (points,)))(weights, x)
+        outputs: Tensor = vmap(lambda parameters, points: functional_call(module, parameters, (points,)))(weights, x)
         each = self.measure(outputs.flatten(0, 1), y.flatten(0, 1)).reshape(-1, len(alive), x.shape[1])
         return [each[:, row, :size].numpy() for row, size in enumerate(sizes)]
 
@@ -209,19 +209,19 @@ def _gather(groups: Groups, parts: Sequence[_Part], losses: Sequence[Array]) -> 
 
     def on(g: int, h: int) -> Array:
         """Losses on fold h of the models trained without g and h."""
-        place = by_pair[min(g, h), max(g, h)]
-        return losses[place][:, :, labels[parts[place].judged] == h]
+        index = by_pair[min(g, h), max(g, h)]
+        return losses[index][:, :, labels[parts[index].judged] == h]
 
     # Training that diverges shows by itself, so nobody would choose it: this looks at no held-out sample's loss.
-    sound = np.all([np.isfinite(own[0]).all(axis=-1) for own in losses[len(pairs) :]], axis=0)
+    sound = np.all([np.isfinite(pair_losses[0]).all(axis=-1) for pair_losses in losses[len(pairs) :]], axis=0)
     scores = {(g, h): np.where(sound, score(on(g, h)), np.inf) for g in range(G) for h in range(G) if h != g}
     overall = int(np.argmin(sum(scores.values())))
     for g in range(G):
         chosen = int(np.argmin(sum(scores[g, h] for h in range(G) if h != g)))
-        for place in range(len(pairs), len(parts)):
-            judged = parts[place].judged
+        for index in range(len(pairs), len(parts)):
+            judged = parts[index].judged
             if labels[judged][0] == g:
-                local[judged] = losses[place][0, chosen]
+                local[judged] = losses[index][0, chosen]
         for h in range(G):
             if h != g:
                 # One choice for all: these losses show how the model depends on its samples, not how choices jump.

@@ -131,17 +131,17 @@ class Gains:
         return json.dumps(whole, indent=2) + "\n"
 
 
-def _row(one: ClientGain) -> tuple[object, ...]:
-    if one.decision == "too few samples":
-        return one.client, one.samples, None, None, None, None, one.decision
-    sure = f"{one.low:.2f} - {one.high:.2f}" if one.high < 1e4 else "-"
-    errors = f"{one.local_error:.3g}", f"{one.federated_error:.3g}"
-    return one.client, one.samples, *errors, f"{one.gain:.2f}", sure, one.decision
+def _row(client: ClientGain) -> tuple[object, ...]:
+    if client.decision == "too few samples":
+        return client.client, client.samples, None, None, None, None, client.decision
+    sure = f"{client.low:.2f} - {client.high:.2f}" if client.high < 1e4 else "-"
+    errors = f"{client.local_error:.3g}", f"{client.federated_error:.3g}"
+    return client.client, client.samples, *errors, f"{client.gain:.2f}", sure, client.decision
 
 
 def _have(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
-def _plain(one: ClientGain) -> dict[str, object]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
+def _plain(client: ClientGain) -> dict[str, object]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(client).items()}

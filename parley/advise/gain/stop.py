@@ -38,7 +38,7 @@ def by_rule(
     norm: float,
 ) -> StopAdvice:
     """Eq. (23) from K's eigenvalues and y's coordinates in its eigenvectors; `moved` is eta * s of one round."""
-    told = sigma is not None
+    given = sigma is not None
     try:
         noise = sigma if sigma is not None else sigma_from_coordinates(eigenvalues, coordinates, outside, N)
     except InputError as error:
@@ -46,7 +46,7 @@ def by_rule(
     stop = stopping_round(eigenvalues, N, GradientSteps(moved), noise, norm)
     reason = (
         f"where further rounds would fit more noise than signal; the noise has a standard deviation of {noise:.3g} "
-        f"({'given' if told else 'estimated; or give --sigma'}). That takes the start to be {norm:g} away from the "
+        f"({'given' if given else 'estimated; or give --sigma'}). That takes the start to be {norm:g} away from the "
         f"truth (--norm), which nobody knows for real data: twice the distance counts like half the noise."
     )
     if rounds < stop.T:

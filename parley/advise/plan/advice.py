@@ -83,8 +83,8 @@ class Advice:
             if name in ("model", "evaluate") and after[name] == before[name]:
                 continue
             parts[name] = after[name]
-            if isinstance(own := usual.get(name), dict) and isinstance(after[name], dict):
-                parts[name] = {k: v for k, v in after[name].items() if v != own.get(k) or (name, k) in _SHOWN}
+            if isinstance(default := usual.get(name), dict) and isinstance(after[name], dict):
+                parts[name] = {k: v for k, v in after[name].items() if v != default.get(k) or (name, k) in _SHOWN}
         return to_toml(parts) or ""
 
     def budget(self) -> str:

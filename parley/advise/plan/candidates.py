@@ -64,23 +64,23 @@ class Candidate:
 
     def algorithm(self, like: LocalSGD | None = None, batch: int | None = 0) -> LocalUpdate:
         """The method with these settings; batches and their order are those of `like`, else `batch`."""
-        own: dict[str, Any] = {"lr": _rounded(self.work.gamma), "steps": self.work.K, "batch": batch}
+        common: dict[str, Any] = {"lr": _rounded(self.work.gamma), "steps": self.work.K, "batch": batch}
         if like is not None:
-            own |= {"batch": like.batch or 0, "order": like.order}
+            common |= {"batch": like.batch or 0, "order": like.order}
         if self.work.method == "feddyn":
-            return FedDyn(**own, alpha=_rounded(self.work.alpha))
+            return FedDyn(**common, alpha=_rounded(self.work.alpha))
         eta, beta = _rounded(self.server.eta), _rounded(self.server.momentum)
         if self.work.method == "scaffold":
-            return Scaffold(**own, server=Descent(eta))
+            return Scaffold(**common, server=Descent(eta))
         if self.work.method == "fedprox":
-            return FedProx(**own, alpha=_rounded(self.work.alpha), server=Descent(eta))
+            return FedProx(**common, alpha=_rounded(self.work.alpha), server=Descent(eta))
         if self.server.name == "heavy-ball":
-            return FedAvgM(**own, server=HeavyBall(eta, beta))
+            return FedAvgM(**common, server=HeavyBall(eta, beta))
         if self.server.name == "adam":
-            return FedAdam(**own, server=Adam(eta, beta, self.server.decay, self.server.epsilon))
+            return FedAdam(**common, server=Adam(eta, beta, self.server.decay, self.server.epsilon))
         if self.server.name == "nesterov":
-            return FedAvg(**own, server=Nesterov(eta, beta))
-        return FedAvg(**own, server=Descent(eta))
+            return FedAvg(**common, server=Nesterov(eta, beta))
+        return FedAvg(**common, server=Descent(eta))
 
 
 Grid = Iterable[tuple[LocalWork, list[ServerStep]]]

@@ -80,33 +80,33 @@ class Ranked:
     """Its server goes farther than a network of which few directions were seen may bear: only a pilot tries it."""
 
 
-def rank(found: Resemblance, task: Task, goal: Goal, seed: int = 0, grid: Grid | None = None) -> list[Ranked]:
+def rank(measured: Resemblance, task: Task, goal: Goal, seed: int = 0, grid: Grid | None = None) -> list[Ranked]:
     """The best candidates, the advised one first; of all families, or of this grid."""
     sizes = {method: _sizes(method, task) for method in ("fedavg", "fedprox", "scaffold", "feddyn")}
     coarse: list[Ranked] = []
-    for work, servers in grid or families(found.clients, found.clients.L):
+    for work, servers in grid or families(measured.clients, measured.clients.L):
         unpacked, packed = sizes[work.method]
         size = packed if goal.megabytes is not None else unpacked
         limit = goal.limit(size)
-        curves = forecast(found.clients, work, servers, min(limit, MOST_ROUNDS), seed)
+        curves = forecast(measured.clients, work, servers, min(limit, MOST_ROUNDS), seed)
         for server, curve in zip(servers, curves, strict=True):
-            coarse.append(_judged(Candidate(work, server), size, limit, [curve], goal, found))
+            coarse.append(_judged(Candidate(work, server), size, limit, [curve], goal, measured))
     coarse.sort(key=lambda ranked: ranked.score)
-    variants = _variants(found, seed)
+    variants = _variants(measured, seed)
     second = []
     for ranked in _first_of_each(coarse):
         again = [
             forecast(clients, ranked.candidate.work, [ranked.candidate.server], len(ranked.curve) - 1, draw)[0]
             for clients, draw in variants
         ]
-        second.append(_judged(ranked.candidate, ranked.bytes_each, ranked.limit, again, goal, found))
+        second.append(_judged(ranked.candidate, ranked.bytes_each, ranked.limit, again, goal, measured))
     second.sort(key=lambda ranked: ranked.score)
-    second = [replace(ranked, bold=not (found.whole or _modest(ranked.candidate.server))) for ranked in second]
+    second = [replace(ranked, bold=not (measured.whole or _modest(ranked.candidate.server))) for ranked in second]
     safe = [ranked for ranked in second if not ranked.bold]
     as_good = [ranked for ranked in safe if ranked.score <= _AS_GOOD * safe[0].score]
     first = min(as_good, key=lambda ranked: (ranked.candidate.complexity, ranked.score))
     ordered = [first, *[ranked for ranked in second if ranked is not first]]
-    return [_packed(ranked, found, task, goal) for ranked in ordered]
+    return [_packed(ranked, measured, task, goal) for ranked in ordered]
 
 
 def _modest(server: ServerStep) -> bool:
@@ -118,10 +118,10 @@ def _first_of_each(coarse: list[Ranked]) -> list[Ranked]:
     """The best of all, and the best few of every kind, so that a kind that forecasts flatter does not crowd out."""
     seen: dict[tuple[object, ...], int] = {}
     chosen = []
-    for place, ranked in enumerate(coarse):
+    for position, ranked in enumerate(coarse):
         kind = kind_of(ranked.candidate)
         seen[kind] = seen.get(kind, 0) + 1
-        if place < _SECOND_LOOK or seen[kind] <= _OF_EACH:
+        if position < _SECOND_LOOK or seen[kind] <= _OF_EACH:
             chosen.append(ranked)
     return chosen
 
@@ -138,20 +138,22 @@ def _sizes(method: str, task: Task) -> tuple[int, int]:
     return traffic(algorithm, task), traffic(algorithm, task, [EIGHT_BITS])
 
 
-def _variants(found: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]]:
+def _variants(measured: Resemblance, seed: int) -> list[tuple[LocalQuadratics, int]]:
     """What the best are forecast on again, with a draw for each."""
-    clients = found.clients
+    clients = measured.clients
     random = clients.noise is not None or clients.cohort is not None
-    if found.exact:
+    if measured.exact:
         doubts = [clients] * (_DRAWS if random else 1)
     else:
-        factors = _MISTAKEN if found.whole else _HARDLY_SEEN
-        doubted = [clients.scaled(steep, pull if pull == 1 else pull * found.drift) for steep, pull in factors]
+        factors = _MISTAKEN if measured.whole else _HARDLY_SEEN
+        doubted = [clients.scaled(steep, pull if pull == 1 else pull * measured.drift) for steep, pull in factors]
         doubts = [variant for variant in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
     return [(variant, seed + draw) for draw, variant in enumerate(doubts, start=1)]
 
 
-def _judged(candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, found: Resemblance) -> Ranked:
+def _judged(
+    candidate: Candidate, size: int, limit: int, curves: list[Array], goal: Goal, measured: Resemblance
+) -> Ranked:
     """By the mean over the curves; what does not reach the target is worse than all that does."""
     scores, reached = [], []
     for curve in curves:
@@ -186,23 +188,23 @@ def _crossing(curve: Array, rounds: int, level: float) -> float:
     return rounds - 1 + float(np.log(before / level) / max(np.log(before / after), 1e-12))
 
 
-def _packed(one: Ranked, found: Resemblance, task: Task, goal: Goal) -> Ranked:
+def _packed(candidate: Ranked, measured: Resemblance, task: Task, goal: Goal) -> Ranked:
     """With eight bits where bytes are what counts, unless rounding would be felt at the target."""
     if goal.megabytes is None:
-        return one
-    if rounding(one.candidate, found) <= 0.1 * (goal.excess or max(float(one.curve[-1]), 0.0)):
-        return replace(one, candidate=replace(one.candidate, channels=(EIGHT_BITS,)))
-    size = traffic(one.candidate.algorithm(), task)
-    return replace(one, bytes_each=size, limit=goal.limit(size))
+        return candidate
+    if rounding(candidate.candidate, measured) <= 0.1 * (goal.excess or max(float(candidate.curve[-1]), 0.0)):
+        return replace(candidate, candidate=replace(candidate.candidate, channels=(EIGHT_BITS,)))
+    size = traffic(candidate.candidate.algorithm(), task)
+    return replace(candidate, bytes_each=size, limit=goal.limit(size))
 
 
-def rounding(candidate: Candidate, found: Resemblance) -> float:
+def rounding(candidate: Candidate, measured: Resemblance) -> float:
     """The excess loss that one round's rounding to eight bits may add near the optimum.
 
     L/2 eta^2 omega sum_i p_i^2 ||Delta_i||^2 with omega = d/(4 s^2), s = 127 levels; Delta_i is what clients still
     send there, which the methods with variates let vanish.
     """
-    clients = found.clients
+    clients = measured.clients
     if candidate.work.method in ("scaffold", "feddyn"):
         return 0.0
     P, _ = clients.movers(candidate.work)

@@ -19,9 +19,9 @@ _CHUNK = 16
 class Derivatives:
     """A client's loss of one flat vector, differentiated as often as asked for."""
 
-    def __init__(self, own: Objective) -> None:
-        self.own = own
-        self.names = [name for name, p in own.module.named_parameters() if p.requires_grad]
+    def __init__(self, objective: Objective) -> None:
+        self.own = objective
+        self.names = [name for name, p in objective.module.named_parameters() if p.requires_grad]
 
     def _losses(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         parts = x.split([leaf.numel() for leaf in self.own.leaves])
@@ -33,8 +33,8 @@ class Derivatives:
         return self._losses(x, self.own.data.x, self.own.data.y).mean()
 
     def hessian(self, x: Array) -> Array:
-        found = jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy()
-        return np.asarray(found, dtype=np.float64) + self.own.ridge * np.eye(len(x))
+        matrix = jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy()
+        return np.asarray(matrix, dtype=np.float64) + self.own.ridge * np.eye(len(x))
 
     def gradient(self, x: Array) -> Array:
         return self.own.value_and_gradient(x)[1]

@@ -62,7 +62,10 @@ class Events:
         plain = "plain averaging; momentum would only go faster to where so few samples lead."
         return [
             self._model,
-            *(replace(one, reason=plain, formula="") if one.what == "server optimizer" else one for one in made),
+            *(
+                replace(reason, reason=plain, formula="") if reason.what == "server optimizer" else reason
+                for reason in made
+            ),
         ]
 
     @property

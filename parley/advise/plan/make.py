@@ -68,24 +68,24 @@ def advise(
     estimates who profits by joining, by default where that is cheap. Without `whole` only what the choice rests on is
     measured. With `plain` only FedAvg's step size and number of local steps are chosen, as Charles and Konečný ask.
     """
-    own = study if isinstance(study, Study) else load(study)
+    base = study if isinstance(study, Study) else load(study)
     tell = tell or (lambda _what, _done, _total: None)
-    asked = own
-    _check(own, rounds, megabytes)
-    federation = own.federation()
+    asked = base
+    _check(base, rounds, megabytes)
+    federation = base.federation()
     if len(federation) < 2:
         raise InputError("advice is about clients that train together, but the federation has only one.")
-    check_inputs(as_algorithm(own.algorithm), federation)
-    events = None if _target(own) else Events.of(own)
+    check_inputs(as_algorithm(base.algorithm), federation)
+    events = None if _target(base) else Events.of(base)
     few = events if events is not None and events.few else None
     if few is not None:
-        own = few.regression(own)
-    task = make_task(federation, own.network, own.seed, own.loss, own.buffers)
-    like = own.algorithm if isinstance(own.algorithm, LocalSGD) else FedAvg()
+        base = few.regression(base)
+    task = make_task(federation, base.network, base.seed, base.loss, base.buffers)
+    like = base.algorithm if isinstance(base.algorithm, LocalSGD) else FedAvg()
     tell("measuring", 0, 3)
-    measured = measure(own, federation, task, like.batch, whole=whole, ridge=few.penalty if few is not None else 0.0)
+    measured = measure(base, federation, task, like.batch, whole=whole, ridge=few.penalty if few is not None else 0.0)
     unknown = list(measured.unknown)
-    goal = _goal(own, measured, rounds, megabytes, unknown)
+    goal = _goal(base, measured, rounds, megabytes, unknown)
     tell("forecasting", 1, 3)
     ranked: list[Ranked] = []
     if measured.quadratic is not None:
@@ -94,8 +94,8 @@ def advise(
             grid = averaging(seen.largest, CAUTIOUS)
         elif plain:
             grid = averaging(seen.clients.L, SHARES)
-        ranked = rank(seen, task, goal, own.seed, grid)
-    arms = _arms(ranked, own, like, task, goal)
+        ranked = rank(seen, task, goal, base.seed, grid)
+    arms = _arms(ranked, base, like, task, goal)
     if few is not None:
         arms = [few.arm(arm) for arm in arms]
     limit, first = _limit(goal, arms[0], task, measured.participants), arms[0].ranked
@@ -104,8 +104,8 @@ def advise(
     if pilot:
         tell("pilot", 2, 3)
         least = measured.quadratic.least_loss if measured.quadratic is not None else None
-        tried = run_pilot(own, arms, goal, limit, least)
-        arms = [arms[tried.winner], *[arm for place, arm in enumerate(arms) if place != tried.winner]]
+        tried = run_pilot(base, arms, goal, limit, least)
+        arms = [arms[tried.winner], *[arm for index, arm in enumerate(arms) if index != tried.winner]]
         limit = _limit(goal, arms[0], task, measured.participants)
         made.append(reasons.pilot_reason(tried, arms[0].name))
     chosen = arms[0]
@@ -120,13 +120,13 @@ def advise(
         made.append(parts)
     if few is not None:
         made = few.reasons(made)
-    best = replace(own, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(own))
-    if not _target(own):
+    best = replace(base, algorithm=chosen.algorithm, channels=chosen.channels, rounds=limit, name=_title(base))
+    if not _target(base):
         best = judged_by_held_out(best, limit)
-        made += [one for one in (early_stopping(best),) if one is not None]
+        made += [recommendation for recommendation in (early_stopping(best),) if recommendation is not None]
     gains = _gains(best, task, measured, gain, whole, tell, unknown)
     made.append(reasons.stopping_reason(chosen.ranked, goal, limit, gains))
-    unknown += [*_left_out(own, like), *_always_unknown(measured, goal, tried)]
+    unknown += [*_left_out(base, like), *_always_unknown(measured, goal, tried)]
     listed = [arm.ranked for arm in arms if arm.ranked is not None]
     return Advice(asked, best, goal, measured, tuple(made), tuple(listed), tuple(unknown), gains, tried, first)
 
@@ -178,25 +178,38 @@ def _arms(ranked: Sequence[Ranked], study: Study, like: LocalSGD, task: Task, go
     """The candidates of a pilot, the advised one first: those forecast that differ, else variations of the study's."""
     if ranked:
         arms: list[Arm] = []
-        for one in _different(ranked, _ARMS):
-            name, algorithm = str(one.candidate), one.candidate.algorithm(like)
-            arms.append(Arm(name, algorithm, one.candidate.channels, goal.price(one.bytes_each), one))
+        for ranked_candidate in _different(ranked, _ARMS):
+            name, algorithm = str(ranked_candidate.candidate), ranked_candidate.candidate.algorithm(like)
+            arms.append(
+                Arm(
+                    name,
+                    algorithm,
+                    ranked_candidate.candidate.channels,
+                    goal.price(ranked_candidate.bytes_each),
+                    ranked_candidate,
+                )
+            )
         return arms
     channels: tuple[Channel, ...] = (qsgd(8),) if goal.megabytes is not None else ()
-    own = study.algorithm if isinstance(study.algorithm, LocalUpdate) else FedAvg()
-    tries: list[tuple[str, LocalUpdate]] = [("the study's own", own)]
-    tries += [(f"lr times {factor:g}", replace(own, lr=own.lr * factor)) for factor in (3.0, 1 / 3)]
-    if type(own) is FedAvg:
-        settings = {"lr": own.lr, "steps": own.steps, "epochs": own.epochs, "batch": own.batch or 0}
+    method = study.algorithm if isinstance(study.algorithm, LocalUpdate) else FedAvg()
+    tries: list[tuple[str, LocalUpdate]] = [("the study's own", method)]
+    tries += [(f"lr times {factor:g}", replace(method, lr=method.lr * factor)) for factor in (3.0, 1 / 3)]
+    if type(method) is FedAvg:
+        settings = {"lr": method.lr, "steps": method.steps, "epochs": method.epochs, "batch": method.batch or 0}
         tries.append(("server momentum", FedAvgM(**settings, server=HeavyBall(0.3, 0.9))))  # type: ignore[arg-type]
-    return [Arm(name, one, channels, goal.price(traffic(one, task, channels))) for name, one in tries]
+    return [
+        Arm(name, ranked_candidate, channels, goal.price(traffic(ranked_candidate, task, channels)))
+        for name, ranked_candidate in tries
+    ]
 
 
 def _different(ranked: Sequence[Ranked], count: int) -> list[Ranked]:
     """The best, and the best of other kinds."""
-    found = {kind_of(one.candidate): one for one in reversed(ranked)}
+    best_of_kind = {kind_of(candidate.candidate): candidate for candidate in reversed(ranked)}
     first = kind_of(ranked[0].candidate)
-    others = sorted((one for kind, one in found.items() if kind != first), key=lambda one: one.score)
+    others = sorted(
+        (candidate for kind, candidate in best_of_kind.items() if kind != first), key=lambda candidate: candidate.score
+    )
     return [ranked[0], *others[: count - 1]]
 
 
@@ -241,40 +254,40 @@ def _gains(
 
 def _left_out(study: Study, like: LocalSGD) -> list[str]:
     """What the study asks for and forecasts do not cover."""
-    said = []
+    sentences = []
     if like.optimizer != "sgd" or like.options or like.clip is not None or like.schedule != Constant():
-        said.append(
+        sentences.append(
             "the study's local optimizer, its options, clipping and schedule: plain SGD is advised in their place."
         )
     if stages(study.channels):
-        said.append("the study's own channels, which are left out of what is advised.")
+        sentences.append("the study's own channels, which are left out of what is advised.")
     if study.start is not None:
-        said.append("the weights that the study begins from: those of its seed were measured.")
-    return said
+        sentences.append("the weights that the study begins from: those of its seed were measured.")
+    return sentences
 
 
 def _always_unknown(measured: Measured, goal: Goal, tried: Pilot | None) -> list[str]:
     """What no measurement here says."""
-    found = measured.quadratic
-    said = []
-    if found is not None and not found.exact:
-        said.append(
+    quadratic = measured.quadratic
+    sentences = []
+    if quadratic is not None and not quadratic.exact:
+        sentences.append(
             "how far the loss is from the quadratic it resembles: forecasts hold for that quadratic, with curvature "
             "averaged between the first weights and where L-BFGS got. Try --pilot before you rely on them."
         )
     if measured.looked < measured.clients:
-        said.append(f"clients that were not looked at: {measured.looked} of {measured.clients:,} stand for all.")
-    if found is not None and measured.parameters > found.clients.g.shape[1]:
-        said.append(
-            f"what happens outside {found.clients.g.shape[1]} directions of {measured.parameters:,}: of a model "
+        sentences.append(f"clients that were not looked at: {measured.looked} of {measured.clients:,} stand for all.")
+    if quadratic is not None and measured.parameters > quadratic.clients.g.shape[1]:
+        sentences.append(
+            f"what happens outside {quadratic.clients.g.shape[1]} directions of {measured.parameters:,}: of a model "
             "this large forecasts rank settings, they promise no loss. A pilot says more."
         )
     if goal.excess is None:
-        said.append("accuracy on new samples: forecasts are of the training loss of all clients together.")
+        sentences.append("accuracy on new samples: forecasts are of the training loss of all clients together.")
     if tried is None:
-        said.append("the luck of one run: nothing was trained. --pilot tries the best candidates out.")
-    said.append("clients that fail, and seconds: rounds and megabytes are all that is counted.")
-    return said
+        sentences.append("the luck of one run: nothing was trained. --pilot tries the best candidates out.")
+    sentences.append("clients that fail, and seconds: rounds and megabytes are all that is counted.")
+    return sentences
 
 
 def _title(study: Study) -> str:

@@ -138,7 +138,7 @@ def measure(
     ids, data = _looked_at(federation, small, study.seed)
     sizes = np.array([federation.size(name) for name in ids]) if len(federation) > _COUNTED else federation.sizes()
     shares = np.array(
-        [len(own) if small else federation.size(name) for name, own in zip(ids, data, strict=True)], float
+        [len(client) if small else federation.size(name) for name, client in zip(ids, data, strict=True)], float
     )
     if study.sampling.weights == "uniform":
         shares[:] = 1.0
@@ -174,28 +174,30 @@ def _looked_at(federation: Federation, small: bool, seed: int) -> tuple[list[str
     """All clients and samples of a small model, else some of both."""
     key = Key(seed).fold("advise")
     most = _EVERYBODY if small else CLIENTS
-    places: Sequence[int] = range(len(federation))
+    indices: Sequence[int] = range(len(federation))
     if len(federation) > most:
-        places = sorted(key.fold("clients").numpy().choice(len(federation), most, replace=False).tolist())
-    ids = [str(federation.ids[place]) for place in places]
+        indices = sorted(key.fold("clients").numpy().choice(len(federation), most, replace=False).tolist())
+    ids = [str(federation.ids[index]) for index in indices]
     data = []
     for name in ids:
-        own = federation.client(name)
-        if not small and len(own) > SAMPLES:
-            rows = torch.from_numpy(np.sort(key.fold("samples", name).numpy().choice(len(own), SAMPLES, replace=False)))
-            own = ClientData(own.x[rows], own.y[rows])
-        data.append(own)
+        client = federation.client(name)
+        if not small and len(client) > SAMPLES:
+            rows = torch.from_numpy(
+                np.sort(key.fold("samples", name).numpy().choice(len(client), SAMPLES, replace=False))
+            )
+            client = ClientData(client.x[rows], client.y[rows])
+        data.append(client)
     return ids, data
 
 
-def _gamma(task: Task, data: Sequence[ClientData], shares: Array, found: Resemblance, ridge: float) -> float:
+def _gamma(task: Task, data: Sequence[ClientData], shares: Array, measured: Resemblance, ridge: float) -> float:
     """F* - sum_i p_i min f_i, the clients' minima by L-BFGS from the common optimum."""
     least = []
-    for own in data:
-        objective = Objective(task, own, ridge)
-        x, _ = objective.minimiser(found.optimum, _LOCAL_ITERATIONS)
+    for client in data:
+        objective = Objective(task, client, ridge)
+        x, _ = objective.minimiser(measured.optimum, _LOCAL_ITERATIONS)
         least.append(objective.value_and_gradient(x)[0])
-    return max(found.least_loss - float(shares @ np.array(least)), 0.0)
+    return max(measured.least_loss - float(shares @ np.array(least)), 0.0)
 
 
 __all__ = ["CLIENTS", "SAMPLES", "Measured", "flat", "measure"]

@@ -106,29 +106,31 @@ def pilot(
         plugins=(),
     )
     budget = int(share * rounds)
-    places = list(range(max([n for n in range(2, len(arms) + 1) if _LEAST * rung_rounds(n) <= budget], default=1)))
+    indices = list(range(max([n for n in range(2, len(arms) + 1) if _LEAST * rung_rounds(n) <= budget], default=1)))
     runs: dict[int, Run | None] = {}
     tried_by_index: dict[int, Tried] = {}
-    length = max(1, budget // rung_rounds(len(places)))
+    length = max(1, budget // rung_rounds(len(indices)))
     spent = 0
     with TemporaryDirectory() as folder, RunStore(Path(folder) / "pilot.db") as store:
         while True:
-            for place in places:
-                before = runs.get(place)
-                arm = arms[place]
-                own = replace(base, algorithm=arm.algorithm, channels=arm.channels, rounds=length, name=arm.name)
-                run = _trained(own, store, None if before is None else before.id)
-                runs[place] = run
-                tried_by_index[place] = _judged(arm, run, goal, least)
-                spent += tried_by_index[place].rounds - (len(before.records) - 1 if before is not None else 0)
-            places.sort(key=lambda place: tried_by_index[place].score)
-            if len(places) <= 2 or all(_done(runs[place], base) for place in places[:2]):
+            for index in indices:
+                before = runs.get(index)
+                arm = arms[index]
+                pilot_study = replace(
+                    base, algorithm=arm.algorithm, channels=arm.channels, rounds=length, name=arm.name
+                )
+                run = _trained(pilot_study, store, None if before is None else before.id)
+                runs[index] = run
+                tried_by_index[index] = _judged(arm, run, goal, least)
+                spent += tried_by_index[index].rounds - (len(before.records) - 1 if before is not None else 0)
+            indices.sort(key=lambda index: tried_by_index[index].score)
+            if len(indices) <= 2 or all(_done(runs[index], base) for index in indices[:2]):
                 break
-            places = places[: math.ceil(len(places) / 2)]
+            indices = indices[: math.ceil(len(indices) / 2)]
             length *= 2
-    winner = places[0]
-    order = [*places, *sorted(set(tried_by_index) - set(places), key=lambda place: tried_by_index[place].score)]
-    return Pilot(tuple(tried_by_index[place] for place in order), spent, rounds, winner)
+    winner = indices[0]
+    order = [*indices, *sorted(set(tried_by_index) - set(indices), key=lambda index: tried_by_index[index].score)]
+    return Pilot(tuple(tried_by_index[index] for index in order), spent, rounds, winner)
 
 
 def _trained(study: Study, store: RunStore, resume: str | None) -> Run | None:
@@ -169,11 +171,13 @@ def _in_all(ranked: Ranked, target: float, losses: Array) -> float:
     if excess <= target:
         return float(rounds)
     curve = np.minimum.accumulate(ranked.curve)
-    here, there = (int(np.argmax(curve <= level)) if curve[-1] <= level else len(curve) for level in (excess, target))
+    here, rounds_to_target = (
+        int(np.argmax(curve <= level)) if curve[-1] <= level else len(curve) for level in (excess, target)
+    )
     slower = max(rounds / max(here, 1), 0.5)
     if rounds < _STEADY:
-        return rounds + (there - here) * slower
+        return rounds + (rounds_to_target - here) * slower
     half = rounds // 2
     rate = math.log(max(float(losses[-1 - half]), 1e-300) / excess) / half
     steady = math.log(excess / target) / rate if rate > 0 else math.inf
-    return rounds + max((there - here) * slower, steady)
+    return rounds + max((rounds_to_target - here) * slower, steady)

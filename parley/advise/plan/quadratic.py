@@ -67,21 +67,21 @@ def resemblance(
     """Measure clients of a small model; `shares` [m] are the server's weights, `batch` samples make a step, and
     `ridge` / 2 times the squared weights are part of every loss."""
     with torch_on_one_thread():
-        whole = ClientData(torch.cat([own.x for own in data]), torch.cat([own.y for own in data]))
-        sizes = np.array([len(own) for own in data])
+        whole = ClientData(torch.cat([item.x for item in data]), torch.cat([item.y for item in data]))
+        sizes = np.array([len(item) for item in data])
         mean = Objective(task, whole, ridge, np.repeat(shares / sizes, sizes))
         x0 = flat(task.initial())
         best, slope = mean.minimiser(x0, _ITERATIONS)
-        functions = [Derivatives(Objective(task, own, ridge)) for own in data]
+        functions = [Derivatives(Objective(task, item, ridge)) for item in data]
         exact = is_least_squares(task)
         points = ((1.0, 1.0),) if exact else _SIMPSON
         looked = [np.stack([function.hessian(x0 + at * (best - x0)) for function in functions]) for at, _ in points]
         A = np.einsum("p,pmij->mij", np.array([weight for _, weight in points]), np.stack(looked))
         largest = max(float(np.linalg.eigvalsh(hessians)[:, -1].max()) for hessians in looked)
         single = [function.sample_gradients(best) for function in functions]
-        g = np.stack([own.mean(0) for own in single])
+        g = np.stack([item.mean(0) for item in single])
         first = np.stack([function.gradient(x0) for function in functions])
-        noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
+        noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(item, batch) for item in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
         clients = LocalQuadratics(_positive(A), g - shares @ g, shares, x0 - best, noise, cohort)
         drift = 1.0 if exact else _drift(functions, clients, best)
@@ -103,18 +103,18 @@ def sketched(
     directions is not seen, nor that curvature changes as a network learns.
     """
     with torch_on_one_thread():
-        whole = ClientData(torch.cat([own.x for own in data]), torch.cat([own.y for own in data]))
-        sizes = np.array([len(own) for own in data])
+        whole = ClientData(torch.cat([item.x for item in data]), torch.cat([item.y for item in data]))
+        sizes = np.array([len(item) for item in data])
         mean = Objective(task, whole, ridge, np.repeat(shares / sizes, sizes))
         x0 = flat(task.initial())
         best, slope = mean.minimiser(x0, _SKETCHED_ITERATIONS)
         middle = (x0 + best) / 2
-        functions = [Derivatives(Objective(task, own, ridge)) for own in data]
+        functions = [Derivatives(Objective(task, item, ridge)) for item in data]
         ends = [np.stack([function.gradient(at) for function in functions]) for at in (x0, best)]
         V = _basis(mean, x0, best, middle, ends)
         A = np.stack([V.T @ function.products(middle, V) for function in functions])
         single = [function.sample_gradients(best, V) for function in functions]
-        noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(own, batch) for own in single])
+        noise = None if not batch or batch >= sizes.max() else np.stack([_covariance(item, batch) for item in single])
         begin, end = mean.value_and_gradient(x0)[0], mean.value_and_gradient(best)[0]
         g = ends[1] @ V
         A = _positive(A)

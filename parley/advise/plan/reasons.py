@@ -33,12 +33,12 @@ CROSSINGS = (1800, 6500)
 """Local steps after which part periods passed FedAvg in the curves of Gholami and Seferoglu: the fewest, the most."""
 
 
-def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, goal: Goal) -> list[Recommendation]:
+def forecast_reasons(best: Ranked, runner_up: Ranked | None, measured: Measured, goal: Goal) -> list[Recommendation]:
     """Method, gamma, K, server and channels of a candidate that was forecast."""
     candidate, work = best.candidate, best.candidate.work
-    assert found.quadratic is not None
-    L = found.quadratic.largest
-    pull = f"pull at the optimum {found.pull:.3g}"
+    assert measured.quadratic is not None
+    L = measured.quadratic.largest
+    pull = f"pull at the optimum {measured.pull:.3g}"
     against = "" if runner_up is None else f" {_beside(best, runner_up)}, {_expected(runner_up, goal)}."
     made = [
         Recommendation(
@@ -62,7 +62,7 @@ def forecast_reasons(best: Ranked, runner_up: Ranked | None, found: Measured, go
                 "pull alpha", f"{work.alpha:.4g}", "the best of those forecast.", f"alpha = {work.alpha / L:.2g} L"
             )
         )
-    made.append(_channels(best, found, goal))
+    made.append(_channels(best, measured, goal))
     return made
 
 
@@ -85,11 +85,11 @@ def _server(candidate: Candidate) -> Recommendation:
     if candidate.work.method == "feddyn":
         return Recommendation("server optimizer", "FedDyn's own", "the method has a server step of its own.")
     if server.name == "sgd":
-        said = "plain averaging" if server.eta == 1 else "a step other than 1 on the mean change"
+        what = "plain averaging" if server.eta == 1 else "a step other than 1 on the mean change"
         return Recommendation(
             "server optimizer",
             f"sgd, lr {server.eta:.4g}",
-            f"{said} was the best forecast; momentum brought nothing.",
+            f"{what} was the best forecast; momentum brought nothing.",
             "x <- x + eta sum_i p_i Delta_i",
         )
     if server.name == "adam":
@@ -107,11 +107,11 @@ def _server(candidate: Candidate) -> Recommendation:
     )
 
 
-def _channels(best: Ranked, found: Measured, goal: Goal) -> Recommendation:
+def _channels(best: Ranked, measured: Measured, goal: Goal) -> Recommendation:
     if goal.megabytes is None:
         return Recommendation("channels", "none", "the budget counts rounds, and compression saves none.")
-    assert found.quadratic is not None
-    felt = rounding(best.candidate, found.quadratic)
+    assert measured.quadratic is not None
+    felt = rounding(best.candidate, measured.quadratic)
     formula = "L/2 eta^2 omega sum_i p_i^2 ||Delta_i||^2, omega = d / (4 * 127^2)"
     if best.candidate.channels:
         return Recommendation(
@@ -123,22 +123,22 @@ def _channels(best: Ranked, found: Measured, goal: Goal) -> Recommendation:
     return Recommendation("channels", "none", f"rounding to eight bits would add {felt:.1g} to the loss.", formula)
 
 
-def parts_reason(task: Task, found: Measured, steps: float) -> Recommendation | None:
+def parts_reason(task: Task, measured: Measured, steps: float) -> Recommendation | None:
     """Periods of the model's parts that halve the traffic, from how far clients' gradients are apart in each.
 
     `steps`: local steps of a client in the whole run; whether periods can pay depends on them.
     """
     parts = each_layer(task.network)
-    if len(parts) < 2 or found.quadratic is None:
+    if len(parts) < 2 or measured.quadratic is None:
         return None
-    gradients, p = found.quadratic.start_gradients, found.quadratic.clients.p
+    gradients, p = measured.quadratic.start_gradients, measured.quadratic.clients.p
     names = [name for name, value in task.network.named_parameters() if value.requires_grad]
     ends = np.cumsum([0, *[dict(task.network.named_parameters())[name].numel() for name in names]])
-    place = {name: slice(ends[i], ends[i + 1]) for i, name in enumerate(names)}
+    slices = {name: slice(ends[i], ends[i + 1]) for i, name in enumerate(names)}
     apart = gradients - p @ gradients
-    sizes = [sum(place[n].stop - place[n].start for n in part.parameters) for part in parts]
+    sizes = [sum(slices[n].stop - slices[n].start for n in part.parameters) for part in parts]
     rates = [
-        float(p @ sum((apart[:, place[n]] ** 2).sum(1) for n in part.parameters)) / size
+        float(p @ sum((apart[:, slices[n]] ** 2).sum(1) for n in part.parameters)) / size
         for part, size in zip(parts, sizes, strict=True)
     ]
     periods = plan_periods(rates, sizes, PART_SHARE, 32)
@@ -212,12 +212,12 @@ def _beside(best: Ranked, other: Ranked) -> str:
     return f"As good within a few percent, and less simple: {name}"
 
 
-def _expected(one: Ranked, goal: Goal) -> str:
-    if goal.excess is not None and np.isfinite(one.rounds):
-        unit = "" if goal.megabytes is None else f", {one.rounds * goal.price(one.bytes_each):.3g} MB"
-        return f"the target in about {one.rounds:.0f} rounds{unit}"
-    left = one.score if goal.excess is None else one.curve[-1]
-    return f"an excess training loss of {left:.3g} after {one.limit:,} rounds"
+def _expected(ranked: Ranked, goal: Goal) -> str:
+    if goal.excess is not None and np.isfinite(ranked.rounds):
+        unit = "" if goal.megabytes is None else f", {ranked.rounds * goal.price(ranked.bytes_each):.3g} MB"
+        return f"the target in about {ranked.rounds:.0f} rounds{unit}"
+    left = ranked.score if goal.excess is None else ranked.curve[-1]
+    return f"an excess training loss of {left:.3g} after {ranked.limit:,} rounds"
 
 
 __all__ = ["EIGHT_BITS", "forecast_reasons", "parts_reason", "stopping_reason"]

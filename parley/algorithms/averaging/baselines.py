@@ -41,8 +41,8 @@ class OwnModel(Learned):
     """The model in a client's memory, or that which all begin with."""
 
     def weights(self, message: Message, memory: Memory | None = None) -> Tree:
-        own, task = memory or Memory(), self.task
-        return {**(own.get("model") or task.initial()), **(own.get("buffers") or task.initial_buffers())}
+        kept, task = memory or Memory(), self.task
+        return {**(kept.get("model") or task.initial()), **(kept.get("buffers") or task.initial_buffers())}
 
 
 POOLED = Needs(pooled=True)

@@ -48,7 +48,7 @@ class FedNova(FedAvg):
         excess = math.fsum(p * (a[i] - first) for i, p in replies.weights.items())
         tau_eff = first + excess / math.fsum(replies.weights.values())
         new = super().aggregate(
-            task, state, replies.reweighted({i: tau_eff / own for i, own in a.items()}), number, key
+            task, state, replies.reweighted({i: tau_eff / a_i for i, a_i in a.items()}), number, key
         )
         # Buffers are statistics, not steps: they keep their plain mean.
         return new.replace(buffers=self.folded_buffers(task, state, replies))

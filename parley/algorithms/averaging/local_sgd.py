@@ -175,8 +175,8 @@ class LocalSGD(Algorithm):
         travelling = self.sent_buffers(task)
         sent = dict(send) | {"buffers": {n: b for n, b in local.buffers.items() if n in travelling}}
         kept = dict(keep or {}) | local.kept
-        if own := {n: b for n, b in local.buffers.items() if n not in travelling}:
-            kept["buffers"] = own
+        if staying := {n: b for n, b in local.buffers.items() if n not in travelling}:
+            kept["buffers"] = staying
         return Reply(Message.of(**sent), Memory.of(**kept) if kept else None, local.observed)
 
     def form_of(self, task: Task, **parts: Any) -> Form:

@@ -178,12 +178,12 @@ class FFGB(Algorithm):
             trees.setdefault(number, {})[inner] = value
         form = Form()
         for number, tree in trees.items():
-            own = {name: value for name, value in tree.items() if name not in ("coefficients", "decay")}
+            tensors = {name: value for name, value in tree.items() if name not in ("coefficients", "decay")}
             parts = self.learner.form(task, None)
-            parts = Form(dict.fromkeys(own)) if parts is None else parts
-            parts.check(own)
-            many = {len(value) for value in own.values() if value.ndim}
-            if not self.learner.sound(task, own) or (self.learner.form(task, None) is not None and len(many) != 1):
+            parts = Form(dict.fromkeys(tensors)) if parts is None else parts
+            parts.check(tensors)
+            many = {len(value) for value in tensors.values() if value.ndim}
+            if not self.learner.sound(task, tensors) or (self.learner.form(task, None) is not None and len(many) != 1):
                 raise WireError(f"the learners of round {number} cannot be evaluated.")
             count = (many.pop() if self.learner.form(task, None) is not None else None,)
             scales = {"coefficients": (torch.float64, count), "decay": (torch.float64, ())}
@@ -298,8 +298,8 @@ def _targets(task: Task, y: Tensor) -> Tensor:
     return y
 
 
-def _named(number: int, one: Round) -> Tree:
-    tensors = {**one.learners, "coefficients": one.coefficients, "decay": one.decay}
+def _named(number: int, boosted: Round) -> Tree:
+    tensors = {**boosted.learners, "coefficients": boosted.coefficients, "decay": boosted.decay}
     return {f"{number:06d}/{name}": value for name, value in tensors.items()}
 
 

@@ -143,7 +143,7 @@ class KernelSum(Learned):
         f, points = _start(self.task)(x).double(), _points(message)
         if not points:
             return f
-        everywhere = np.concatenate([points_of(own) for own in points.values()])
+        everywhere = np.concatenate([points_of(inputs) for inputs in points.values()])
         coefficients = _stacked(points, message.get("coefficients"))
         with one_thread():
             learned = _sums(self.kernel, points_of(x), everywhere, coefficients)
@@ -206,4 +206,4 @@ def _sums(kernel: Kernel, at: Array, points: Array, coefficients: Array) -> Arra
 @lru_cache(maxsize=1)
 def _gram(kernel: Kernel, points: tuple[Tensor, ...]) -> Gram:
     """K of all points the server has; tensors differ by identity, so it is made again only when somebody joins."""
-    return Gram(kernel, Samples.of([points_of(own) for own in points]), memory=2**30)
+    return Gram(kernel, Samples.of([points_of(inputs) for inputs in points]), memory=2**30)

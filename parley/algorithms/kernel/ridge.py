@@ -64,8 +64,8 @@ class Ridge(Algorithm):
         if not task.info.vocabulary:  # a model that does not fit is refused before anybody is asked
             features(task, torch.from_numpy(key.numpy().standard_normal((2, *task.info.shape))))
         head = last_layer(task.network)
-        own = {name: value for name, value in task.initial().items() if name in (head.weight, head.bias)}
-        return State.of(model=own, sums=zeros_like(_empty(task)), joined="[]")
+        head_parameters = {name: value for name, value in task.initial().items() if name in (head.weight, head.bias)}
+        return State.of(model=head_parameters, sums=zeros_like(_empty(task)), joined="[]")
 
     # --- the server ---
 

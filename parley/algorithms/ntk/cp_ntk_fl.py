@@ -97,8 +97,8 @@ class CpNtkFL(Parties, NtkFL):
     def read(self, inner: Task, rows: Tree) -> Samples:
         """J, f and Y from rows."""
         groups = Message(rows)
-        own = groups["samples"]
-        return received(groups, inner), own["outputs"], own["labels"]
+        samples = groups["samples"]
+        return received(groups, inner), samples["outputs"], samples["labels"]
 
     def row_form(self, inner: Task) -> Form:
         """Of one sample."""
@@ -136,8 +136,8 @@ class CpNtkFL(Parties, NtkFL):
     )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """As NTK-FL's, on projected inputs."""
-        own = self._projected(task, data, kept_secret(memory))
-        return super().losses(self.inner(task), message, memory, own, context)
+        projected = self._projected(task, data, kept_secret(memory))
+        return super().losses(self.inner(task), message, memory, projected, context)
 
     def _projected(self, task: Task, data: Data, shared: Shared) -> Data:
         assert isinstance(data, ClientData)

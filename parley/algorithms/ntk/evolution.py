@@ -124,8 +124,8 @@ class Evolution:
             h = min(h, end - t)
             ahead = _rkc(self.slope, y, slope, h, min(1.2 * radius, largest))
             f = self.outputs(ahead)
-            there = self.residual(f)
-            wrong = _size(0.8 * (y - ahead) + 0.4 * h * (slope + there))
+            slope_ahead = self.residual(f)
+            wrong = _size(0.8 * (y - ahead) + 0.4 * h * (slope + slope_ahead))
             allowed = self.tolerance * max(_size(ahead), unit)
             error = wrong / allowed if allowed > 0 else float("inf")
             if not error <= 1:
@@ -136,8 +136,8 @@ class Evolution:
                 continue
             t = end if end - t - h < 1e-9 * end else t + h
             while len(states) < len(grid) and grid[len(states)] <= t:
-                states.append(_between(y, slope, ahead, there, h, 1 - (t - grid[len(states)]) / h))
-            y, slope, taken = ahead, there, taken + 1
+                states.append(_between(y, slope, ahead, slope_ahead, h, 1 - (t - grid[len(states)]) / h))
+            y, slope, taken = ahead, slope_ahead, taken + 1
             h *= min(2.0, 0.8 * max(error, 1e-6) ** (-1 / 3))
             if taken % _STEPS == 0 or radius == largest:
                 radius, v = self._radius(f, v, 2)
@@ -229,13 +229,13 @@ def _chebyshev(degree: int, at: float) -> tuple[Array, Array, Array]:
     return values, slopes, bends
 
 
-def _between(y: Tensor, slope: Tensor, ahead: Tensor, there: Tensor, h: float, part: float) -> Tensor:
+def _between(y: Tensor, slope: Tensor, ahead: Tensor, slope_ahead: Tensor, h: float, part: float) -> Tensor:
     """The cubic through both ends of a step with their slopes, at a part of it."""
     if part >= 1:
         return ahead
     p, q = part, 1 - part
     ends = y * (q * q * (1 + 2 * p)) + ahead * (p * p * (1 + 2 * q))
-    return ends + slope * (h * p * q * q) - there * (h * p * p * q)
+    return ends + slope * (h * p * q * q) - slope_ahead * (h * p * p * q)
 
 
 def _size(value: Tensor) -> float:

@@ -207,8 +207,10 @@ class NtkFL(Algorithm):
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         x, y = self.drawn(data, context)
         jac, f = self.linearised(task, message, x)
-        own = sent(jac, self.upload, self.density, task.form)
-        return Reply(Message.of(**own, samples={"outputs": f, "labels": y}), observed={"loss": self._loss(f, y).mean()})
+        groups = sent(jac, self.upload, self.density, task.form)
+        return Reply(
+            Message.of(**groups, samples={"outputs": f, "labels": y}), observed={"loss": self._loss(f, y).mean()}
+        )
 
     @exchange(
         form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),

@@ -121,10 +121,10 @@ class TCT(Algorithm):
         trained = learned.weights(learned.message(state)) or {}
         head = last_layer(task.network)
         random = torch.from_numpy(key.fold("tct").numpy().standard_normal((1, head.inputs)) / head.inputs**0.5)
-        own = {head.weight: random.to(trained[head.weight].dtype)}
+        fresh_head = {head.weight: random.to(trained[head.weight].dtype)}
         if head.bias is not None:
-            own[head.bias] = torch.zeros(1, dtype=trained[head.bias].dtype)
-        return {**trained, **own}
+            fresh_head[head.bias] = torch.zeros(1, dtype=trained[head.bias].dtype)
+        return {**trained, **fresh_head}
 
     def _begun(self, task: Task, network: Tree, moments: Tree, key: Key) -> State:
         spread = (moments["squares"] - moments["mean"].square()).clamp(min=0).sqrt()
@@ -159,8 +159,8 @@ class TCT(Algorithm):
             reply = each.answer(self.linear_task(task), message, memory, ClientData(phi, y), context)
             kept = Memory.of(network=known["network"], moments=known["moments"], seed=known.scalars["seed"])
             made = outer("features", kept)
-            own = reply.memory or Memory()
-            return replace(reply, memory=Memory(own.tensors | made.tensors, own.scalars | made.scalars))
+            before = reply.memory or Memory()
+            return replace(reply, memory=Memory(before.tensors | made.tensors, before.scalars | made.scalars))
 
         return replace(
             each,
@@ -262,13 +262,13 @@ class Convexified(Learned):
 
 def _one_output(module: nn.Module) -> nn.Module:
     """The network with one output in place of its last layer's."""
-    one, head = deepcopy(module), last_layer(module)
+    network, head = deepcopy(module), last_layer(module)
     owner, _, name = head.path.rpartition(".")
-    layer = nn.Linear(head.inputs, 1, bias=head.bias is not None, dtype=one.get_parameter(head.weight).dtype)
+    layer = nn.Linear(head.inputs, 1, bias=head.bias is not None, dtype=network.get_parameter(head.weight).dtype)
     if not head.path:
         return layer
-    setattr(one.get_submodule(owner), name, layer)
-    return one
+    setattr(network.get_submodule(owner), name, layer)
+    return network
 
 
 def _dtype(tree: Tree) -> torch.dtype:

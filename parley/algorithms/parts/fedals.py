@@ -163,10 +163,10 @@ class FedALS(LocalSGD):
 
     def visit(self, task: Task, message: Message, memory: Memory) -> Visit:
         """What a client begins with: the parts it has received, and those it keeps."""
-        parts, received, own = self.parts(task), message.get("model"), self.private(task)
+        parts, received, private = self.parts(task), message.get("model"), self.private(task)
         due, send = numbered(parts, message, "due"), numbered(parts, message, "send")
-        x = merged(task.form, parameters_of(task.initial(), own) | memory.get("model"), received)
-        fresh = [part for part in parts if part in own or part.parameters[0] in received]
+        x = merged(task.form, parameters_of(task.initial(), private) | memory.get("model"), received)
+        fresh = [part for part in parts if part in private or part.parameters[0] in received]
         rest = [part for part in parts if part not in due]
         return Visit(x, memory.get("start") | received, due, send, rest, fresh)
 

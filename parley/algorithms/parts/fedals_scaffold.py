@@ -52,8 +52,8 @@ class FedALSScaffold(FedALS):
     @exchange(like=FedALS.client)
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         visit = self.visit(task, message, memory)
-        own = zeros_like(parameters_of(visit.x, self.private(task)))
-        c = merged(task.form, own | memory.get("c"), message.get("c"))
+        zeros = zeros_like(parameters_of(visit.x, self.private(task)))
+        c = merged(task.form, zeros | memory.get("c"), message.get("c"))
         c_i = memory.get("c_i") or zeros_like(c)
         transform = transforms.add(c) | transforms.add(c_i, -1.0)
         local = self.train(task, visit.x, message, memory, data, context, transform=transform)

@@ -110,20 +110,20 @@ def by_function(module: nn.Module, split: Callable[[str], int]) -> tuple[Part, .
     return _grouped(module, layers(module), choose)
 
 
-def _grouped(module: nn.Module, found: Sequence[Layer], choose: Callable[[str], tuple[str, int]]) -> tuple[Part, ...]:
+def _grouped(module: nn.Module, layers: Sequence[Layer], choose: Callable[[str], tuple[str, int]]) -> tuple[Part, ...]:
     names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     chosen = {name: choose(name) for name in names}
     home: dict[str, tuple[str, int]] = {}
     beside = {name.rpartition(".")[0]: name for name in names}
-    for layer in found:
+    for layer in layers:
         for buffer in layer.buffers:
             # A statistic goes with the scale and shift of its own normalisation, else with its layer.
             near = beside.get(buffer.rpartition(".")[0]) or next(iter(layer.parameters or names))
             home[buffer] = chosen[near]
     parts = []
     for key in dict.fromkeys(chosen.values()):
-        own = tuple(name for name in names if chosen[name] == key)
-        parts.append(Part(key[0], own, tuple(b for b, where in home.items() if where == key), key[1]))
+        members = tuple(name for name in names if chosen[name] == key)
+        parts.append(Part(key[0], members, tuple(b for b, where in home.items() if where == key), key[1]))
     return tuple(parts)
 
 

@@ -95,10 +95,10 @@ def listed(numbers: Sequence[int]) -> str:
 
 def numbered(parts: Sequence[Part], message: Message, name: str) -> list[Part]:
     """The parts whose numbers a message lists under this name; a WireError if it does not, in their order."""
-    told = message.scalars.get(name)
-    if not isinstance(told, str):
+    text = message.scalars.get(name)
+    if not isinstance(text, str):
         raise WireError(f"the list of parts '{name}' is missing.")
-    numbers = [int(number) for number in told.split(",") if number.isascii() and number.isdigit()]
-    if listed(numbers) != told or any(b <= a for a, b in pairwise([-1, *numbers, len(parts)])):
+    numbers = [int(number) for number in text.split(",") if number.isascii() and number.isdigit()]
+    if listed(numbers) != text or any(b <= a for a, b in pairwise([-1, *numbers, len(parts)])):
         raise WireError(f"the list of parts '{name}' is none of {len(parts)} parts.")
     return [parts[number] for number in numbers]

@@ -56,7 +56,7 @@ class Ditto(FedAvg):
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         reply = super().client(task, message, memory, data, context)
         w = message["model"]
-        own = self.train(
+        personal = self.train(
             task,
             memory.get("personal") or w,
             message,
@@ -69,7 +69,9 @@ class Ditto(FedAvg):
             buffers=memory.get("statistics") or self.buffers(task, message, memory),
         )
         kept = reply.memory or Memory()
-        return replace(reply, memory=kept.replace(personal=own.parameters, statistics=own.buffers, **own.kept))
+        return replace(
+            reply, memory=kept.replace(personal=personal.parameters, statistics=personal.buffers, **personal.kept)
+        )
 
     def learned(self, task: Task) -> Learned:
         return PersonalModel(task, personal=True, read=super().learned(task).read)

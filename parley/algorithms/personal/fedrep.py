@@ -92,7 +92,7 @@ class FedRep(FedAvg):
             )
         (body, head), data = halves, joined(data)
         seen = passed_through(task, body, x, data)
-        clients = tuple(ClientData(z, own.y) for z, own in zip(seen, clients_of(data), strict=True))
+        clients = tuple(ClientData(z, client.y) for z, client in zip(seen, clients_of(data), strict=True))
         alone = replace(task, module=head, observe=frozenset())
         return self.train(
             alone,
@@ -116,6 +116,6 @@ class WithHead(Learned):
     """The shared representation under a client's own head, or under the first one."""
 
     def weights(self, message: Message, memory: Memory | None = None) -> Tree:
-        own = memory or Memory()
-        statistics = {**message.get("buffers"), **own.get("buffers")}
-        return {**self.task.initial(), **own.get("head"), **message["model"], **statistics}
+        kept = memory or Memory()
+        statistics = {**message.get("buffers"), **kept.get("buffers")}
+        return {**self.task.initial(), **kept.get("head"), **message["model"], **statistics}

@@ -62,13 +62,13 @@ class MOON(FedAvg):
         if not self.mu:
             local = self.train(task, x, message, memory, data, context, transform=self.proximal(x))
             return self.reply(task, local, send={"update": subtract(x, local.parameters)})
-        own = self.buffers(task, message, memory)
-        still = ((x, own), (memory.get("previous") or x, memory.get("statistics") or own))
+        buffers = self.buffers(task, message, memory)
+        still = ((x, buffers), (memory.get("previous") or x, memory.get("statistics") or buffers))
         halves = None if task.buffer_form else cut(task.network, _last_parameters(task.network))
         if halves is not None and (prepared := self._prepared(task, halves, still, data)) is not None:
             joint, samples = prepared
             trained = self.train(joint, x, message, memory, samples, context, transform=self.proximal(x)).trained
-            local = self.local(task, x, trained, data, context, own)
+            local = self.local(task, x, trained, data, context, buffers)
         else:
             transform = self.proximal(x) | per_batch(self._contrastive(task, still))
             local = self.train(task, x, message, memory, data, context, transform=transform)
@@ -140,5 +140,5 @@ class _Both(nn.Sequential):
 def _last_parameters(network: nn.Module) -> tuple[str, ...]:
     """Names of the trainable parameters of the last layer."""
     path = last_path(network)
-    own = network.get_submodule(path).named_parameters(path) if path else network.named_parameters()
-    return tuple(name for name, parameter in own if parameter.requires_grad)
+    parameters = network.get_submodule(path).named_parameters(path) if path else network.named_parameters()
+    return tuple(name for name, parameter in parameters if parameter.requires_grad)

@@ -82,11 +82,11 @@ class LocalTrees(BoostedTrees):
         if not shares:
             return state
         grown = [Trees.of(replies[client]["grown"]) for client in shares]
-        values = [own.values * share for own, share in zip(grown, shares.values(), strict=True)]
+        values = [tree.values * share for tree, share in zip(grown, shares.values(), strict=True)]
         unit = float(state.scalars.get("unit", 0)) or _power_above(torch.cat(values))
         added = [
-            replace(own, values=torch.from_numpy(leaf_values(value.numpy(), unit)))
-            for own, value in zip(grown, values, strict=True)
+            replace(tree, values=torch.from_numpy(leaf_values(value.numpy(), unit)))
+            for tree, value in zip(grown, values, strict=True)
         ]
         return state.replace(trees=state.get("trees") | of_round(number, stacked(added)), unit=unit)
 

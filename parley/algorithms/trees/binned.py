@@ -118,8 +118,8 @@ class BinnedTrees(BoostedTrees):
         cells, columns = message.get("cells"), message.get("open")
         x, y = table_of(data), data.y.double().reshape(len(data), -1).numpy()
         result = {
-            name: binning.counts((x if name == "x" else y)[:, columns[name].numpy()], own.numpy())
-            for name, own in cells.items()
+            name: binning.counts((x if name == "x" else y)[:, columns[name].numpy()], edges.numpy())
+            for name, edges in cells.items()
         }
         if "unit" in message.scalars:
             if objective(task) == "squares":
@@ -132,9 +132,9 @@ class BinnedTrees(BoostedTrees):
         if self.floor > 1:
             result |= {name: binning.above_floor(result[name], self.floor) for name in cells}
             if len(data) < self.floor:
-                result = {name: np.zeros_like(own) for name, own in result.items()}
+                result = {name: np.zeros_like(edges) for name, edges in result.items()}
         return Reply(
-            Message.of(counts={name: torch.from_numpy(own).to(self.number_type) for name, own in result.items()})
+            Message.of(counts={name: torch.from_numpy(edges).to(self.number_type) for name, edges in result.items()})
         )
 
     def unit(self, task: Task) -> Number:
@@ -145,16 +145,16 @@ class BinnedTrees(BoostedTrees):
         """Cells of columns that there are, side by side, and no more of them than finding these bins ever takes."""
         known = {"x": prod(task.info.shape)} | ({"y": task.info.outputs} if objective(task) == "squares" else {})
         cells, columns, form = message.get("cells"), message.get("open"), Form()
-        for name, own in cells.items():
+        for name, edges in cells.items():
             asked = columns.get(name)
             if name not in known or asked is None or asked.dtype != torch.int64 or asked.ndim != 1:
                 raise WireError("it asks for counts of columns that there are not.")
             if len(asked) and not (asked[0] >= 0 and asked[-1] < known[name] and (asked.diff() > 0).all()):
                 raise WireError("it asks for counts of columns that there are not.")
             form |= Form.of(cells={name: (torch.float64, (len(asked), None))}, open={name: (torch.int64, (None,))})
-            if own.ndim != 2 or own.shape[1] > binning.most_cells(self.bins):
+            if edges.ndim != 2 or edges.shape[1] > binning.most_cells(self.bins):
                 raise WireError(f"it asks for more cells than {self.bins} bins are found with.")
-            if not (own.diff(dim=1) >= 0).all():
+            if not (edges.diff(dim=1) >= 0).all():
                 raise WireError("the edges of the cells do not rise.")
         if "unit" in message.scalars:
             form |= Form.of(middle=(torch.float64, (task.info.outputs,)))
@@ -166,7 +166,7 @@ class BinnedTrees(BoostedTrees):
         """The cells of the public ranges, and of targets those of the number line, and no others."""
         lines = {"x": binning.range_cells(binning.check_ranges(self.ranges, prod(task.info.shape)))}
         lines["y"] = np.broadcast_to(binning.number_line(), (task.info.outputs, len(binning.number_line())))
-        if any(not np.array_equal(own.numpy(), lines[name]) for name, own in cells.items()):
+        if any(not np.array_equal(edges.numpy(), lines[name]) for name, edges in cells.items()):
             raise WireError("it asks for other cells than those of the ranges that were agreed.")
 
     def _counts_form(self, task: Task, message: Message) -> Form:

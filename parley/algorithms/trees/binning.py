@@ -81,11 +81,11 @@ def counts(x: Floats, cells: Floats) -> Counts:
     `cells`: upper edges, [cells - 1] for all columns or [columns, cells - 1].
     """
     result = np.zeros((x.shape[1], cells.shape[-1] + 2), np.int64)
-    for column, own in enumerate(result):
+    for column, column_counts in enumerate(result):
         values = np.sort(x[:, column])  # missing ones come last
-        own[-1] = np.isnan(values).sum()
+        column_counts[-1] = np.isnan(values).sum()
         ends = np.searchsorted(values, cells if cells.ndim == 1 else cells[column], side="right")
-        own[:-1] = np.diff(ends, prepend=0, append=len(values) - own[-1])
+        column_counts[:-1] = np.diff(ends, prepend=0, append=len(values) - column_counts[-1])
     return result
 
 
@@ -109,12 +109,12 @@ class Refinement:
         rest = []
         for column, row in zip(self.open, counted, strict=True):
             limits = self.limits[column]
-            own = self.counted[column] = np.maximum(row[: len(limits) + 1], 0)
+            column_counts = self.counted[column] = np.maximum(row[: len(limits) + 1], 0)
             low, high = _ends(limits)
-            cut = (own > 0) if self._coarse else self._rule(low, high, own)
+            cut = (column_counts > 0) if self._coarse else self._rule(low, high, column_counts)
             cut &= _numbers(low, high) > 1
             if cut.any():
-                self.limits[column] = _cut(low, high, own, cut, self._coarse)
+                self.limits[column] = _cut(low, high, column_counts, cut, self._coarse)
                 rest.append(column)
         self.open, self._coarse = np.array(rest, np.int64), False
 
@@ -125,8 +125,8 @@ class Refinement:
     def bounds(self) -> tuple[Floats, Floats]:
         """Numbers that no value of each column is below or above; 0 where there are no values."""
         result = np.zeros((2, len(self.limits)))
-        for column, (limits, own) in enumerate(zip(self.limits, self.counted, strict=True)):
-            if len(used := np.flatnonzero(own)):
+        for column, (limits, column_counts) in enumerate(zip(self.limits, self.counted, strict=True)):
+            if len(used := np.flatnonzero(column_counts)):
                 low, high = _ends(limits)
                 result[:, column] = max(low[used[0]], -LARGEST), high[used[-1]]
         return result[0], result[1]
@@ -173,13 +173,13 @@ def codes(x: Floats, edges: Floats) -> NDArray[np.uint8]:
     return result
 
 
-def merged(found: NDArray[Any], bins: int, least: int) -> NDArray[Any]:
+def merged(codes: NDArray[Any], bins: int, least: int) -> NDArray[Any]:
     """The codes of each column with those of fewer than so many rows joined to their neighbours'."""
     if least < 2:
-        return found
-    whole = np.empty_like(found)
-    for column in range(found.shape[1]):
-        many = np.bincount(found[:, column], minlength=bins + 1)
+        return codes
+    whole = np.empty_like(codes)
+    for column in range(codes.shape[1]):
+        many = np.bincount(codes[:, column], minlength=bins + 1)
         groups: list[list[int]] = [[]]
         for code in np.flatnonzero(many):
             if many[groups[-1]].sum() >= least:
@@ -188,10 +188,10 @@ def merged(found: NDArray[Any], bins: int, least: int) -> NDArray[Any]:
         if len(groups) > 1 and many[groups[-1]].sum() < least:
             last = groups.pop()
             groups[-1] += last
-        table = np.zeros(bins + 1, found.dtype)
+        table = np.zeros(bins + 1, codes.dtype)
         for group in groups:
             table[group] = group[int(many[group].argmax())] if group else 0
-        whole[:, column] = table[found[:, column]]
+        whole[:, column] = table[codes[:, column]]
     return whole
 
 
@@ -203,19 +203,19 @@ def above_floor(counts: Counts, least: int, among: Sequence[NDArray[np.bool_]] |
     """
     kept = counts.copy()
     for number, row in enumerate(kept):
-        there = None if among is None else among[number]
-        behind = row if there is None else there.sum(axis=0)
+        members = None if among is None else among[number]
+        behind = row if members is None else members.sum(axis=0)
         order = np.argsort(behind, kind="stable")
         order = order[row[order] > 0]
         out = int((behind[order] < least).sum())
-        while 0 < out < len(order) and _together(order[:out], row, there) < least:
+        while 0 < out < len(order) and _together(order[:out], row, members) < least:
             out += 1
         row[order[:out]] = 0
     return kept
 
 
-def _together(cells: Counts, row: Counts, there: NDArray[np.bool_] | None) -> int:
-    return int(row[cells].sum() if there is None else there[:, cells].any(axis=1).sum())
+def _together(cells: Counts, row: Counts, members: NDArray[np.bool_] | None) -> int:
+    return int(row[cells].sum() if members is None else members[:, cells].any(axis=1).sum())
 
 
 def leave(low: Floats, high: Floats, counted: Counts) -> Mask:
@@ -279,8 +279,8 @@ def _values(keys: Counts) -> Floats:
 
 def _padded(columns: Sequence[Floats], width: int | None = None) -> Floats:
     """Edges of different number in one array."""
-    width = max((len(own) for own in columns), default=1) if width is None else width
+    width = max((len(values) for values in columns), default=1) if width is None else width
     whole = np.full((len(columns), width), LARGEST)
-    for row, own in zip(whole, columns, strict=True):
-        row[: len(own)] = own
+    for row, values in zip(whole, columns, strict=True):
+        row[: len(values)] = values
     return whole

@@ -121,10 +121,10 @@ def trees_form(message: Message, depth: int, columns: int) -> Form:
         if not (len(number) == 6 and number.isascii() and number.isdigit()):
             raise WireError(f"'{number[:40]}' is no round of trees.")
         form |= Form.of(**{f"trees/{number}": parts})
-        own = {name: trees.get(f"{number}/{name}") for name in parts}
-        if len({len(value) for value in own.values() if value is not None and value.ndim}) > 1:
+        tensors = {name: trees.get(f"{number}/{name}") for name in parts}
+        if len({len(value) for value in tensors.values() if value is not None and value.ndim}) > 1:
             raise WireError(f"the trees of round {number} are not whole.")
-        features = own["features"]
+        features = tensors["features"]
         if features is not None and features.numel() and not 0 <= int(features.min()) <= int(features.max()) < columns:
             raise WireError(f"a tree of round {number} splits on a column that there is not.")
     return Form(form)
@@ -151,12 +151,14 @@ def sum_of(trees: Tree, x: Tensor, outputs: int) -> Tensor:
     groups = ensembles(trees, outputs)
     if not groups:
         return torch.zeros(len(x), outputs, dtype=torch.float64)
-    return torch.cat([own.sum(x) for own in groups], dim=1)
+    return torch.cat([group.sum(x) for group in groups], dim=1)
 
 
 def grown(trees: Tree, number: int, x: Tensor, rows: Tensor, level: int) -> Tensor:
     """What a round's trees, one per output, give to rows that have come to these nodes [outputs, n] of a level:
     [n, outputs]."""
-    own = Trees.of({name.partition("/")[2]: value for name, value in trees.items() if name.startswith(f"{number:06}/")})
-    leaves = own.below(x, rows.numpy(), level)
-    return torch.from_numpy(np.take_along_axis(own.values[..., 0].numpy(), leaves, axis=1).T)
+    own_trees = Trees.of(
+        {name.partition("/")[2]: value for name, value in trees.items() if name.startswith(f"{number:06}/")}
+    )
+    leaves = own_trees.below(x, rows.numpy(), level)
+    return torch.from_numpy(np.take_along_axis(own_trees.values[..., 0].numpy(), leaves, axis=1).T)

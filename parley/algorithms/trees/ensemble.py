@@ -188,13 +188,13 @@ def complete(
     turn = np.zeros(count, dtype=bool)
     source = np.zeros(2 ** (depth + 1) - 1, dtype=np.int64)  # the given node that each node stands for
     for node in range(count):
-        own = source[node]
-        if left[own] < 0:
-            source[2 * node + 1] = source[2 * node + 2] = own
+        original = source[node]
+        if left[original] < 0:
+            source[2 * node + 1] = source[2 * node + 2] = original
             continue
-        feature[node], limit[node] = features[own], thresholds[own]
-        turn[node] = missing is not None and missing[own]
-        source[2 * node + 1], source[2 * node + 2] = left[own], right[own]
+        feature[node], limit[node] = features[original], thresholds[original]
+        turn[node] = missing is not None and missing[original]
+        source[2 * node + 1], source[2 * node + 2] = left[original], right[original]
     if (left[source[count:]] >= 0).any():
         raise InputError(f"a tree is deeper than its declared depth, {depth}.")
     return Trees(

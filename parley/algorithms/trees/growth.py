@@ -85,13 +85,13 @@ class Growth:
         self.level += 1
         return made, asked
 
-    def _children(self, found: Splits, inner: Whole) -> Whole:
+    def _children(self, splits: Splits, inner: Whole) -> Whole:
         """Leaf values for all children; those that may be split become the next level."""
         low, high = (np.stack([limit[inner]] * 2, axis=1) for limit in (self._low, self._high))
-        sides = np.stack([found.left[inner], found.right[inner]], axis=1)
+        sides = np.stack([splits.left[inner], splits.right[inner]], axis=1)
         if self.rules.signs is not None:
             values = self.rules.value(sides[..., 0], sides[..., 1], low, high)
-            middle, sign = values.mean(axis=1), self.rules.signs[found.column[inner]]
+            middle, sign = values.mean(axis=1), self.rules.signs[splits.column[inner]]
             high[sign > 0, 0] = low[sign > 0, 1] = middle[sign > 0]
             low[sign < 0, 0] = high[sign < 0, 1] = middle[sign < 0]
         for side in (0, 1):

@@ -203,8 +203,8 @@ class HistogramBoosting(BinnedTrees):
         assert isinstance(data, ClientData)
         outputs = outputs_of(task)
         if bins := message.get("bins"):
-            own = binning.codes(table_of(data), bins["edges"].numpy())
-            codes = torch.from_numpy(binning.merged(own, self.bins, self.floor))
+            codes_of_rows = binning.codes(table_of(data), bins["edges"].numpy())
+            codes = torch.from_numpy(binning.merged(codes_of_rows, self.bins, self.floor))
             raw = bins["first"] + sum_of(message.get("trees"), data.x, outputs)
         else:
             codes, raw = memory.tensor("codes"), self._predictions(message, memory, data)

@@ -74,8 +74,8 @@ def statistics(objective: Objective, raw: Floats, y: Floats | Whole, unit: float
     else:
         e = np.exp(raw - raw.max(axis=0))
         total = e[0].copy()
-        for own in e[1:]:  # class after class: the order of a pairwise sum could depend on how many rows there are
-            total += own
+        for class_e in e[1:]:  # class after class: the order of a pairwise sum could depend on how many rows there are
+            total += class_e
         p = e / total
         hit = y == np.arange(len(raw))[:, None]
         true = p[y.astype(np.int64), np.arange(p.shape[1])]
@@ -114,18 +114,18 @@ def _summed(
 ) -> Whole:
     """`histogram` of entries whose bins are those of the row `source`, or of the row of the same number."""
     columns, size = codes.shape[1], nodes * codes.shape[1] * bins
-    there = np.flatnonzero(slots >= 0)
+    active = np.flatnonzero(slots >= 0)
     shift = np.arange(columns, dtype=np.int32) * bins
     most = max(1, max(_AT_ONCE, 6 * size) // columns)
     total: Whole | None = None
-    for begin in range(0, len(there), most):
-        part = there[begin : begin + most]
-        place = codes.take(part if source is None else source.take(part), axis=0) + shift
+    for begin in range(0, len(active), most):
+        part = active[begin : begin + most]
+        cells = codes.take(part if source is None else source.take(part), axis=0) + shift
         if nodes > 1:
-            place += (slots.take(part).astype(np.int32, copy=False) * np.int32(columns * bins))[:, None]
+            cells += (slots.take(part).astype(np.int32, copy=False) * np.int32(columns * bins))[:, None]
         # Column j of this matrix has a one at each bin of row j: its product with the values adds them up in one pass.
         starts = np.arange(len(part) + 1, dtype=np.int32) * columns
-        ones = csc_array((_ones(place.size), place.ravel(), starts), shape=(size, len(part)))
+        ones = csc_array((_ones(cells.size), cells.ravel(), starts), shape=(size, len(part)))
         sums: Any = ones @ values.take(part, axis=0)
         total = sums if total is None else total + sums
     shape = (nodes, columns, bins, values.shape[1])

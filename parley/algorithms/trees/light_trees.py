@@ -76,10 +76,10 @@ def _flat(root: Mapping[str, Any], depth: int, columns: int) -> Trees:
     left, right, features, thresholds, values, missing = ([] for _ in range(6))  # type: ignore[var-annotated]
 
     def visit(node: Mapping[str, Any]) -> int:
-        place = len(left)
+        number = len(left)
         inner = "split_feature" in node
         limit = float(node["threshold"]) if inner else 0.0
-        for many, own in (
+        for many, values_of_tree in (
             (left, -1),
             (right, -1),
             (features, node["split_feature"] if inner else 0),
@@ -87,15 +87,15 @@ def _flat(root: Mapping[str, Any], depth: int, columns: int) -> Trees:
             (values, node.get("leaf_value", 0.0)),
             (missing, inner and _gaps_right(node, limit)),
         ):
-            many.append(own)
+            many.append(values_of_tree)
         if inner:
             if node["decision_type"] != "<=":
                 raise InputError(f"LightGBM split by '{node['decision_type']}', which flat trees cannot.")
-            left[place], right[place] = visit(node["left_child"]), visit(node["right_child"])
-        return place
+            left[number], right[number] = visit(node["left_child"]), visit(node["right_child"])
+        return number
 
     visit(root)
-    whole = [np.array(own) for own in (left, right, features, thresholds)]
+    whole = [np.array(values_of_tree) for values_of_tree in (left, right, features, thresholds)]
     outputs, gaps = np.array(values, np.float64)[:, None], np.array(missing, np.bool_)
     return complete(whole[0], whole[1], whole[2], whole[3], outputs, depth, columns, torch.float64, gaps)
 

@@ -106,9 +106,9 @@ class TreeModule(nn.Module):
             waiting, numbered = [0], 1
             number = {0: 0}
             while waiting:
-                place = waiting.pop()
-                own = number[place]
-                at = place
+                old = waiting.pop()
+                node = number[old]
+                at = old
                 while at < inner and exact[tree][at] >= most and not missing[tree][at]:
                     at = 2 * at + 1
                 leaf = at >= inner
@@ -119,7 +119,7 @@ class TreeModule(nn.Module):
                     "LEAF" if leaf else "BRANCH_LEQ",
                     0 if leaf else features[tree][at],
                     tree,
-                    own,
+                    node,
                     0 if leaf else numbered,
                     0 if leaf else numbered + 1,
                     0 if leaf else int(not missing[tree][at]),
@@ -131,7 +131,7 @@ class TreeModule(nn.Module):
                     given = values[tree][at - inner]
                     outputs = range(self.outputs) if len(given) == self.outputs else (tree % self.outputs,)
                     for output, value in zip(outputs, given, strict=True):
-                        for name, part in zip(weights, (tree, own, shift + output, value), strict=True):
+                        for name, part in zip(weights, (tree, node, shift + output, value), strict=True):
                             weights[name].append(part)
                 else:
                     numbered += 2

@@ -100,7 +100,7 @@ def _alike(name: str, each: Exchange) -> Exchange:
 def _as_first(context: Contexts) -> Contexts:
     """The context of the round's first exchange, whose random numbers are drawn again."""
     if isinstance(context, ContextStack):
-        return ContextStack(tuple(_first(one) for one in context.contexts))
+        return ContextStack(tuple(_first(each) for each in context.contexts))
     return _first(context)
 
 
@@ -108,6 +108,6 @@ def _first(context: Context) -> Context:
     return Context(context.id, context.round, "client", 0, context.round_key, context.secrets)
 
 
-def _joined(one: State, two: State) -> State:
-    both = outer("one", one), outer("two", two)
+def _joined(first: State, two: State) -> State:
+    both = outer("one", first), outer("two", two)
     return State(both[0].tensors | both[1].tensors, both[0].scalars | both[1].scalars)

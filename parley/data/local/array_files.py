@@ -33,10 +33,10 @@ def _from_npz(file: Path, names: tuple[str, ...]) -> list[NDArray[Any] | Tensor]
     title = f"'{shown(file)}'"
     with zipfile.ZipFile(file) as archive:
         _refuse_missing(title, names, {name.removesuffix(".npy") for name in archive.namelist()})
-        found = [archive.getinfo(f"{name}.npy") for name in names]
-        check_expansion(sum(member.file_size for member in found), file.stat().st_size, title)
+        members = [archive.getinfo(f"{name}.npy") for name in names]
+        check_expansion(sum(member.file_size for member in members), file.stat().st_size, title)
         arrays: list[NDArray[Any] | Tensor] = []
-        for member in found:
+        for member in members:
             with archive.open(member) as stream:
                 arrays.append(_read_npy(stream, member.file_size))
         return arrays

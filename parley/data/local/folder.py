@@ -101,8 +101,8 @@ class FolderSource(Source):
 
     def load(self, i: int) -> ClientData:
         who = f"'{shown(self.files[i])}'"
-        found = self.reader.read(self.files[i])
-        data = ClientData(found.x, as_targets(self.how.numbers(found.labels), found.x))
+        table = self.reader.read(self.files[i])
+        data = ClientData(table.x, as_targets(self.how.numbers(table.labels), table.x))
         if len(data) != self.size(i):
             raise InputError(f"{who} has changed: it had {self.size(i)} samples and now has {len(data)}.")
         return check_values(check_form(data, self.common, who), self.info, who)
@@ -192,11 +192,11 @@ def open_files(
 
 def client_files(path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The files of a folder in the order of their names, and the clients they belong to."""
-    found = entries(path, "one file per client")
-    files = tuple(file for file in found if file.suffix.lower() in SUFFIXES)
+    listed = entries(path, "one file per client")
+    files = tuple(file for file in listed if file.suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"'{shown(path)}' has no {', '.join(SUFFIXES)} files; put one file per client there.")
-    warn_left_out(path, [entry for entry in found if entry.suffix.lower() not in SUFFIXES], SUFFIXES)
+    warn_left_out(path, [entry for entry in listed if entry.suffix.lower() not in SUFFIXES], SUFFIXES)
     ids: dict[str, Path] = {}
     for file in files:
         regular_file(file)

@@ -51,15 +51,15 @@ def federation_of_frame(
     central = None
     if test is not None:
         central = _read(test, "the test frame", layout, precision, cells).ordered(table.names)
-        levels = {name: tuple(sorted({*own, *central.levels[name]})) for name, own in table.levels.items()}
+        levels = {name: tuple(sorted({*rows_of, *central.levels[name]})) for name, rows_of in table.levels.items()}
         table, central = table.coded(levels), central.coded(levels)
     tables = [table, *([central] if central is not None else [])]
-    found = [each.labels for each in tables if each.labels is not None]
-    how = decide(found, kind)
-    pools = [_pool(each.x, how.numbers(labels)) for each, labels in zip(tables, found, strict=True)]
+    labels_of = [each.labels for each in tables if each.labels is not None]
+    how = decide(labels_of, kind)
+    pools = [_pool(each.x, how.numbers(labels)) for each, labels in zip(tables, labels_of, strict=True)]
     form = SampleForm.of(pools[0])
     if precision is None and form.target_dtype == torch.float32:
-        for each, labels in zip(tables, found, strict=True):
+        for each, labels in zip(tables, labels_of, strict=True):
             check_single(how.numbers(labels), f"the target of {each.title}")
     name = shown(Path(frame).stem) if isinstance(frame, str | Path) else "frame"
     info = infer_info(name, form, max(largest(pool.y) for pool in pools))
@@ -79,9 +79,9 @@ def federation_of_frame(
     ids, first, number = np.unique(np.array(owners), return_index=True, return_inverse=True)
     rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
     data = {}
-    for place in np.argsort(first):
-        own = torch.from_numpy(rows[place])
-        data[str(ids[place])] = ClientData(pools[0].x[own], pools[0].y[own])
+    for position in np.argsort(first):
+        rows_of = torch.from_numpy(rows[position])
+        data[str(ids[position])] = ClientData(pools[0].x[rows_of], pools[0].y[rows_of])
     return data, pools[1] if len(pools) > 1 else None, info
 
 

@@ -78,18 +78,19 @@ def open_images(
         raise InputError(
             f"'{shown(path)}' has no folders; give one per client, each with a folder of images per class."
         )
-    classes = tuple(sorted({name for found in clients.values() for name in found}))
+    classes = tuple(sorted({name for by_class in clients.values() for name in by_class}))
     bad = next((name for name in (*clients, *classes) if not name.isprintable()), None)
     if bad is not None:
         raise InputError(
             f"the folder '{shown(bad)}' has control characters in its name, which becomes a client or class."
         )
-    files = tuple(tuple(file for name in sorted(found) for file in found[name]) for found in clients.values())
+    files = tuple(tuple(file for name in sorted(by_class) for file in by_class[name]) for by_class in clients.values())
     labels = tuple(
-        torch.tensor([classes.index(name) for name in sorted(found) for _ in found[name]]) for found in clients.values()
+        torch.tensor([classes.index(name) for name in sorted(by_class) for _ in by_class[name]])
+        for by_class in clients.values()
     )
     if size is None:
-        height, width = _common_size([file for own in files for file in own])
+        height, width = _common_size([file for client_images in files for file in client_images])
     else:
         height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or height * width > MOST_PIXELS:
@@ -120,7 +121,7 @@ def pillow() -> Any:
 
 def _by_class(client: Path, left_out: list[Path]) -> dict[str, list[Path]]:
     """Images by class; what is none of them is added to `left_out`."""
-    found = {}
+    by_class = {}
     for folder in entries(client, "one folder per class"):
         if not folder.is_dir():
             left_out.append(folder)
@@ -128,10 +129,10 @@ def _by_class(client: Path, left_out: list[Path]) -> dict[str, list[Path]]:
         inside = entries(folder, "images")
         left_out += [entry for entry in inside if entry.suffix.lower() not in SUFFIXES]
         if files := [entry for entry in inside if entry.suffix.lower() in SUFFIXES]:
-            found[folder.name] = files
-    if not found:
+            by_class[folder.name] = files
+    if not by_class:
         raise InputError(f"'{shown(client)}' has no images in folders of their classes ({', '.join(SUFFIXES)}).")
-    return found
+    return by_class
 
 
 def _common_size(files: list[Path]) -> tuple[int, int]:

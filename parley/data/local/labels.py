@@ -67,10 +67,10 @@ class Target:
             return np.asarray(labels.values, np.float64)
         if self.classes:
             known = {name: number for number, name in enumerate(self.classes)}
-            found = [known.get(str(value).strip(), -1) for value in labels.values]
-            if -1 in found:
-                raise InputError(f"{labels.sentence(found.index(-1))}, a class that was not there before.")
-            return np.array(found, np.int64)
+            numbers = [known.get(str(value).strip(), -1) for value in labels.values]
+            if -1 in numbers:
+                raise InputError(f"{labels.sentence(numbers.index(-1))}, a class that was not there before.")
+            return np.array(numbers, np.int64)
         _refuse(labels, ("text",), "where a class number is expected")
         return _class_numbers(labels)
 

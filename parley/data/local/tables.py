@@ -91,8 +91,8 @@ class Table:
             raise InputError(f"{self.title} {gap} {rest}; all clients need the same columns.")
         if tuple(names) == self.names:
             return self
-        places = {name: place for place, name in enumerate(self.names)}
-        return replace(self, names=tuple(names), x=self.x[:, [places[name] for name in names]])
+        indices = {name: index for index, name in enumerate(self.names)}
+        return replace(self, names=tuple(names), x=self.x[:, [indices[name] for name in names]])
 
     def coded(self, levels: Mapping[str, tuple[str, ...]]) -> Table:
         """The same table with each text's number among these levels; others get the next number."""
@@ -100,8 +100,8 @@ class Table:
         for name, known in levels.items():
             numbers = {level: number for number, level in enumerate(known)}
             anew = np.array([*(numbers.get(level, len(known)) for level in self.levels[name]), np.nan], x.dtype)
-            place = self.names.index(name)
-            x[:, place] = anew[np.where(np.isnan(x[:, place]), len(anew) - 1, x[:, place]).astype(np.int64)]
+            index = self.names.index(name)
+            x[:, index] = anew[np.where(np.isnan(x[:, index]), len(anew) - 1, x[:, index]).astype(np.int64)]
         return replace(self, x=x, levels=dict(levels))
 
 
@@ -113,8 +113,8 @@ def to_train_on(target: str | None, leave_out: Sequence[str] = ()) -> Layout:
             raise InputError(f"{title} needs a header line with at least two columns.")
         if target is not None and target not in header:
             raise InputError(f"{title} has no column '{shown(target)}'; its columns are {listed(header)}.")
-        place = len(header) - 1 if target is None else list(header).index(target)
-        return [n for n, name in enumerate(header) if n != place and name not in leave_out], place
+        index = len(header) - 1 if target is None else list(header).index(target)
+        return [n for n, name in enumerate(header) if n != index and name not in leave_out], index
 
     return layout
 
@@ -134,13 +134,13 @@ def to_predict(names: Sequence[str], count: int, target: str | None = None) -> L
     """The inputs of these names, whatever else there is; without names, `count` columns beside a target or one more."""
 
     def layout(header: Sequence[str], title: str) -> tuple[list[int], int | None]:
-        places = {name: place for place, name in enumerate(header)}
-        missing = next((name for name in names if name not in places), None)
+        indices = {name: index for index, name in enumerate(header)}
+        missing = next((name for name in names if name not in indices), None)
         if missing is not None:
             raise InputError(f"{title} lacks the column '{shown(missing)}'; its columns are {listed(header)}.")
         if names:
-            return [places[name] for name in names], None
-        kept = [place for name, place in places.items() if name != target]
+            return [indices[name] for name in names], None
+        kept = [index for name, index in indices.items() if name != target]
         kept = kept[:-1] if len(kept) == count + 1 else kept
         if len(kept) != count:
             raise InputError(f"{title} has {len(kept)} input columns, but the model takes {count}.")
@@ -162,9 +162,9 @@ def _read_csv(file: Path, layout: Layout, precision: Precision | None, cells: Ce
     with parsed(title, ".csv"), file.open(newline="", encoding="utf-8-sig") as stream:
         reader = csv.reader(stream, strict=True)
         header = _header([name.strip() for name in next(reader, [])], title)
-        places, target = layout(header, title)
-        texts: dict[int, list[str]] = {place: [] for place in _places("categories", cells, header, places, title)}
-        dates = set(_places("dates", cells, header, places, title))
+        indices, target = layout(header, title)
+        texts: dict[int, list[str]] = {index: [] for index in _places("categories", cells, header, indices, title)}
+        dates = set(_places("dates", cells, header, indices, title))
         gap = "nan" if cells.missing else ""
         for row in reader:
             if not row:
@@ -176,17 +176,19 @@ def _read_csv(file: Path, layout: Layout, precision: Precision | None, cells: Ce
                         f"line {line} of {title} has {len(row)} columns, but the header has {len(header)}."
                     )
                 numbers = [
-                    (0.0 if row[place].strip() else _number(gap))
-                    if place in texts
-                    else _day(row[place], gap)
-                    if place in dates
-                    else _number(row[place] if row[place].strip() else gap)
-                    for place in places
+                    (0.0 if row[index].strip() else _number(gap))
+                    if index in texts
+                    else _day(row[index], gap)
+                    if index in dates
+                    else _number(row[index] if row[index].strip() else gap)
+                    for index in indices
                 ]
             except (ValueError, InputError) as error:
                 sentence = str(error)
                 if not isinstance(error, InputError):
-                    sentence = _bad_cell(row, places, texts, dates, header, f"line {line}", title, cells, _gaps(target))
+                    sentence = _bad_cell(
+                        row, indices, texts, dates, header, f"line {line}", title, cells, _gaps(target)
+                    )
                 if not cells.skip:
                     raise InputError(sentence) from None
                 skipped.append(sentence)
@@ -195,11 +197,11 @@ def _read_csv(file: Path, layout: Layout, precision: Precision | None, cells: Ce
             values.extend(numbers)
             if target is not None:
                 labels.append(row[target])
-            for place, column in texts.items():
-                column.append(row[place])
-    names = [header[place] for place in places]
+            for index, column in texts.items():
+                column.append(row[index])
+    names = [header[index] for index in indices]
     x = np.array(values, np.float64).reshape(len(lines), len(names))
-    columns = {header[place]: column for place, column in texts.items()}
+    columns = {header[index]: column for index, column in texts.items()}
     where = Where(title, "line", lines, header[target] if target is not None else None, header[-1], _gaps(target))
     return _made(x, names, columns, labels, where, precision, cells, skipped)
 
@@ -225,20 +227,20 @@ def read_frame(
     cells = cells or Cells()
     keys = columns_of(frame)
     header = check_names([str(key) for key in keys], title)
-    places, target = layout(header, title)
-    dates = _places("dates", cells, header, places, title)
+    indices, target = layout(header, title)
+    dates = _places("dates", cells, header, indices, title)
     texts = {
-        header[place]: column_values(frame[keys[place]], header[place], title)
-        for place in _places("categories", cells, header, places, title)
+        header[index]: column_values(frame[keys[index]], header[index], title)
+        for index in _places("categories", cells, header, indices, title)
     }
     columns, wrong = [], dict[int, str]()
-    for place in places:
-        if header[place] in texts:
-            columns.append(np.array([0.0 if level_of(cell) else np.nan for cell in texts[header[place]]]))
+    for index in indices:
+        if header[index] in texts:
+            columns.append(np.array([0.0 if level_of(cell) else np.nan for cell in texts[header[index]]]))
             continue
-        values = column_values(frame[keys[place]], header[place], title)
-        read = _days if place in dates else _numeric
-        columns.append(read(values, header[place], title, cells, _gaps(target), wrong))
+        values = column_values(frame[keys[index]], header[index], title)
+        read = _days if index in dates else _numeric
+        columns.append(read(values, header[index], title, cells, _gaps(target), wrong))
     labels = np.empty(0) if target is None else column_values(frame[keys[target]], header[target], title)
     rows = len(labels) if target is not None or not columns else len(columns[0])
     if any(len(column) != rows for column in columns):
@@ -249,7 +251,7 @@ def read_frame(
     if wrong:
         x, texts = x[kept], {name: column[kept] for name, column in texts.items()}
         plain = [plain[row] for row in kept] if target is not None else plain
-    names = [header[place] for place in places]
+    names = [header[index] for index in indices]
     where = Where(title, "row", kept, header[target] if target is not None else None, header[-1], _gaps(target))
     return _made(x, names, texts, plain, where, precision, cells, [wrong[row] for row in sorted(wrong)])
 
@@ -306,17 +308,17 @@ def _made(
     levels: dict[str, tuple[str, ...]] = {}
     for name, column in texts.items():
         x[:, names.index(name)], levels[name] = coded(column)
-    for place, name in enumerate(names if precision is None else ()):
-        check_single(x[:, place], f"column '{shown(name)}' of {where.title}")
+    for index, name in enumerate(names if precision is None else ()):
+        check_single(x[:, index], f"column '{shown(name)}' of {where.title}")
     numbers = x.astype(kind)
     for name in set(cells.dates) & set(names):
         numbers[:, names.index(name)] = rounded_down(x[:, names.index(name)], kind)
-    found = None
+    made_labels = None
     if where.target is not None:
         target = where.target
-        found = Labels(labels, lambda row: where.cell(row, target))
+        made_labels = Labels(labels, lambda row: where.cell(row, target))
     return Table(
-        where.title, tuple(names), numbers, where.last, where.target, found, levels, where.numbers, tuple(skipped)
+        where.title, tuple(names), numbers, where.last, where.target, made_labels, levels, where.numbers, tuple(skipped)
     )
 
 
@@ -347,7 +349,7 @@ def _places(
             raise InputError(f"{title} has no input column '{shown(name)}', which {setting} names.")
         if name in cells.categories and name in cells.dates:
             raise InputError(f"column '{shown(name)}' cannot be among both categories and dates.")
-    return [place for place in inputs if header[place] in named]
+    return [index for index in inputs if header[index] in named]
 
 
 def columns_of(frame: Any) -> list[Any]:
@@ -470,8 +472,8 @@ def _day(cell: str, gap: str) -> float:
 
 def _header(names: list[str], title: str) -> list[str]:
     """The names in a first line, unless it is a line of data or has other separators than commas."""
-    if len(names) == 1 and (found := next((mark for mark in ";\t|" if mark in names[0]), None)):
-        raise InputError(f"the columns of {title} are separated by {found!r}; separate them by commas.")
+    if len(names) == 1 and (separator := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        raise InputError(f"the columns of {title} are separated by {separator!r}; separate them by commas.")
     try:
         numbers = [float(name) for name in names]
     except ValueError:
@@ -483,7 +485,7 @@ def _header(names: list[str], title: str) -> list[str]:
 
 def _bad_cell(
     row: Sequence[str],
-    places: Sequence[int],
+    indices: Sequence[int],
     texts: Container[int],
     dates: Container[int],
     header: Sequence[str],
@@ -493,16 +495,16 @@ def _bad_cell(
     gaps: str,
 ) -> str:
     """What is wrong with a row that could not be read, in a sentence."""
-    for place in places:
-        where, cell = f"{line}, column '{shown(header[place])}' of {title}", row[place]
+    for index in indices:
+        where, cell = f"{line}, column '{shown(header[index])}' of {title}", row[index]
         if not cell.strip():
             if cells.missing:
                 continue
             return f"{where} is empty; {gaps}."
         try:
-            _ = place in texts or (day_of(cell) if place in dates else _number(cell))
+            _ = index in texts or (day_of(cell) if index in dates else _number(cell))
         except ValueError:
-            if place in dates:
+            if index in dates:
                 return f"{where} {not_a_date(cell)}."
             if looks_like_date(cell):
                 return f"{where} holds '{shown(cell, 40)}', {_DATES}."

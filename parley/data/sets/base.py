@@ -65,7 +65,7 @@ class Loader(Generic[P]):
             return (cache_dir() / self.name).is_dir()
         if self.substitute and (cache_dir() / self.substitute).is_file():
             return True
-        return all((cache_dir() / place).is_file() for remote in self.files for place in remote.places)
+        return all((cache_dir() / file).is_file() for remote in self.files for file in remote.places)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Dataset:
         try:

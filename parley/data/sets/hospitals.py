@@ -85,7 +85,7 @@ def _patients(file: Path) -> Array:
     """The rows without an empty cell, without the columns that are mostly empty."""
     rows = [line.split(",") for line in read_lines(file) if line.strip()]
     with readable(file, "UCI"):
-        kept = [[cell for place, cell in enumerate(row) if place not in _EMPTY] for row in rows]
+        kept = [[cell for column, cell in enumerate(row) if column not in _EMPTY] for row in rows]
         return np.array([[float(cell) for cell in row] for row in kept if "?" not in row]).reshape(-1, 11)
 
 

@@ -85,8 +85,8 @@ def femnist() -> Dataset:
     if test is None:
         whole = images(femnist, (train.x, train.y), (train.x[:0], train.y[:0]), classes)
         return Dataset(whole.info, whole.x, whole.y, groups=train.owner, group_names=names)
-    own = {"groups": train.owner, "group_names": names, "test_groups": test.owner}
-    return images(femnist, (train.x, train.y), (test.x, test.y), classes, **own)
+    groups = {"groups": train.owner, "group_names": names, "test_groups": test.owner}
+    return images(femnist, (train.x, train.y), (test.x, test.y), classes, **groups)
 
 
 def _pictures(samples: list[Any]) -> NDArray[Any]:

@@ -119,8 +119,8 @@ def _tokens(pairs: list[Pair], length: int, vocabulary: int, tokenizer: str | No
 
 
 def _official(part: str) -> Path | None:
-    places = (cache_dir() / f"multinli/multinli_1.0_{part}.{suffix}" for suffix in ("jsonl", "txt"))
-    return next((file for file in places if file.is_file()), None)
+    files = (cache_dir() / f"multinli/multinli_1.0_{part}.{suffix}" for suffix in ("jsonl", "txt"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _read_official(file: Path) -> Iterator[Pair]:

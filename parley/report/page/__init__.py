@@ -93,10 +93,10 @@ def _page(
     return document(title, f"{count} run{'s' if count > 1 else ''}.", parts, script, _asset("uPlot.min.css"))
 
 
-def document(title: str, said: str, parts: Sequence[str], script: str = "", style: str = "") -> str:
+def document(title: str, lead: str, parts: Sequence[str], script: str = "", style: str = "") -> str:
     """A whole page of sections that needs no network; `script` stands at its end, `style` before the common one."""
     when = datetime.now().strftime("%Y-%m-%d %H:%M")
-    made = f"{said} Made with Parley {__version__} on {when}."
+    made = f"{lead} Made with Parley {__version__} on {when}."
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
@@ -120,22 +120,24 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
     most = _points(sum(name in group.metrics for group in groups for name in chosen), len(groups))
     made = []
     for group in groups:
-        own = {}
+        curves = {}
         for name in chosen:
             if name not in group.metrics:
                 continue
             curve = group.curve(name, most[name == metric], extremes=True)
-            own[name] = {
+            curves[name] = {
                 "rounds": curve.rounds.tolist(),
                 "megabytes": curve.megabytes.tolist(),
                 "seconds": curve.seconds.tolist(),
                 "mean": curve.mean.tolist(),
             }
             if len(group.runs) > 1:
-                own[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
-        values = np.sort([one.value for one in group.clients])
-        places = np.unique(np.linspace(0, max(0, len(values) - 1), min(len(values), _MOST_CLIENTS)).round().astype(int))
-        made.append({"label": group.label, "note": _note(group), "curves": own, "clients": values[places].tolist()})
+                curves[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
+        values = np.sort([client.value for client in group.clients])
+        indices = np.unique(
+            np.linspace(0, max(0, len(values) - 1), min(len(values), _MOST_CLIENTS)).round().astype(int)
+        )
+        made.append({"label": group.label, "note": _note(group), "curves": curves, "clients": values[indices].tolist()})
     judged = next((group.judged_by for group in groups if group.clients), "")
     return {"metric": metric, "metrics": chosen, "judged": judged, "groups": made}
 
@@ -143,10 +145,10 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
 def _note(group: Group) -> str:
     """What a curve's name has beside it."""
     if group.unfinished:
-        told = f"{len(group.runs)} of {len(group.every)} seeds"
+        text = f"{len(group.runs)} of {len(group.every)} seeds"
     else:
-        told = group.status if group.status != "finished" else ""
-    return ", ".join(filter(None, (told, group.astray)))
+        text = group.status if group.status != "finished" else ""
+    return ", ".join(filter(None, (text, group.astray)))
 
 
 def _points(curves: int, groups: int) -> tuple[int, int]:
@@ -178,7 +180,9 @@ def _partition(groups: list[Group], federations: list[tuple[Group, Federation]],
     if len(groups) > _PICTURED:
         words = f"Not drawn for {len(groups)} studies; a report of at most {_PICTURED} of them draws it."
         return section("partition", "Who has what", f"<p>{text(words)}</p>")
-    return section("partition", "Who has what", *(_picture(group, own, names) for group, own in federations))
+    return section(
+        "partition", "Who has what", *(_picture(group, federation, names) for group, federation in federations)
+    )
 
 
 def _picture(group: Group, federation: Federation, names: Names) -> str:

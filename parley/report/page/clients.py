@@ -31,7 +31,7 @@ class Names:
         for group in groups:
             every.update(item.client for item in group.clients)
             every.update(item.client for item in group.absences)
-        return cls(shown, {client: place for place, client in enumerate(sorted(every, key=_natural), 1)})
+        return cls(shown, {client: number for number, client in enumerate(sorted(every, key=_natural), 1)})
 
     def call(self, client: str) -> str:
         return client if self.shown else f"client {self.numbers[client]}"
@@ -40,11 +40,11 @@ class Names:
         """A sentence without paths and clients' names: in quotes, after the word client, or as words that are no
         numbers."""
         words = without_paths(words)
-        there = [] if self.shown else [client for client in self.numbers if client and client in words]
-        if not there:
+        mentioned = [] if self.shown else [client for client in self.numbers if client and client in words]
+        if not mentioned:
             return words
         ways = []
-        for client in sorted(there, key=len, reverse=True):
+        for client in sorted(mentioned, key=len, reverse=True):
             name = re.escape(client)
             ways += [rf"(?:\bclient )?'{name}'", rf"\bclient {name}(?!\w)"]
             if len(client) > 1 and not re.fullmatch(r"[\d.]+", client):

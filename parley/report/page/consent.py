@@ -30,10 +30,10 @@ def consent(known: Consents, names: Names) -> str:
             for name, node in facts["nodes"].items()
         ]
         read = ", ".join(facts.get("discloses", ())) or "nothing but what the method's sums and means imply"
-        said = f"{run}: owners approved study {str(facts.get('study'))[:12]}. Read off clients' replies: {read}."
+        sentence = f"{run}: owners approved study {str(facts.get('study'))[:12]}. Read off clients' replies: {read}."
         heads = ("node", "took part", "samples", "held out") + (("fingerprint of its key",) if names.shown else ())
         parts += [
-            f"<p>{text(said)}</p>",
+            f"<p>{text(sentence)}</p>",
             table(heads, rows, caption=f"Nodes of {run}", numeric=(2, 3), stacked=True),
         ]
     about = (

@@ -28,8 +28,8 @@ def judged(groups: Sequence[Group]) -> str:
     )
     parts = [_figure(known), _summary(known)]
     for group, counts in known:
-        said, true, sizes = counts.calibration()
-        rows = [(f"{s:.4g}", f"{t:.4g}", int(n)) for s, t, n in zip(said, true, sizes, strict=True)]
+        predicted, true, sizes = counts.calibration()
+        rows = [(f"{s:.4g}", f"{t:.4g}", int(n)) for s, t, n in zip(predicted, true, sizes, strict=True)]
         heads = ("mean probability", "came true", "samples")
         parts.append(_matrix(group, counts))
         parts.append(
@@ -81,13 +81,13 @@ def _figure(known: Sequence[tuple[Group, Counts]]) -> str:
     two = [(group, counts) for group, counts in known if counts.classes == 2]
     figure = new_figure(8.5 if two else 4.5, 4.0)
     axes = figure.subplots(1, 2 if two else 1, squeeze=False)[0]
-    for one in axes:
-        one.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
-        clean(one, "both")
+    for axis in axes:
+        axis.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
+        clean(axis, "both")
     for n, (group, counts) in enumerate(known):
         colour = PALETTE[n % len(PALETTE)]
-        said, true, _ = counts.calibration()
-        axes[0].plot(said, true, marker="o", markersize=3, color=colour, label=group.label)
+        predicted, true, _ = counts.calibration()
+        axes[0].plot(predicted, true, marker="o", markersize=3, color=colour, label=group.label)
         if counts.classes == 2:
             axes[1].plot(*counts.roc, color=colour, label=group.label)
     right = "share of class 1" if two else "share that is right"

@@ -137,10 +137,10 @@ def privacy(groups: Sequence[Group]) -> str:
     """What happened to messages on the way, what was promised and what was spent."""
     rows = []
     for group in groups:
-        told, channels = group.config.get("privacy"), group.config.get("channels") or {}
+        settings, channels = group.config.get("privacy"), group.config.get("channels") or {}
         ways = ", ".join(map(str, channels.get("up", []))) if isinstance(channels, Mapping) else ""
         spent = group.last("privacy/epsilon") if "privacy/epsilon" in group.metrics else None
-        delta = told.get("delta") if isinstance(told, Mapping) else None
+        delta = settings.get("delta") if isinstance(settings, Mapping) else None
         if not ways and spent is None:
             continue
         raw, up = group.total("up/raw/bytes"), group.total("up/bytes")
@@ -157,15 +157,21 @@ def settings(groups: Sequence[Group]) -> str:
     flat = [
         dict(flat_settings(portable({k: v for k, v in group.config.items() if k not in _SKIPPED}))) for group in groups
     ]
-    names = sorted({name for own in flat for name in own} - {"seed", "name"})
-    differ = [name for name in names if len({shown(own.get(name)) for own in flat}) > 1]
+    names = sorted({name for of_group in flat for name in of_group} - {"seed", "name"})
+    differ = [name for name in names if len({shown(of_group.get(name)) for of_group in flat}) > 1]
     several = len(groups) > 1
     labels = [group.label for group in groups]
     if len(groups) <= _MOST_COLUMNS:
-        heads, rows = ("setting", *labels), [(name, *(_setting(own, name) for own in flat)) for name in differ]
+        heads, rows = (
+            ("setting", *labels),
+            [(name, *(_setting(of_group, name) for of_group in flat)) for name in differ],
+        )
     else:
         heads = ("run", *differ)
-        rows = [(label, *(_setting(own, name) for name in differ)) for label, own in zip(labels, flat, strict=True)]
+        rows = [
+            (label, *(_setting(of_group, name) for name in differ))
+            for label, of_group in zip(labels, flat, strict=True)
+        ]
     parts = [table(heads, rows, caption="Settings in which the runs differ")] if differ and several else []
     common = [(name, _setting(flat[0], name)) for name in names if name not in differ] if flat else []
     title = "Settings that all runs share" if several else "All settings"
@@ -217,11 +223,11 @@ def checks(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _setting(own: Mapping[str, Any], name: str) -> str | None:
+def _setting(settings: Mapping[str, Any], name: str) -> str | None:
     """As a study file has it, shortened."""
-    value = own.get(name)
+    value = settings.get(name)
     if value is None:
         return None
     brief = f"{value:g}" if isinstance(value, float) else ""
-    told = brief if brief and float(brief) == value and abs(value) >= 1e6 else setting_text(value)
-    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 20]}... ({len(told)} characters)"
+    text = brief if brief and float(brief) == value and abs(value) >= 1e6 else setting_text(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]}... ({len(text)} characters)"

@@ -66,8 +66,10 @@ def estimate_gains(
     values = [np.asarray(y, dtype=np.float64) for y in targets]
     _check(points, values, folds, local_folds, repeats, level)
     chosen = range(len(points)) if judged is None else judged
-    told, total = tell or _nobody, folds * repeats + len(chosen)
-    own = {j: _own_losses(points[j], values[j], local, rng.permutation(len(points[j])) % local_folds) for j in chosen}
+    report_progress, total = tell or _nobody, folds * repeats + len(chosen)
+    local_losses = {
+        j: _own_losses(points[j], values[j], local, rng.permutation(len(points[j])) % local_folds) for j in chosen
+    }
     common = [np.zeros((repeats, len(x))) for x in points]
     for repeat in range(repeats):
         # Folds of equal size within each client, so that even small clients stay in training.
@@ -75,16 +77,16 @@ def estimate_gains(
         for fold in range(folds):
             parts = [part == fold for part in dealt]
             _add_common_losses([losses[repeat] for losses in common], points, values, parts, federated)
-            told(repeat * folds + fold + 1, total)
+            report_progress(repeat * folds + fold + 1, total)
     estimates = []
     for number, j in enumerate(chosen, 1):
         x, y = points[j], values[j]
         held = []
         for losses in common[j]:
             groups = rng.permutation(len(x)) % GROUPS if len(x) >= FEWEST else np.zeros(0, dtype=np.intp)
-            held.append(HeldOut(own[j], losses, groups, _without(x, y, local, groups)))
+            held.append(HeldOut(local_losses[j], losses, groups, _without(x, y, local, groups)))
         estimates.append(gain_from_losses(held, level))
-        told(folds * repeats + number, total)
+        report_progress(folds * repeats + number, total)
     return estimates
 
 

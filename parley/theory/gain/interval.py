@@ -142,8 +142,8 @@ def _luck(repeats: Sequence[HeldOut], groups: int, half: float) -> tuple[float, 
     if len(by_training) < 2:
         return 0.0, 1
     sums = [
-        [np.mean([getattr(repeat, side).sum() for repeat in own]) + half for side in ("local", "federated")]
-        for own in by_training.values()
+        [np.mean([getattr(repeat, side).sum() for repeat in of_client]) + half for side in ("local", "federated")]
+        for of_client in by_training.values()
     ]
     gains = np.log([local / federated for local, federated in sums])
     return float(np.var(gains, ddof=1)) * (groups + 1 / len(gains)), len(gains)

@@ -76,8 +76,8 @@ def expected_gains(
     The federated error is the least over `rounds` (default: 1 to 10^7 on a fine grid, and the limit), as the infimum
     in (33) allows; each client may stop where it likes. f_0 = 0.
     """
-    points, own = _checked(designs, truths)
-    space = FeatureSpace.of(Identity(), points, [X @ theta for X, theta in zip(points, own, strict=True)], method)
+    points, thetas = _checked(designs, truths)
+    space = FeatureSpace.of(Identity(), points, [X @ theta for X, theta in zip(points, thetas, strict=True)], method)
     if not (rounds is None or len(rounds)):
         raise InputError("give at least one round, or none to look at all of them.")
     grid = (np.unique(np.geomspace(1, 1e7, 141).round()) if rounds is None else as_rounds(rounds)).astype(int)
@@ -89,7 +89,7 @@ def expected_gains(
     path, spread = np.stack(means), np.array(variances)
     return [
         Gain(local_risk(X, theta, sigma), float((((path - theta) ** 2).sum(axis=1) + spread).min()))
-        for X, theta in zip(points, own, strict=True)
+        for X, theta in zip(points, thetas, strict=True)
     ]
 
 
@@ -101,13 +101,13 @@ def drawn_gains(
     rounds: int | None = None,
 ) -> list[Gain]:
     """Every client's gain in one draw of the noise, at round `rounds` (default: the limit); the paper plots these."""
-    points, own = _checked(designs, truths)
+    points, thetas = _checked(designs, truths)
     values = [np.asarray(y, dtype=np.float64) for y in targets]
     space = FeatureSpace.of(Identity(), points, values, method)
     theta = space.limit() if rounds is None else space.theta(rounds)
     return [
         Gain(float(((minimum_norm(X, y) - star) ** 2).sum()), float(((theta - star) ** 2).sum()))
-        for X, y, star in zip(points, values, own, strict=True)
+        for X, y, star in zip(points, values, thetas, strict=True)
     ]
 
 
@@ -153,10 +153,10 @@ def _checked(designs: Sequence[npt.ArrayLike], truths: Sequence[npt.ArrayLike]) 
     if len(designs) != len(truths):
         raise InputError(f"give one truth per client; got {len(designs)} designs and {len(truths)} truths.")
     points = [as_points(X, f"client {number}'s design") for number, X in enumerate(designs)]
-    own = [np.asarray(theta, dtype=np.float64) for theta in truths]
-    for number, (X, theta) in enumerate(zip(points, own, strict=True)):
+    thetas = [np.asarray(theta, dtype=np.float64) for theta in truths]
+    for number, (X, theta) in enumerate(zip(points, thetas, strict=True)):
         if theta.shape != X.shape[1:] or not np.isfinite(theta).all():
             raise InputError(
                 f"client {number}'s truth must be {X.shape[1]} finite numbers, not of shape {theta.shape}."
             )
-    return points, own
+    return points, thetas

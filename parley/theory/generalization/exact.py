@@ -76,11 +76,11 @@ class LocalModels:
     def noniid(self, w: Array) -> Array:
         """E delta_k [K] of the model sum_j w_j theta_j."""
         sample_means = self.problem.C / self.problem.n[:, None, None]
-        own = w[:, None, None]
-        others = np.einsum("j,jab->ab", w**2, self.covariance) - own**2 * self.covariance
+        share = w[:, None, None]
+        others = np.einsum("j,jab->ab", w**2, self.covariance) - share**2 * self.covariance
         # w theta_k - zbar_k = w (theta_k - zbar_k) - (1 - w) zbar_k
-        spread = others + own**2 * self.residual + (1 - own) ** 2 * sample_means
-        spread = spread - 2 * own * (1 - own) * (self.cross - sample_means)
+        spread = others + share**2 * self.residual + (1 - share) ** 2 * sample_means
+        spread = spread - 2 * share * (1 - share) * (self.cross - sample_means)
         to_sample = 0.5 * (self._squares(w @ self.mean) + _traces(self.problem.H, spread))
         return np.asarray(to_sample - self.suboptimality(), dtype=np.float64)
 

@@ -156,14 +156,14 @@ def _block(problem: LearningProblem, rule: Rule, start: Array, rng: np.random.Ge
         difference = populations[k].at(theta) - samples[k].at(theta)
         return difference if control is None else difference - gap(k, control)
 
-    own = np.stack([samples[k].at(local[k]) for k in clients], axis=1)
+    local_outputs = np.stack([samples[k].at(local[k]) for k in clients], axis=1)
     least = np.stack([samples[k].at(samples[k].minimiser()) for k in clients], axis=1)
     everyone = np.stack([samples[k].at(merged) for k in clients], axis=1)
     return (
         np.stack([gap(k, merged, reference) for k in clients], axis=1) @ problem.p,
         np.stack([gap(k, start) for k in clients], axis=1) @ problem.p,
         np.stack([gap(k, local[k], unseeing[k]) for k in clients], axis=1),
-        everyone - own,
-        own - least,
+        everyone - local_outputs,
+        local_outputs - least,
         merged,
     )

@@ -87,8 +87,8 @@ class Blocks:
     def apply(self, vector: Array, power: float = 1.0) -> Array:
         """P^power times a vector [N] or the columns of a matrix [N, k]."""
         result = np.empty_like(vector, dtype=np.float64)
-        for part, own, vectors in zip(self.slices, self._multipliers, self.eigenvectors, strict=True):
-            multiplier = own**power
+        for part, multipliers, vectors in zip(self.slices, self._multipliers, self.eigenvectors, strict=True):
+            multiplier = multipliers**power
             rotated = vectors.T @ vector[part]
             result[part] = vectors @ (multiplier[:, None] * rotated if vector.ndim == 2 else multiplier * rotated)
         return result

@@ -96,10 +96,10 @@ def expected_error(
     """`target` is f at the training points, `truths` the clients' f_i* there (default: f), `start` f_0 (default: 0)."""
     check_sizes(sigma=sigma)
     f = federation.samples.values(target, "target")
-    own = f if truths is None else federation.samples.values(truths, "truths")
+    targets = f if truths is None else federation.samples.values(truths, "truths")
     initial = np.zeros_like(f) if start is None else federation.samples.values(start, "start")
     resolved = exact_basis(federation) if basis is None else basis
-    return ExpectedError(federation, resolved, initial - f, own - f, sigma)
+    return ExpectedError(federation, resolved, initial - f, targets - f, sigma)
 
 
 def _mean_square(values: Array, t: npt.ArrayLike) -> Array:

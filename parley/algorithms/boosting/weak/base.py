@@ -96,8 +96,8 @@ class Learner:
     def fold(self, task: Task, rounds: Sequence[Round], x: Tensor, before: Tensor | None) -> Tensor:
         """f(x) after these rounds, given its values before them: f <- decay f + sum_j c_j h_j(x), round by round."""
         total = torch.zeros(len(x), task.info.outputs, dtype=torch.float64) if before is None else before
-        for one in rounds:
-            total = total * one.decay + self.sum(task, one.learners, one.coefficients, x)
+        for boosted in rounds:
+            total = total * boosted.decay + self.sum(task, boosted.learners, boosted.coefficients, x)
         return total
 
 

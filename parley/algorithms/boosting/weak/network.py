@@ -129,9 +129,9 @@ class Network(Learner):
         return total
 
     def slopes(self, task: Task, learner: Tree, x: Tensor) -> Tensor:
-        module, own = task.network, {name: value[0] for name, value in learner.items()}
+        module, weights = task.network, {name: value[0] for name, value in learner.items()}
         module.eval()
-        jacobian = vmap(jacrev(lambda one: functional_call(module, own, (one[None],))[0]))(x)
+        jacobian = vmap(jacrev(lambda point: functional_call(module, weights, (point[None],))[0]))(x)
         return cast(Tensor, jacobian.reshape(len(x), task.info.outputs, -1).detach().double())
 
     def form(self, task: Task, count: int | None) -> Form:
@@ -144,15 +144,15 @@ def fresh_weights(module: nn.Module, key: Key) -> Tree:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key.seed)
         for name, layer in again.named_modules():
-            own = [parameter for parameter in layer.parameters(recurse=False) if parameter.requires_grad]
+            parameters = [parameter for parameter in layer.parameters(recurse=False) if parameter.requires_grad]
             reset: Any = getattr(layer, "reset_parameters", None)
-            if own and reset is None:
+            if parameters and reset is None:
                 where = f"'{name}' of " if name else ""
                 raise InputError(
                     f"the layer {where}{type(layer).__name__} cannot draw its weights anew (reset_parameters), as a "
                     "weak learner must; give it that method, or take another model or learner."
                 )
-            if own:
+            if parameters:
                 reset()
     return {name: parameter.detach() for name, parameter in again.named_parameters() if parameter.requires_grad}
 

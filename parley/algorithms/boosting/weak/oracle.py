@@ -73,8 +73,8 @@ class LipschitzOracle(Oracle):
     def __call__(self, phi: Tensor, key: Key) -> Answer:
         wanted = Slopes(self.at, self.u - self.missed[0], self.slopes - self.missed[1])
         learner = self.learner.fit(self.task, self.x, phi, key, self.norm, wanted)
-        values, there = (self.learner.values(self.task, learner, x) for x in (self.x, self.at))
-        off, steep = there - wanted.values, self.learner.slopes(self.task, learner, self.at) - wanted.gradients
+        values, fitted = (self.learner.values(self.task, learner, x) for x in (self.x, self.at))
+        off, steep = fitted - wanted.values, self.learner.slopes(self.task, learner, self.at) - wanted.gradients
         if self.residual:  # Algorithm 3, line 6: Delta <- Delta - u + h
             self.missed = off, steep
         flat = torch.cat([self.x, self.at]).cpu().double().flatten(1)

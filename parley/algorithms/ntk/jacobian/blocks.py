@@ -78,8 +78,8 @@ class Outer:
     def vjp(self, r: Tensor) -> Tree:
         """J'R of each R [..., n, outputs]."""
         weighted = torch.einsum("tnj,njpo->tnpo", r, self.delta)
-        own = torch.einsum("tnpo,npi->toi", weighted, self.a)
-        grads = {self.weight: own.reshape(-1, *self.shape)}
+        gradient = torch.einsum("tnpo,npi->toi", weighted, self.a)
+        grads = {self.weight: gradient.reshape(-1, *self.shape)}
         return grads | ({self.bias: weighted.sum((1, 2))} if self.bias else {})
 
     def jvp(self, tree: Mapping[str, Tensor]) -> Tensor:
@@ -92,8 +92,8 @@ class Outer:
     def rows(self) -> Tree:
         """Parameter -> [n, outputs, ...]."""
         n, outputs = self.delta.shape[:2]
-        own = torch.einsum("njpo,npi->njoi", self.delta, self.a).reshape(n, outputs, *self.shape)
-        return {self.weight: own} | ({self.bias: self.delta.sum(2)} if self.bias else {})
+        rows_of_weight = torch.einsum("njpo,npi->njoi", self.delta, self.a).reshape(n, outputs, *self.shape)
+        return {self.weight: rows_of_weight} | ({self.bias: self.delta.sum(2)} if self.bias else {})
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,8 +51,8 @@ def kernel(
     total: Tensor | None = None
     for share in _shares(module, weights, x, budget // 2):
         parts = [share.cut(part) for part, _ in _parts(module, weights, x, share.names, budget // 4)]
-        own = Jacobian.cat(parts).kernel(full=full, budget=budget // 4)
-        total = own if total is None else total.add_(own)
+        block = Jacobian.cat(parts).kernel(full=full, budget=budget // 4)
+        total = block if total is None else total.add_(block)
     assert total is not None
     return total
 
@@ -64,10 +64,10 @@ def vjp(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, r: Tensor, 
     total: Sequence[Tensor] | None = None
     names = trainable(module)
     for rows in _chunks(module, weights, x, budget):
-        own = {n: weights[n].detach().requires_grad_() for n in names}
+        tracked = {n: weights[n].detach().requires_grad_() for n in names}
         with torch.enable_grad():
-            f = functional_call(module, {**weights, **own}, (x[rows],))
-        grads = torch.autograd.grad(f, list(own.values()), r[rows].reshape(f.shape), materialize_grads=True)
+            f = functional_call(module, {**weights, **tracked}, (x[rows],))
+        grads = torch.autograd.grad(f, list(tracked.values()), r[rows].reshape(f.shape), materialize_grads=True)
         total = grads if total is None else torch._foreach_add(list(total), list(grads))
     assert total is not None
     return dict(zip(names, total, strict=True))
@@ -79,15 +79,15 @@ def jvp(
     """J v of a tree of parameters, [n, outputs]: how the outputs change with the weights, to first order."""
     check_mode(module)
     weights = _all(module, weights)
-    own = {n: weights[n].detach().requires_grad_() for n in tree}
+    tracked = {n: weights[n].detach().requires_grad_() for n in tree}
     along = [tree[n].to(weights[n]) for n in tree]
     parts = []
     for rows in _chunks(module, weights, x, budget):
         with torch.enable_grad():
-            f = functional_call(module, {**weights, **own}, (x[rows],))
+            f = functional_call(module, {**weights, **tracked}, (x[rows],))
             u = torch.zeros_like(f, requires_grad=True)
             # J'u is linear in u, and the gradient of <J'u, v> is J v.
-            pulled = torch.autograd.grad(f, list(own.values()), u, create_graph=True, materialize_grads=True)
+            pulled = torch.autograd.grad(f, list(tracked.values()), u, create_graph=True, materialize_grads=True)
             inner = torch.stack([(g * v).sum() for g, v in zip(pulled, along, strict=True)]).sum()
         parts.append(torch.autograd.grad(inner, u)[0])
     return torch.cat(parts).reshape(len(x), -1)
@@ -95,11 +95,13 @@ def jvp(
 
 def _all(module: nn.Module, weights: Mapping[str, Tensor]) -> Tree:
     """The given weights and buffers, and the module's own where it trains them."""
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    if unknown := next((name for name in weights if name not in own), None):
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    if unknown := next((name for name in weights if name not in tensors), None):
         raise InputError(f"weights has '{unknown}', which the module does not.")
     return {
-        name: weights.get(name, value).detach() for name, value in own.items() if value.requires_grad or name in weights
+        name: weights.get(name, value).detach()
+        for name, value in tensors.items()
+        if value.requires_grad or name in weights
     }
 
 

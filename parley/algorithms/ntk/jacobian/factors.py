@@ -78,17 +78,17 @@ class Jacobian:
 
         `other`: the Jacobian at other samples, in place of its own. Computed by tiles that take `budget` bytes.
         """
-        there = self if other is None else other
-        if self.outputs != there.outputs:
-            raise InputError(f"a kernel is of networks with as many outputs, not {self.outputs} and {there.outputs}.")
+        right = self if other is None else other
+        if self.outputs != right.outputs:
+            raise InputError(f"a kernel is of networks with as many outputs, not {self.outputs} and {right.outputs}.")
         scale, many = (1.0, self.outputs) if full else (1 / self.outputs, 1)
         sample = self._sample()
-        result = torch.empty(len(self) * many, len(there) * many, dtype=sample.dtype, device=sample.device)
-        for here, beyond in self._tiles(there, full, budget):
+        result = torch.empty(len(self) * many, len(right) * many, dtype=sample.dtype, device=sample.device)
+        for here, beyond in self._tiles(right, full, budget):
             if other is None and here.start < beyond.start:
                 continue
             tile = torch.zeros((here.stop - here.start) * many, (beyond.stop - beyond.start) * many).to(sample)
-            for a, b in zip(self.blocks, there.blocks, strict=True):
+            for a, b in zip(self.blocks, right.blocks, strict=True):
                 tile += a[here].gram(b[beyond], full).reshape(tile.shape)  # type: ignore[arg-type]
             tile *= scale
             rows, columns = slice(here.start * many, here.stop * many), slice(beyond.start * many, beyond.stop * many)
@@ -111,7 +111,7 @@ class Jacobian:
         first = self.blocks[0]
         return first.a if isinstance(first, Outer) else first.values
 
-    def _tiles(self, there: Jacobian, full: bool, budget: int) -> Iterator[tuple[slice, slice]]:
+    def _tiles(self, right: Jacobian, full: bool, budget: int) -> Iterator[tuple[slice, slice]]:
         """Of samples, so small that the Gram matrices of any layer stay within the budget."""
         entry = self._sample().element_size()
         pairs = max(
@@ -123,7 +123,7 @@ class Jacobian:
             if isinstance(b, Sparse):  # both sides of a tile are written out
                 side = min(side, budget // (2 * entry * self.outputs * b.entries))
         side = max(1, side)
-        side = min(side, max(1, -(-len(self) // 4)), 2**10) if there is self else side
+        side = min(side, max(1, -(-len(self) // 4)), 2**10) if right is self else side
         for start in range(0, len(self), side):
-            for begin in range(0, len(there), side):
-                yield slice(start, min(start + side, len(self))), slice(begin, min(begin + side, len(there)))
+            for begin in range(0, len(right), side):
+                yield slice(start, min(start + side, len(self))), slice(begin, min(begin + side, len(right)))

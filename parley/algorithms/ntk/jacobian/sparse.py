@@ -29,8 +29,8 @@ class Sparse:
     def of(cls, rows: Rows, share: float) -> Sparse:
         """What is left of rows if this share of each row's entries is kept, at least one."""
         count = max(1, round(share * rows.values.shape[2]))
-        places = rows.values.abs().topk(count, dim=2, sorted=False).indices.sort(dim=2).values
-        return cls(rows.forms, rows.values.gather(2, places), places.to(torch.int32))
+        entries = rows.values.abs().topk(count, dim=2, sorted=False).indices.sort(dim=2).values
+        return cls(rows.forms, rows.values.gather(2, entries), entries.to(torch.int32))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -40,8 +40,8 @@ class Sparse:
 
     @staticmethod
     def cat(blocks: Sequence[Sparse]) -> Sparse:
-        values, places = torch.cat([b.values for b in blocks]), torch.cat([b.places for b in blocks])
-        return replace(blocks[0], values=values, places=places)
+        values, entries = torch.cat([b.values for b in blocks]), torch.cat([b.places for b in blocks])
+        return replace(blocks[0], values=values, places=entries)
 
     @property
     def entries(self) -> int:
@@ -50,10 +50,10 @@ class Sparse:
 
     def check(self) -> None:
         """A WireError unless every place is in its row, once."""
-        places = self.places
-        if bool((places < 0).any()) or bool((places >= self.entries).any()):
+        entries = self.places
+        if bool((entries < 0).any()) or bool((entries >= self.entries).any()):
             raise WireError("it names entries of a Jacobian beyond the model.")
-        if bool((places[..., 1:] <= places[..., :-1]).any()):
+        if bool((entries[..., 1:] <= entries[..., :-1]).any()):
             raise WireError("it names entries of a Jacobian twice or out of order.")
 
     def dense(self) -> Rows:
@@ -67,12 +67,12 @@ class Sparse:
         return here.gram(here if other is self else other.dense(), full)
 
     def vjp(self, r: Tensor) -> Tree:
-        places = self.places.reshape(-1).long()
+        entries = self.places.reshape(-1).long()
         sums = [
             torch.zeros(self.entries, dtype=r.dtype, device=r.device).index_add_(
-                0, places, (own.unsqueeze(2) * self.values).reshape(-1)
+                0, entries, (residual.unsqueeze(2) * self.values).reshape(-1)
             )
-            for own in r
+            for residual in r
         ]
         return split(torch.stack(sums), self.forms)
 

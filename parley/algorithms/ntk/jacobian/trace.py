@@ -59,9 +59,9 @@ def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
     count = Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
     result: dict[str, tuple[str, ...]] = {}
     for path, part in module.named_modules():
-        own = [(f"{path}.{n}" if path else n, p) for n, p in part.named_parameters(recurse=False) if p.requires_grad]
-        if own and all(count[id(p)] == 1 for _, p in own):
-            result[path] = tuple(name for name, _ in own)
+        direct = [(f"{path}.{n}" if path else n, p) for n, p in part.named_parameters(recurse=False) if p.requires_grad]
+        if direct and all(count[id(p)] == 1 for _, p in direct):
+            result[path] = tuple(name for name, _ in direct)
     return result
 
 
@@ -74,8 +74,8 @@ def watched(module: nn.Module, names: Collection[str]) -> Iterator[list[tuple[st
     """Within, calls of the layers that have some of these parameters are noted."""
     calls: list[tuple[str, nn.Module, Tensor, Tensor, Any]] = []
     hooks = []
-    for path, own in layers_of(module).items():
-        if not set(own) & set(names):
+    for path, parameters in layers_of(module).items():
+        if not set(parameters) & set(names):
             continue
 
         def note(part: nn.Module, inputs: tuple[Any, ...], out: Any, path: str = path) -> Any:
@@ -101,14 +101,14 @@ def run(
 ) -> tuple[Tensor, list[Seen]]:
     """The outputs [n, outputs] in a graph, and the layers with parameters among `names`."""
     check_mode(module)
-    own = layers_of(module)
+    layers = layers_of(module)
     with watched(module, names) as calls, torch.enable_grad():
         outputs = functional_call(module, {n: w.detach() for n, w in weights.items()}, (x,))
     if not isinstance(outputs, Tensor) or outputs.ndim > 2 or len(outputs) != len(x):
         raise InputError("a Jacobian is of modules that give each sample one vector of outputs, [n, outputs].")
     times = Counter(path for path, *_ in calls)
     seen = [
-        Seen(path, part, own[path], a.detach(), z, passed is outputs)
+        Seen(path, part, layers[path], a.detach(), z, passed is outputs)
         for path, part, a, z, passed in calls
         if times[path] == 1 and a.ndim > 0 and len(a) == len(z) == len(x) and passed is not None
     ]
@@ -122,8 +122,8 @@ def sensitivities(outputs: Tensor, seen: list[Seen]) -> list[Tensor]:
     by_layer: list[list[Tensor]] = [[] for _ in inner]
     for j in range(many if inner else 0):
         grads = torch.autograd.grad(outputs[:, j].sum(), inner, retain_graph=j < many - 1, materialize_grads=True)
-        for own, grad in zip(by_layer, grads, strict=True):
-            own.append(grad)
+        for layer_grads, grad in zip(by_layer, grads, strict=True):
+            layer_grads.append(grad)
     deltas = iter(by_layer)
     eye = torch.eye(many, dtype=outputs.dtype, device=outputs.device)
     return [
@@ -173,14 +173,14 @@ def _by_layer(layer: Seen, delta: Tensor, weights: Mapping[str, Tensor]) -> Tree
     prefix = f"{layer.path}." if layer.path else ""
     cut = len(prefix)
     inside = {name[cut:]: value for name, value in weights.items() if name.startswith(prefix)}
-    own = {name[cut:]: weights[name].detach() for name in layer.names}
+    parameters = {name[cut:]: weights[name].detach() for name in layer.names}
 
     def rows(a: Tensor, deltas: Tensor) -> Tree:
         def forward(p: Tree) -> Tensor:
             out: Tensor = functional_call(layer.part, {**inside, **p}, (a.unsqueeze(0),))
             return out.squeeze(0)
 
-        pull = vjp(forward, own)[1]
+        pull = vjp(forward, parameters)[1]
         return vmap(lambda d: pull(d)[0])(deltas)  # type: ignore[no-any-return]
 
     result = vmap(rows, chunk_size=_SAMPLES)(layer.a, delta)
@@ -192,17 +192,17 @@ def rest_of(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, names: 
     chosen = {name: weights[name].detach() for name in names}
     given = {name: value.detach() for name, value in weights.items()}
 
-    def forward(p: Tree, one: Tensor) -> Tensor:
-        out: Tensor = functional_call(module, {**given, **p}, (one.unsqueeze(0),))
+    def forward(p: Tree, sample: Tensor) -> Tensor:
+        out: Tensor = functional_call(module, {**given, **p}, (sample.unsqueeze(0),))
         return out.reshape(-1)
 
     if not traits(module).recurrent:
         return Rows.of(vmap(jacrev(forward), (None, 0), chunk_size=_SAMPLES)(chosen, x))
     rows: list[Tree] = []
-    for one in x:
+    for sample in x:
         tracked = {name: value.clone().requires_grad_() for name, value in chosen.items()}
         with torch.enable_grad():
-            f = forward(tracked, one)
+            f = forward(tracked, sample)
         grads = [torch.autograd.grad(value, list(tracked.values()), retain_graph=True) for value in f]
         rows.append({name: torch.stack([g[k] for g in grads]) for k, name in enumerate(tracked)})
     return Rows.of({name: torch.stack([row[name] for row in rows]) for name in chosen})
