@@ -110,7 +110,7 @@ class Parley:
             alive()
             time.sleep(0.01)
         if now.status != FINISHED or len(ended) < rounds:
-            raise ParleyError(f"the run of Parley's federation {now.status}: {now.said}")
+            raise ParleyError(f"the run of Parley's federation {now.status}: {now.reason}")
         state = load_run(self.federation.server.store, str(now.run)).state
         return Chunk(np.diff(sorted(ended.values())).tolist(), dict(state["model"]))
 

@@ -33,7 +33,7 @@ VARIATE = 4 * 79_510
 
 
 @dataclass(frozen=True)
-class Crowd:
+class Population:
     """How many clients there are, and how many of a round's were never visited before."""
 
     clients: int
@@ -49,8 +49,8 @@ class Crowd:
         return -(-self.clients // self.new) + self.more
 
 
-FULL = Crowd(clients=100_000, cohort=500, new=400, more=12)
-SMOKE = Crowd(clients=60, cohort=10, new=8, more=4, checkpoint=0.0)
+FULL = Population(clients=100_000, cohort=500, new=400, more=12)
+SMOKE = Population(clients=60, cohort=10, new=8, more=4, checkpoint=0.0)
 
 
 @dataclass
@@ -105,7 +105,7 @@ def measure(
     return BenchResult(NAME, ABOUT, scale, 1, 1, machine(), [_standing(first, second)], checks)
 
 
-def _child(folder: str, population: Crowd, seed: int, kill: int = 0) -> Iterator[dict[str, Any]]:
+def _child(folder: str, population: Population, seed: int, kill: int = 0) -> Iterator[dict[str, Any]]:
     """The lines of a child, which is killed in the round after `kill`."""
     command = [sys.executable, "-m", "parley_benchmarks.memory_child", folder, json.dumps(vars(population)), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -140,7 +140,7 @@ def _standing(first: Diary, second: Diary) -> Standing:
     )
 
 
-def _checks(population: Crowd, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:
+def _checks(population: Population, first: Diary, second: Diary, size: int, scale: BenchScale) -> list[Claim]:
     quarter = len(first.resident) // 4
     peak = max(first.peak, second.peak) / GIGA
     growth = max(first.resident[-quarter:]) / max(first.resident[quarter : 2 * quarter])

@@ -40,7 +40,7 @@ from parley.runtimes import Job, open_runtime
 from parley.store.memories import Memories
 from parley_benchmarks.contestants.models import build
 from parley_benchmarks.harness import peak_resident
-from parley_benchmarks.many_memories import Crowd
+from parley_benchmarks.many_memories import Population
 
 SAMPLES = 5
 
@@ -49,13 +49,13 @@ SAMPLES = 5
 class Visits(Sampler):
     """New clients by turns, the rest of a round's drawn from those already visited."""
 
-    crowd: Crowd | None = None
+    population: Population | None = None
 
     def draw(self, number: int) -> Cohort:
-        assert self.crowd is not None
-        known = min((number - 1) * self.crowd.new, self.crowd.clients)
-        new = np.arange(known, min(known + self.crowd.new, self.crowd.clients))
-        again = min(known, self.crowd.cohort - len(new))
+        assert self.population is not None
+        known = min((number - 1) * self.population.new, self.population.clients)
+        new = np.arange(known, min(known + self.population.new, self.population.clients))
+        again = min(known, self.population.cohort - len(new))
         old = self.key.fold("cohort", number).numpy().choice(known, again, replace=False) if again else new[:0]
         ids = tuple(str(i) for i in sorted([*new.tolist(), *old.tolist()]))
         return Cohort(ids, (1 / len(ids),) * len(ids))
@@ -89,7 +89,7 @@ def client(number: int) -> ClientData:
     return ClientData(torch.from_numpy(x), torch.from_numpy(random.integers(10, size=SAMPLES)))
 
 
-def main(folder: Path, population: Crowd, seed: int) -> None:
+def main(folder: Path, population: Population, seed: int) -> None:
     info = DataInfo("crowd", (784,), 10, "classification")
     data = Federation.from_function(population.clients, client, SAMPLES, info=info)
     key, method = Key(seed), Scaffold(lr=0.05, steps=1, batch=None)
@@ -110,7 +110,7 @@ def main(folder: Path, population: Crowd, seed: int) -> None:
             job,
             run,
             runtime,
-            Visits(data, Sampling(), Faults(), key.fold("sampling"), crowd=population),
+            Visits(data, Sampling(), Faults(), key.fold("sampling"), population=population),
             Evaluator(job, Evaluation(central=False), key),
             Faults(),
             key,
@@ -136,4 +136,4 @@ def verified(run: Run) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Crowd(**json.loads(sys.argv[2])), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Population(**json.loads(sys.argv[2])), int(sys.argv[3]))

@@ -1,7 +1,7 @@
 """How different a federation's clients are: omega_TV and omega_W1 of labels, inputs and both (Shen et al.).
 
-found = heterogeneity(federation)
-found.omega("inputs", "w1")            # its value and the two ends between which it lies
+measured = heterogeneity(federation)
+measured.omega("inputs", "w1")         # its value and the two ends between which it lies
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FederationHeterogeneity(Brief):
     clients: tuple[str, ...]
     """Those that were measured."""
     population: int
-    found: dict[tuple[Part, Metric], Heterogeneity]
+    distances: dict[tuple[Part, Metric], Heterogeneity]
     label_cost: float
     """How far two different labels are apart; numbers are scaled by it."""
     repeats: dict[Part, float]
@@ -48,15 +48,15 @@ class FederationHeterogeneity(Brief):
 
     def omega(self, part: Part, metric: Metric) -> Distance:
         """The mean distance from the mixture."""
-        return self.found[part, metric].omega
+        return self.distances[part, metric].omega
 
     def between(self, part: Part, metric: Metric) -> Array:
         """[N, N]: distances between the measured clients."""
-        return self.found[part, metric].between
+        return self.distances[part, metric].between
 
     def farthest(self, part: Part, metric: Metric) -> str:
         """The client that is farthest from the mixture."""
-        return self.clients[int(np.argmax([distance.value for distance in self.found[part, metric].to_mixture]))]
+        return self.clients[int(np.argmax([distance.value for distance in self.distances[part, metric].to_mixture]))]
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -65,7 +65,7 @@ class FederationHeterogeneity(Brief):
             "population": self.population,
             "label_cost": self.label_cost,
             "omega": [
-                {"of": part, "metric": metric, **vars(entry.omega)} for (part, metric), entry in self.found.items()
+                {"of": part, "metric": metric, **vars(entry.omega)} for (part, metric), entry in self.distances.items()
             ],
         }
 

@@ -59,7 +59,7 @@ class Objective:
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         """f(x) and its gradient, [d]."""
-        self._place(x)
+        self._load(x)
         value, total = self.ridge / 2 * float(x @ x), self.ridge * x
         for part in self._parts():
             value += float(part.detach())
@@ -68,7 +68,7 @@ class Objective:
 
     def product(self, x: Array, v: Array) -> Array:
         """The Hessian at x times v, [d]."""
-        self._place(x)
+        self._load(x)
         direction = self._split(v)
         total = self.ridge * v
         for part in self._parts():
@@ -98,7 +98,7 @@ class Objective:
                 part = torch.dot(self.loss(self.module(self.data.x[rows]), self.data.y[rows]), self.weights[rows])
             yield part
 
-    def _place(self, x: Array) -> None:
+    def _load(self, x: Array) -> None:
         with torch.no_grad():
             for leaf, values in zip(self.leaves, self._split(x), strict=True):
                 leaf.copy_(values)

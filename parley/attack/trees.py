@@ -29,7 +29,7 @@ def tree_evidence(
     """Sentences about the trees in replies; none where there are none."""
     sentences = []
     for answer in exchanges:
-        for tree_name, features, thresholds, values in _found(answer):
+        for tree_name, features, thresholds, values in _tensors_of_trees(answer):
             where = f"'{tree_name}' of the reply '{answer.asked}'"
             halves, other = (halfway(features, thresholds, data.x) for data in (victim, decoy))
             if halves > 2 * other:
@@ -72,7 +72,7 @@ def residuals(y: Tensor, loss: Loss, outputs: int) -> Tensor:
     return slope
 
 
-def _found(answer: SeenExchange) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+def _tensors_of_trees(answer: SeenExchange) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
     """Where trees are in a reply, their features and thresholds [nodes], and their leaves' values [leaves, outputs]."""
     tensors = answer.received.tensors
     for name, features in tensors.items():

@@ -51,7 +51,7 @@ class Channel:
     for both."""
     summable: ClassVar[bool] = False
     """Its server's half has nothing to undo, so that the sum of what is transmitted is that of what arrives."""
-    told: ClassVar[tuple[str, ...]] = ()
+    server_scalars: ClassVar[tuple[str, ...]] = ()
     """Scalars of the server's message that are for it and not for the method, numbers above 0."""
     last: ClassVar[bool] = False
     """It closes what the others made, so it comes after all of them wherever it is named."""
@@ -232,7 +232,7 @@ class Channels:
 
     def bare(self, received: Message) -> Message:
         """The server's message without what it says to channels; a WireError where that cannot be."""
-        names = [name for stage in self.up.stages for name in stage.told if name in received.scalars]
+        names = [name for stage in self.up.stages for name in stage.server_scalars if name in received.scalars]
         for name in names:
             Number(float, math.ulp(0.0)).check(name, received.scalars[name])
         if names:
@@ -249,7 +249,7 @@ class Channels:
         inputs: list[Message] = []
         message = reply.message
         for number, stage, trees in self._stages(context.asked):
-            remembered = memory.get(_place(number, context.asked))
+            remembered = memory.get(_group(number, context.asked))
             if self._remembers(number):
                 message = _added(message, remembered, -1 if stage.mirrored else 1)
             inputs.append(message)
@@ -261,7 +261,7 @@ class Channels:
             meant = inputs[number]
             arrived = stage.receive(arrived, Form.like(meant.tensors), trees, context.below("channel", number).key)
             if self._remembers(number):
-                group, names = _place(number, context.asked), compressible(meant, trees)
+                group, names = _group(number, context.asked), compressible(meant, trees)
                 before = memory.get(group)
                 if stage.mirrored:
                     arrived = _added(arrived, before)
@@ -286,7 +286,7 @@ class Channels:
         for (number, stage, trees), before in zip(reversed(stages), reversed(forms), strict=True):
             message = stage.receive(message, before, trees, context.below("channel", number).key)
             if stage.mirrored:
-                group, names = _place(number, context.asked), compressible(before, trees)
+                group, names = _group(number, context.asked), compressible(before, trees)
                 last = kept.get(group)
                 message = _added(message, last)
                 kept = kept.replace(**{group: last | {name: message.tensors[name] for name in names}})
@@ -330,7 +330,7 @@ _LACKS = {
 }
 
 
-def _place(number: int, asked: str) -> str:
+def _group(number: int, asked: str) -> str:
     """Where a stage keeps what it remembers of the answers of one function."""
     return f"{RESERVED}{number}-{asked}"
 

@@ -62,12 +62,12 @@ class DrawnEntries(VectorChannel):
 
     def compress(self, vector: Tensor, layout: Layout, key: Key) -> Tree:
         width, count = self.width(len(vector)), share_of(self.share, len(vector))
-        values = self.turned(vector, key)[_places(width, count, key)]
+        values = self.turned(vector, key)[_indices(width, count, key)]
         return {"values": values * (width / count) if self.unbiased else values}
 
     def restore(self, parts: Tree, layout: Layout, key: Key) -> Tensor:
         width, values = self.width(layout.entries), parts["values"]
-        drawn = torch.zeros(width, dtype=layout.dtype).index_put_((_places(width, len(values), key),), values)
+        drawn = torch.zeros(width, dtype=layout.dtype).index_put_((_indices(width, len(values), key),), values)
         return self.turned_back(drawn, layout.entries, key)
 
     def sizes(self, layout: Layout) -> Form:
@@ -87,7 +87,7 @@ def random_k(share: float, error_feedback: bool = False) -> RandomK:
     return RandomK(share, error_feedback)
 
 
-def _places(entries: int, count: int, key: Key) -> Tensor:
+def _indices(entries: int, count: int, key: Key) -> Tensor:
     """So many different places, each as likely as any other, in order."""
     drawn = key.fold("places").numpy().choice(entries, count, replace=False, shuffle=False)
     return torch.from_numpy(np.sort(drawn))

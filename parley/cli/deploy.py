@@ -247,7 +247,7 @@ def finished(path: Path, id: str, *, whole: bool) -> str:
             print(text.decode(errors="replace"), end="", flush=True)
         if not submission.active:
             print(
-                f"{submission.id} {submission.status}: {submission.said}"
+                f"{submission.id} {submission.status}: {submission.reason}"
                 + (f" Run {submission.run} is in {folder.store}." if submission.run else "")
             )
             return str(submission.run) if submission.status == "finished" else ""
@@ -273,7 +273,7 @@ def status(folder: Folder = _SERVER) -> None:
             submission.run,
             submission.attempts,
             ", ".join(submission.enrolled),
-            submission.said,
+            submission.reason,
         )
         for submission in Submissions(opened).all()
     ]
@@ -333,7 +333,7 @@ def check(
     from parley.deploy.server_folder import ServerFolder
 
     findings = list(check_node(NodeFolder.open(node)) if node is not None else check_server(ServerFolder.open(folder)))
-    print_table(["", "", ""], [(finding.what, "ok" if finding.fine else "WRONG", finding.said) for finding in findings])
+    print_table(["", "", ""], [(finding.what, "ok" if finding.fine else "WRONG", finding.text) for finding in findings])
     raise typer.Exit(0 if all(finding.fine for finding in findings) else 1)
 
 

@@ -24,7 +24,7 @@ def ui(
     from parley.report.ui import Server
 
     server = Server(store, port, names)
-    if not server.found:
+    if not server.has_store:
         print(f"There is no store at {server.store} yet; the page shows it once 'parley run' makes it.")
     print(f"{server.address}\nCtrl-C ends it.", flush=True)
     if browser:

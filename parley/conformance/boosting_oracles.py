@@ -107,13 +107,13 @@ class Cones(Learner):
     def sum(self, task: Task, learners: Tree, coefficients: Tensor, x: Tensor) -> Tensor:
         total = torch.zeros(len(x), task.info.outputs, dtype=torch.float64)
         for number, coefficient in enumerate(coefficients.tolist()):
-            total += coefficient * self.gamma * self._one(learners, number).values(x)
+            total += coefficient * self.gamma * self._cone(learners, number).values(x)
         return total
 
     def slopes(self, task: Task, learner: Tree, x: Tensor) -> Tensor:
-        return self.gamma * self._one(learner, 0).gradients(x)
+        return self.gamma * self._cone(learner, 0).gradients(x)
 
-    def _one(self, learners: Tree, number: int) -> Extension:
+    def _cone(self, learners: Tree, number: int) -> Extension:
         return Extension(learners["points"][number], learners["heights"][number], float(learners["slope"][number]))
 
 

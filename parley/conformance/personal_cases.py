@@ -34,12 +34,14 @@ def personal() -> list[Case]:
     tuned = replace(babu, personalise_after=90, finetune_steps=5)
     ditto = Ditto(lr=LR, steps=STEPS, batch=None, lam=0.7)
     return [
-        _own("fedrep", "one representation step: minimises sum_i w_i min_h f_i", given, rep, _fedrep(given, 1), 190),
-        _own("fedrep", "settles at its surrogate, 3 steps", given, replace(rep, steps=3), _fedrep(given, 3), 75),
+        _personal(
+            "fedrep", "one representation step: minimises sum_i w_i min_h f_i", given, rep, _fedrep(given, 1), 190
+        ),
+        _personal("fedrep", "settles at its surrogate, 3 steps", given, replace(rep, steps=3), _fedrep(given, 3), 75),
         settles("fedbabu", "the body settles at FedAvg's point under the head", given, babu, _fedbabu(given), 90),
-        _own("fedbabu", "fine-tuned: 5 steps from there", given, tuned, _finetuned(given, 5), 91),
-        _own("ditto", "settles at argmin f_k + lambda/2 ||. - w*||^2", given, ditto, _ditto(given, 0.7), 80),
-        _own(
+        _personal("fedbabu", "fine-tuned: 5 steps from there", given, tuned, _finetuned(given, 5), 91),
+        _personal("ditto", "settles at argmin f_k + lambda/2 ||. - w*||^2", given, ditto, _ditto(given, 0.7), 80),
+        _personal(
             "ditto",
             "the same, whatever the personal steps",
             given,
@@ -64,7 +66,9 @@ def wrapped() -> list[Case]:
     ]
 
 
-def _own(method: str, statement: str, given: QuadraticProblem, algorithm: Algorithm, goals: Array, rounds: int) -> Case:
+def _personal(
+    method: str, statement: str, given: QuadraticProblem, algorithm: Algorithm, goals: Array, rounds: int
+) -> Case:
     """Every client's own model after `rounds` against its goal, [clients, d]."""
 
     def own(run: Run, client: str) -> Array:

@@ -75,8 +75,8 @@ def trees() -> list[Case]:
     return [
         *[_pooled(classes, kind) for classes in (False, True) for kind in ("dealt", "sorted")],
         Case("histogram-boosting", "leaves give -lr G / (H + lambda)", _newton, 1e-6, stackable=False),
-        _one("tree-bagging", TreeBagging(depth=3, min_leaf=5)),
-        _one("tree-cyclic", TreeCyclic(depth=3, min_leaf=5)),
+        _alone("tree-bagging", TreeBagging(depth=3, min_leaf=5)),
+        _alone("tree-cyclic", TreeCyclic(depth=3, min_leaf=5)),
     ]
 
 
@@ -113,7 +113,7 @@ def _newton(runtime: str) -> float:
     return float(np.abs(values[np.unique(leaves)] - steps).max())
 
 
-def _one(name: str, algorithm: Algorithm) -> Case:
+def _alone(name: str, algorithm: Algorithm) -> Case:
     """One client alone is LightGBM."""
 
     def measure(runtime: str) -> float:

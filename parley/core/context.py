@@ -14,17 +14,17 @@ class Secrets:
     """Randomness of a recipient's own, which no key that the server knows leads to.
 
     Its root is drawn from the operating system: when a run begins, and then stored apart from the run's seed, or by a
-    node itself at its start. It is never part of a message. The same place gives the same bytes.
+    node itself at its start. It is never part of a message. The same path gives the same bytes.
     """
 
     root: bytes
-    place: tuple[str | int, ...] = ()
+    path: tuple[str | int, ...] = ()
     owner: str | None = None
     """In a simulation: whose, `root` being that of all recipients."""
 
-    def at(self, *place: str | int) -> Secrets:
-        """The secrets at a place below."""
-        return replace(self, place=self.place + place)
+    def at(self, *path: str | int) -> Secrets:
+        """The secrets at a path below."""
+        return replace(self, path=self.path + path)
 
     @property
     def lasting(self) -> Secrets:
@@ -33,8 +33,8 @@ class Secrets:
 
     def bytes(self, label: str, count: int) -> bytes:
         """So many bytes for one purpose, such as a private key."""
-        own = self.root if self.owner is None else recipient_root(self.root, self.owner)
-        return shake_256(Key(digest=own).fold(*self.place, label).digest).digest(count)
+        root = self.root if self.owner is None else recipient_root(self.root, self.owner)
+        return shake_256(Key(digest=root).fold(*self.path, label).digest).digest(count)
 
     def key(self, label: str) -> Key:
         """A key for random numbers that only this recipient can repeat."""
@@ -46,7 +46,7 @@ def recipient_root(root: bytes, recipient: str) -> bytes:
     return Key(digest=root).fold("recipient", recipient).digest
 
 
-class Place:
+class Position:
     """Where in a run recipients are asked: what the contexts of all of them have in common, and follow from."""
 
     __slots__ = ("asked", "exchange", "root", "round", "round_key")
@@ -70,7 +70,7 @@ class Place:
 class Context:
     """What a recipient knows besides the message, its memory and its data."""
 
-    __slots__ = ("_place", "_round_key", "_secrets", "asked", "exchange", "id", "round")
+    __slots__ = ("_position", "_round_key", "_secrets", "asked", "exchange", "id", "round")
 
     id: str
     """The client's id, or the party's name."""
@@ -89,11 +89,11 @@ class Context:
         exchange: int,
         round_key: Key | None,
         secrets: Secrets | None,
-        position: Place | None = None,
+        position: Position | None = None,
     ) -> None:
-        """A key or secrets that are not given are those of the `place`."""
+        """A key or secrets that are not given are those of the `position`."""
         self.id, self.round, self.asked, self.exchange = id, round, asked, exchange
-        self._round_key, self._secrets, self._place = round_key, secrets, position
+        self._round_key, self._secrets, self._position = round_key, secrets, position
 
     @classmethod
     def alone(cls, key: Key, id: str = "client", round: int = 1, asked: str = "client", exchange: int = 0) -> Context:
@@ -104,16 +104,16 @@ class Context:
     def round_key(self) -> Key:
         """The same in all exchanges of a round, for a subsample that two questions share."""
         if self._round_key is None:
-            assert self._place is not None
-            self._round_key = self._place.round_key(self.id)
+            assert self._position is not None
+            self._round_key = self._position.round_key(self.id)
         return self._round_key
 
     @staticmethod
     def round_keys(contexts: Sequence[Context]) -> tuple[Key, ...]:
         """The `round_key` of each."""
-        position = contexts[0]._place
+        position = contexts[0]._position
         if position is None or any(
-            context._place is not position or context._round_key is not None for context in contexts
+            context._position is not position or context._round_key is not None for context in contexts
         ):
             return tuple([context.round_key for context in contexts])
         child = position.round_key
@@ -121,10 +121,10 @@ class Context:
 
     @property
     def secrets(self) -> Secrets:
-        """The recipient's own randomness, at this place in the run."""
+        """The recipient's own randomness, at this position in the run."""
         if self._secrets is None:
-            assert self._place is not None
-            self._secrets = self._place.secrets(self.id)
+            assert self._position is not None
+            self._secrets = self._position.secrets(self.id)
         return self._secrets
 
     @property

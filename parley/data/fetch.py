@@ -50,7 +50,7 @@ class Remote:
     """Checksums of members by their place, where known."""
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def paths(self) -> tuple[str, ...]:
         """The files in the cache that this download leads to."""
         return tuple(self.members.values()) or (self.path,)
 
@@ -99,11 +99,11 @@ def fetch_files(files: tuple[Remote, ...], progress: Progress | None = None) -> 
     for remote in files:
         if not _is_here(remote):
             _fetch(remote, progress)
-    return [cache_dir() / file for remote in files for file in remote.places]
+    return [cache_dir() / file for remote in files for file in remote.paths]
 
 
 def _is_here(remote: Remote) -> bool:
-    return all(_is_whole(cache_dir() / file, remote.checksum_of(file)) for file in remote.places)
+    return all(_is_whole(cache_dir() / file, remote.checksum_of(file)) for file in remote.paths)
 
 
 def _is_whole(file: Path, checksum: str) -> bool:
@@ -177,7 +177,7 @@ def _receive(response: Any, file: IO[bytes], remote: Remote, progress: Progress 
 
 
 def _unpack(archive: Path, remote: Remote) -> None:
-    """Copies the named members, and nothing else, to their places, each whole or not at all."""
+    """Copies the named members, and nothing else, to their paths, each whole or not at all."""
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:

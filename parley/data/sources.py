@@ -197,7 +197,7 @@ class Elsewhere(Source):
     counts: tuple[int, ...] = ()
     """Samples per client, where that is known."""
     known: SampleForm | None = None
-    told: str = ""
+    digest: str = ""
     """Digest of what clients said of their samples."""
     reason: str = "the samples of this client are on its own machine and stay there."
 
@@ -212,7 +212,7 @@ class Elsewhere(Source):
 
     @property
     def recipe(self) -> str | None:
-        return self.told
+        return self.digest
 
     def transformed(self, step: Step, known: Known) -> Source:
         # Where the samples are it is done to them.

@@ -33,7 +33,7 @@ class Finding:
 
     what: str
     fine: bool
-    said: str
+    text: str
 
 
 def check_server(folder: ServerFolder) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ class Flower(Remote):
 
     def __init__(self, job: Job, carrier: Carrier, engagement: Engagement) -> None:
         super().__init__(job)
-        self._carrier, self._engagement, self._place = carrier, engagement, ""
+        self._carrier, self._engagement, self._step = carrier, engagement, ""
         self._signed: dict[str, Any] = {}
         """What nodes signed last, for the others to check."""
         self._common = json.dumps(info_to_json(engagement.info)).encode()
@@ -52,7 +52,7 @@ class Flower(Remote):
         torch.set_num_threads(1)
 
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
-        self._place = f"{stamp.round}-{stamp.exchange}"
+        self._step = f"{stamp.round}-{stamp.exchange}"
         # What a node says may end its own part in a round, never the run.
         return [
             _bounded(answer) if isinstance(answer, Failure) else answer
@@ -74,7 +74,7 @@ class Flower(Remote):
         frames = {name: framed(number) for number, name in enumerate(nodes)}
         if len(frames) < len(named):
             raise UnsupportedError("a deployment asks each node once in an exchange; sample without replacement.")
-        answers = self._carrier.ask(frames, deadline or engagement.wait, self._place)
+        answers = self._carrier.ask(frames, deadline or engagement.wait, self._step)
         for name, reply in answers.items():
             if not isinstance(reply, Failure) and (signature := signature_of(reply)) is not None:
                 self._signed[name] = signature

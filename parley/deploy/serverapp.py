@@ -96,7 +96,7 @@ def _carry_out(folder: ServerFolder, submissions: Submissions, id: str, grid: An
         note(traceback.format_exc().replace("\n", " | "))
     note(f"{status}: {reason}")
     submissions.forget_stop(id)
-    submissions.update(id, status=status, said=reason, pid=None)
+    submissions.update(id, status=status, reason=reason, pid=None)
 
 
 def _trained(folder: ServerFolder, submissions: Submissions, submission: Submission, grid: Any, note: Any) -> Run:

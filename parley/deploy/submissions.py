@@ -39,7 +39,7 @@ class Submission:
     run_name: str
     """What nodes call the run; the same for a study that goes on for more rounds."""
     status: str = QUEUED
-    said: str = ""
+    reason: str = ""
     """Why it ended, or what it waits for."""
     run: str | None = None
     """Its id in the run store."""
@@ -103,7 +103,7 @@ class Submissions:
             last = same[-1]
             if last.active or last.status == FINISHED:
                 return last, False
-            return self.write(replace(last, study=table, status=QUEUED, attempts=0, invited=False, said="")), True
+            return self.write(replace(last, study=table, status=QUEUED, attempts=0, invited=False, reason="")), True
         number = len(list(self.path.glob("*.json"))) + 1
         made = Submission(f"{number:04d}-{proposal.hash[:12]}", table, proposal.hash, proposal.lineage, "")
         made = replace(made, run_name=made.id, roster=dict(proposal.roster))

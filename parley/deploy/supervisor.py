@@ -250,11 +250,11 @@ class Supervisor:
     def _start(self, submission: Submission) -> None:
         if self.submissions.asked_to_stop(submission.id):
             self.submissions.forget_stop(submission.id)
-            self.submissions.update(submission.id, status=STOPPED, said="stopped before it began.")
+            self.submissions.update(submission.id, status=STOPPED, reason="stopped before it began.")
             return
         if submission.attempts > self.folder.settings.restarts:
-            reason = f"it died {submission.attempts} times; {submission.said}"
-            self.submissions.update(submission.id, status=FAILED, said=reason)
+            reason = f"it died {submission.attempts} times; {submission.reason}"
+            self.submissions.update(submission.id, status=FAILED, reason=reason)
             self.note(f"run {submission.id} failed: {reason}")
             return
         self.submissions.update(submission.id, status=STARTING, attempts=submission.attempts + 1, pid=None)
@@ -272,4 +272,4 @@ class Supervisor:
             return
         self.note(f"run {submission.id} died in {submission.status}; it resumes from its checkpoint.")
         self.submissions.note(submission.id, "the run died; it resumes from its checkpoint.")
-        self.submissions.update(submission.id, status=QUEUED, pid=None, said="its process died.")
+        self.submissions.update(submission.id, status=QUEUED, pid=None, reason="its process died.")

@@ -55,11 +55,11 @@ class TensorBoard(Listener):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise InputError(f"TensorBoard is not installed; {how_to_install('tensorboard')}.") from None
-        self._open, self._folder, self._own = SummaryWriter, Path(folder), own_folder
+        self._open, self._folder, self._own_folder = SummaryWriter, Path(folder), own_folder
         self._writer: Any = None
 
     def start(self, run: Run, rounds: int) -> None:
-        folder = self._folder / _title(run) if self._own else self._folder
+        folder = self._folder / _title(run) if self._own_folder else self._folder
         try:
             self._writer = self._open(str(folder))
         except OSError as error:

@@ -13,7 +13,7 @@ from parley.algorithms.exchange import Exchange, Party, Question, Reply
 from parley.algorithms.protocol import Questions, Replies
 from parley.algorithms.summed import SingleReplyError
 from parley.channels.base import MIRROR
-from parley.core.context import Context, Place
+from parley.core.context import Context, Position
 from parley.core.errors import InputError, ParleyError, QuorumError, UnsupportedError, WireError, user_line
 from parley.core.failure import Failure
 from parley.core.key import Key
@@ -121,7 +121,7 @@ class Round:
             stage = self._stage(stages, received)
             if isinstance(stage, Collected):
                 return self.reading.replies(stage)
-            at = position if stage.place is None else stage.place
+            at = position if stage.number is None else stage.number
             received = self._played(declared, stage, at)
             if stage.asked == question.asked:
                 shown = (stage.messages, received) if stage.form is None else (question.messages, {})
@@ -190,7 +190,7 @@ class Round:
     def _received(self, declared: Exchange, stage: Stage, answers: Mapping[str, Reply], at: int) -> dict[Any, Message]:
         """What the server has of the clients' answers; those of a wrong form are noted as failures."""
         forms = Forms(self.job, declared, answers)
-        through, context = bool(self.job.channels.up), self._place(stage.asked, at)
+        through, context = bool(self.job.channels.up), self._position(stage.asked, at)
         received: dict[Any, Message] = {}
         for client, answer in answers.items():
             try:
@@ -209,8 +209,8 @@ class Round:
             self._accepted(client, answer, size)
             if stage.raw is not None:
                 self.raw[client] = self.raw.get(client, 0) + stage.raw
-            if stage.heard is not None:
-                stage.heard(client, answer.message)
+            if stage.record is not None:
+                stage.record(client, answer.message)
         return received
 
     def _accepted(self, name: str, answer: Reply, size: int) -> None:
@@ -232,7 +232,7 @@ class Round:
         return arrival.message
 
     def _clients(self, asked: str, messages: Mapping[str, Message], exchange: int) -> dict[str, Reply]:
-        context, calls, failures, down = self._place(asked, exchange), [], self.failures, self.down
+        context, calls, failures, down = self._position(asked, exchange), [], self.failures, self.down
         for client, message in messages.items():
             if client in failures:  # it keeps nothing of this round, so it cannot have a part in it either
                 continue
@@ -245,7 +245,7 @@ class Round:
         return self._answered(calls, exchange)
 
     def _parties(self, asked: str, messages: Mapping[Party, Message], exchange: int) -> dict[Any, Message]:
-        context, received = self._place(asked, exchange), dict[Any, Message]()
+        context, received = self._position(asked, exchange), dict[Any, Message]()
         for party, message in messages.items():
             name = f"party:{party.name}"  # which no client's id can be
             self.down[name] = self.down.get(name, 0) + self._weighed(message)
@@ -272,8 +272,8 @@ class Round:
             )
         return memory
 
-    def _place(self, asked: str, exchange: int) -> Place:
-        return Place(self.stamp.round, asked, exchange, self.key, self.job.secrets)
+    def _position(self, asked: str, exchange: int) -> Position:
+        return Position(self.stamp.round, asked, exchange, self.key, self.job.secrets)
 
     def _answered(self, calls: list[Call], exchange: int) -> dict[str, Reply]:
         """The replies that came; the rest are noted as failures."""

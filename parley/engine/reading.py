@@ -27,7 +27,7 @@ class Stage:
 
     asked: str
     messages: Mapping[Any, Message]
-    place: int | None = None
+    number: int | None = None
     """The number of the exchange under which it is asked; None: that of the question."""
     form: Form | None = None
     """Of what comes back; None: what the exchange declares, through the channels."""
@@ -35,7 +35,7 @@ class Stage:
     """Who does not answer is not missing from the round: it only did not help."""
     raw: int | None = None
     """Bytes that each reply would have without channels, where the reading knows and nobody else does."""
-    heard: Callable[[str, Message], None] | None = None
+    record: Callable[[str, Message], None] | None = None
     """Is given what each client transmitted."""
 
 

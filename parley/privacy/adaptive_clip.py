@@ -33,7 +33,7 @@ class AdaptiveClip(Channel):
     """Clips to a bound that follows a quantile of the clients' norms; set by `[privacy]` with a quantile."""
 
     summable: ClassVar[bool] = True
-    told: ClassVar[tuple[str, ...]] = (BOUND,)
+    server_scalars: ClassVar[tuple[str, ...]] = (BOUND,)
 
     bound: float
     """Largest Euclidean norm of a message in the first round."""

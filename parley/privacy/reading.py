@@ -91,7 +91,7 @@ class PrivateReading(Reading):
             except StopIteration as end:
                 collected: Collected = end.value
                 return collected
-            received = yield replace(stage, heard=self._record_within)
+            received = yield replace(stage, record=self._record_within)
 
     def _sent(self, messages: Mapping[Any, Message]) -> dict[Any, Message]:
         """What is really sent, with the clipping norm where it adapts."""

@@ -41,7 +41,7 @@ class StoredProgress(Progress):
 
     def __init__(self, console: Console, info: RunInfo) -> None:
         super().__init__(console)
-        self.info, self.said = info, ""
+        self.info, self.stands = info, ""
         self.begin(info.id, int(info.config.get("rounds", 1)), [])
 
     def parts(self) -> list[str]:
@@ -55,8 +55,8 @@ class StoredProgress(Progress):
 
     def say(self) -> None:
         """A line about how the run stands, unless the last one said the same."""
-        if (stands := repr((self._status, self.figures))) != self.said:
-            self.said = stands
+        if (stands := repr((self._status, self.figures))) != self.stands:
+            self.stands = stands
             super().say()
 
 
@@ -146,7 +146,7 @@ class Watch:
                     self.runs[info.id] = Watched(info, StoredProgress(self.console, info))
             for watched in self.runs.values():
                 if not watched.over:
-                    first, changed = not watched.progress.said, watched.look(self.store)
+                    first, changed = not watched.progress.stands, watched.look(self.store)
                     if not self.console.is_terminal and changed:
                         watched.progress.say() if first or watched.over else watched.progress.say_now_and_then()
             now = time.monotonic()

@@ -76,7 +76,7 @@ class Ledger:
             (newest,) = file.execute("SELECT incarnation FROM fence").fetchone()
             if asked.incarnation < newest:
                 raise WireError(STALE)
-            return self._found(file, asked)
+            return self._recorded(file, asked)
 
     def reserve(
         self, asked: Asked, most: int, everywhere: bool = False, fixed: Mapping[str, bytes] | None = None
@@ -88,7 +88,7 @@ class Ledger:
         """
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
-            self._found(file, asked)
+            self._recorded(file, asked)
             (others,) = file.execute(
                 "SELECT count(*) FROM answers WHERE asked = ? AND (? OR round = ?) AND (round, exchange) != (?, ?)",
                 (asked.name, everywhere, asked.round, asked.round, asked.exchange),
@@ -118,7 +118,7 @@ class Ledger:
         """The answer for good, or the one that another process was faster with; those up to `durable` can go."""
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
-            before = self._found(file, asked)
+            before = self._recorded(file, asked)
             if before is None:
                 file.execute(
                     "UPDATE answers SET reply = ?, size = ? WHERE round = ? AND exchange = ?",
@@ -138,7 +138,7 @@ class Ledger:
             return [Answers(n, (first, last), count, size) for n, first, last, count, size in file.execute(query)]
 
     @staticmethod
-    def _found(file: sqlite3.Connection, asked: Asked) -> bytes | None:
+    def _recorded(file: sqlite3.Connection, asked: Asked) -> bytes | None:
         row = file.execute(
             "SELECT digest, reply, size FROM answers WHERE round = ? AND exchange = ?", (asked.round, asked.exchange)
         ).fetchone()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.algorithms.exchange import Party, Reply
-from parley.core.context import Context, Place, Secrets
+from parley.core.context import Context, Position, Secrets
 from parley.core.errors import InputError, WireError
 from parley.core.failure import Failure
 from parley.core.files import make_folder, write_atomically
@@ -233,7 +233,7 @@ def _answered(node: Node, envelope: Envelope, message: bytes) -> bytes:
 
 def round_key(key: Key, number: int, recipient: str) -> Key:
     """A recipient's key of a round, as the engine derives it from the run's."""
-    return Place(number, "", 0, key.fold("round", number), b"").round_key(recipient)
+    return Position(number, "", 0, key.fold("round", number), b"").round_key(recipient)
 
 
 def _check_round(node: Node, number: int) -> None:

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS sent (
 CREATE TABLE IF NOT EXISTS starts (number INTEGER PRIMARY KEY);
 """
 _AT = "WHERE round = ? AND exchange = ?"
-Place = tuple[int, int]
+Step = tuple[int, int]
 """A round and an exchange."""
 RollCall = Mapping[str, Failure | None]
 """Recipient -> why it gave no answer; None if it did."""
@@ -37,7 +37,7 @@ class Outbox:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._last_answers: tuple[Place, RollCall] | None = None
+        self._last_answers: tuple[Step, RollCall] | None = None
         """Of the last exchange: on disk when the next one leaves."""
 
     @cached_property
@@ -50,7 +50,7 @@ class Outbox:
             file.executescript(_TABLES)
             return int(file.execute("INSERT INTO starts DEFAULT VALUES RETURNING number").fetchone()[0])
 
-    def leave(self, position: Place, digests: Mapping[str, str], durable: int) -> RollCall | None:
+    def leave(self, position: Step, digests: Mapping[str, str], durable: int) -> RollCall | None:
         """Put an exchange on disk before it leaves.
 
         Returns who answered it, where a later one has left since; None where everybody is to be asked.
@@ -84,7 +84,7 @@ class Outbox:
             name: None if recorded is None else Failure(**recorded) for name, recorded in json.loads(answered).items()
         }
 
-    def answered(self, position: Place, answers: RollCall) -> None:
+    def answered(self, position: Step, answers: RollCall) -> None:
         """Who answered; it counts from when the next exchange leaves."""
         self._last_answers = (position, answers)
 

@@ -62,7 +62,7 @@ class Item:
     call: Any
     payloads: dict[str, tuple[int | None, Packed]]
     """Field -> (number of a shared buffer, or None for its own; where the payload lies in it)."""
-    own: Bytes
+    buffer: Bytes
     before: Ref | None = None
 
 
@@ -84,11 +84,11 @@ class Client:
         """Seconds of work, and the answers in the order of the items."""
         begin = time.perf_counter()
         received: dict[int, Payload] = {}
-        answers = [self._one(item, shared, received) for item in items]
+        answers = [self._answer(item, shared, received) for item in items]
         return time.perf_counter() - begin, answers
 
-    def _one(self, item: Item, shared: Sequence[Bytes], received: dict[int, Payload]) -> Any:
-        buffer = Buffer(item.own)
+    def _answer(self, item: Item, shared: Sequence[Bytes], received: dict[int, Payload]) -> Any:
+        buffer = Buffer(item.buffer)
         payloads = {}
         for name, (number, packed) in item.payloads.items():
             if number is None:

@@ -21,7 +21,7 @@ from parley.runtimes.execute import evaluate, finite
 from parley.runtimes.frame import unpack
 from parley.runtimes.ledger import EVALUATION
 from parley.runtimes.node import Envelope, EvaluationEnvelope, call_frame, evaluation_frame
-from parley.runtimes.outbox import Outbox, Place
+from parley.runtimes.outbox import Outbox, Step
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, held, version_held
 from parley.training.pooled import Counts
 
@@ -117,7 +117,7 @@ class Remote(ABC):
 
     def _asked(
         self,
-        position: Place,
+        position: Step,
         named: Sequence[Named],
         digests: Sequence[str],
         durable: int,

@@ -97,7 +97,7 @@ class Stacked(Inline):
             return super().run(calls, stamp, deadline)
         answers: dict[int, Answer] = {}
         sizes: dict[int, int] = {}
-        known = self.samples.places
+        known = self.samples.rows
         for position, call in enumerate(calls):
             if (at := known.get(call.recipient)) is not None:
                 sizes[position] = at[1]
@@ -155,7 +155,7 @@ class Samples:
         self.lasting = job.on_cpu and source.recipe is None and (self.pool is not None or self._room() <= _HELD)
         self.fresh: dict[str, ClientData] = {}
         self.offsets = None if self.pool is None else self.pool.offsets.numpy()
-        self.places: dict[str, tuple[int, int]] = {}
+        self.rows: dict[str, tuple[int, int]] = {}
         """Where those of a client begin, and how many they are."""
         self.held = None if self.pool is None else ClientData(self.pool.x, self.pool.y)
         self.end = 0
@@ -171,7 +171,7 @@ class Samples:
         if self.offsets is not None:
             i = federation.number(client)
             start, end = int(self.offsets[i]), int(self.offsets[i + 1])
-            self.places[client] = start, end - start
+            self.rows[client] = start, end - start
             return end - start
         if client not in self.fresh:
             # Batches are copies, so it does not matter how samples lie in memory.
@@ -183,7 +183,7 @@ class Samples:
         if not self.lasting:
             return ClientStack.of([self.fresh[client] for client in clients])
         held = self._keep([client for client in clients if client in self.fresh] if self.fresh else [], clients)
-        starts, sizes = zip(*[self.places[client] for client in clients], strict=True)
+        starts, sizes = zip(*[self.rows[client] for client in clients], strict=True)
         return ClientStack(held, starts, sizes, None if self.pool is None else self.pool.index)
 
     def _keep(self, fresh: Sequence[str], clients: Sequence[str]) -> ClientData:
@@ -195,7 +195,7 @@ class Samples:
             data = self.fresh.pop(client)
             start, self.end = self.end, self.end + len(data)
             self.held.x[start : self.end], self.held.y[start : self.end] = data.x, data.y
-            self.places[client] = start, len(data)
+            self.rows[client] = start, len(data)
         return self.held
 
     def forget(self) -> None:

@@ -27,7 +27,7 @@ from parley.core.errors import InputError, UnsupportedError, WireError
 from parley.core.form import Form
 from parley.core.message import Message
 from parley.secure.fixed_point import FixedPoint, Layout, Vector
-from parley.secure.masks import BOX, TICKET, TOLD, Own, Terms
+from parley.secure.masks import BOX, TICKET, TOLD, ClientKeys, Terms
 
 GROUP = "secure-sum"
 """The tree of a message that is the protocol's."""
@@ -108,17 +108,17 @@ class SecureSum(Channel):
 
     def keys(self, message: Message, context: Context) -> Message:
         """Its keys of this sum."""
-        return Message.of(keys=tensor(_own(context).row))
+        return Message.of(keys=tensor(_client_keys(context).row))
 
     def shares(self, message: Message, context: Context) -> Message:
         """Shares of its keys for everybody."""
-        client_keys, terms = _own(context), self.terms(message, context)
+        client_keys, terms = _client_keys(context), self.terms(message, context)
         boxes = torch.stack([tensor(box) for box in client_keys.boxes(terms)])
         return Message.of(boxes=boxes, ticket=tensor(client_keys.ticket(terms.digest)))
 
     def unmask(self, message: Message, context: Context) -> Message:
         """One share for every client that shared its keys."""
-        client_keys, terms = _own(context), self.terms(message, context)
+        client_keys, terms = _client_keys(context), self.terms(message, context)
         parts, count = message[GROUP], len(terms.rows)
         present, summed = (members(_part(parts, name), count) for name in ("there", "summed"))
         client_keys.check_ticket(terms.among(present), raw(_part(parts, "ticket")))
@@ -136,7 +136,9 @@ class SecureSum(Channel):
         if count < self.least:
             raise WireError(f"a sum of {count} clients hides too little; it takes part in sums of {self.least}.")
         threshold = self.needed(count)
-        agreed = Terms(place(context), tuple(rows(keys, count, 96)), tuple(factors.tolist()), threshold, self.smallest)
+        agreed = Terms(
+            position(context), tuple(rows(keys, count, 96)), tuple(factors.tolist()), threshold, self.smallest
+        )
         agreed.check()
         return agreed
 
@@ -153,7 +155,7 @@ class Masking(Channel):
             raise InputError(f"the scalar '{next(iter(message.scalars))}' cannot be masked; send it as a tensor.")
         if not message.tensors:
             return message
-        terms, client_keys = self.settings.terms(self.received, context), _own(context)
+        terms, client_keys = self.settings.terms(self.received, context), _client_keys(context)
         parts, me, count = self.received[GROUP], client_keys.number(terms), len(terms.rows)
         client_keys.check_ticket(terms.digest, rows(_part(parts, "tickets"), count, TICKET)[me])
         present = members(_part(parts, "there"), count)
@@ -193,7 +195,7 @@ def exchange_of(stage: str, exchange: int) -> int:
     return exchange + _STAGES.get(stage, 0) * _APART
 
 
-def place(context: Context) -> tuple[int, int]:
+def position(context: Context) -> tuple[int, int]:
     """The round and the method's exchange; refuses to answer a stage at another place than its own."""
     stage, exchange = divmod(context.exchange, _APART)
     if stage != _STAGES.get(context.asked, 0):
@@ -230,8 +232,8 @@ def secure_sum(
     return SecureSum(bits, largest, threshold, least, smallest)
 
 
-def _own(context: Context) -> Own:
-    return Own.of(context.secrets.lasting, place(context))
+def _client_keys(context: Context) -> ClientKeys:
+    return ClientKeys.of(context.secrets.lasting, position(context))
 
 
 def _part(tree: dict[str, Tensor], name: str) -> Tensor:

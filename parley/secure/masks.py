@@ -46,7 +46,7 @@ Shape = Sequence[tuple[int, np.dtype]]
 class Terms:
     """What all clients of a sum must agree on."""
 
-    place: tuple[int, int]
+    position: tuple[int, int]
     """The round, and the exchange of the method."""
     rows: tuple[bytes, ...]
     """What each told at first."""
@@ -58,7 +58,7 @@ class Terms:
 
     @cached_property
     def digest(self) -> str:
-        text = about("secure sum", *self.place, self.threshold, *map(repr, self.factors)) + b"".join(self.rows)
+        text = about("secure sum", *self.position, self.threshold, *map(repr, self.factors)) + b"".join(self.rows)
         return blake2b(text, digest_size=KEY).hexdigest()
 
     def among(self, present: Iterable[int]) -> str:
@@ -83,7 +83,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Own:
+class ClientKeys:
     """What one client has drawn for one sum."""
 
     lock: KeyPair = field(repr=False)
@@ -92,7 +92,7 @@ class Own:
     secrets: Secrets = field(repr=False)
 
     @classmethod
-    def of(cls, secrets: Secrets, position: tuple[int, int]) -> Own:
+    def of(cls, secrets: Secrets, position: tuple[int, int]) -> ClientKeys:
         """From a client's secrets of all rounds; another place gives other keys."""
         here = secrets.at("secure sum", *position)
         lock, mask = (KeyPair.of(here.bytes(name, KEY)) for name in ("lock", "mask"))

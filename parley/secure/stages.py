@@ -45,7 +45,7 @@ def secure_sum(
 ) -> Stages:
     """The sum of factors[i] reply_i over all that give the method's function `asked` an answer.
 
-    `place`: the round and the method's exchange. `raw_size`: bytes that a reply would have by itself.
+    `position`: the round and the method's exchange. `raw_size`: bytes that a reply would have by itself.
     """
     key_replies = yield Stage(
         KEYS, dict.fromkeys(messages, Message()), exchange_of(KEYS, position[1]), Form.of(keys=(torch.uint8, (ROW,)))

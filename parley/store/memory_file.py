@@ -169,7 +169,7 @@ class MemoryFile:
             return
         assert self._index is not None
         self._index.go_back(number, expected or self._index.count(number))
-        extents = list(self._index.places())
+        extents = list(self._index.extents())
         with file_errors(f"the memories of clients in {self.folder} cannot be written"):
             if extents and sum(extents[-1]) > os.fstat(self._data).st_size:
                 raise InputError(f"the memories of clients in {self.folder} are cut short; restore them from a copy.")

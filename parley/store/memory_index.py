@@ -128,7 +128,7 @@ class MemoryIndex:
                 clients, total = clients + 1, total + self._version(row).hashed()
         return Contents(clients, f"{total % 2**64:016x}")
 
-    def places(self) -> Iterator[tuple[int, int]]:
+    def extents(self) -> Iterator[tuple[int, int]]:
         """(offset, length) of every version, in the order of the file."""
         with self._explained():
             yield from self.db.execute("SELECT offset, length FROM versions ORDER BY offset")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parley.store.runs import RunStore
 from parley.study.difference import ending
-from parley.study.side_by_side import Bench, Report, side_by_side
+from parley.study.side_by_side import Report, Workspace, side_by_side
 from parley.study.study import Study
 from parley.study.toml import load_study
 from parley.study.train import train
@@ -32,11 +32,11 @@ class Seed:
             return replace(study, init_from=replace(start, run=self.source))
         return study
 
-    def perform(self, bench: Bench, report: Report) -> str:
+    def perform(self, workspace: Workspace, report: Report) -> str:
         """The run's id."""
-        study = bench.fitted(self.study())
-        done, again = stored_run(bench.store, study) if self.resume else (None, False)
-        return done or str(train(study, store=bench.store, resume=again, execute=bench.execute(study)).id)
+        study = workspace.fitted(self.study())
+        done, again = stored_run(workspace.store, study) if self.resume else (None, False)
+        return done or str(train(study, store=workspace.store, resume=again, execute=workspace.execute(study)).id)
 
 
 def stored_run(store: RunStore, study: Study) -> tuple[str | None, bool]:

@@ -34,15 +34,15 @@ Report = Callable[[int, float], bool]
 Token = TypeVar("Token")
 
 
-class Task(Protocol):
+class Assignment(Protocol):
     """What a worker is sent."""
 
-    def perform(self, bench: Bench, report: Report) -> Any:
+    def perform(self, workspace: Workspace, report: Report) -> Any:
         """Train; what it gives must be plain."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Slots:
     """What runs side by side share."""
 
     store: Path
@@ -52,19 +52,19 @@ class Place:
     """The Ray cluster's."""
 
 
-class Bench:
+class Workspace:
     """Where one run after the other trains, alone or beside others; clients that two of them share are loaded once."""
 
-    def __init__(self, store: RunStore, place: Place | None = None) -> None:
-        self.store, self._place = store, place
+    def __init__(self, store: RunStore, slots: Slots | None = None) -> None:
+        self.store, self._slots = store, slots
         self._before: Study | None = None
 
     def fitted(self, study: Study) -> Study:
         """The study with this run's part of the machine or cluster."""
-        place = self._place
-        if place is not None and place.address is not None:
-            study = replace(study, address=place.address)
-        elif place is not None and study.workers is None:
+        slots = self._slots
+        if slots is not None and slots.address is not None:
+            study = replace(study, address=slots.address)
+        elif slots is not None and study.workers is None:
             study = replace(study, workers=1)
         if self._before is not None and _same_clients(study, self._before):
             vars(study)["_federation"] = self._before.federation()  # what loading it again would give
@@ -73,10 +73,10 @@ class Bench:
 
     def execute(self, study: Study) -> Callable[[Job], Runtime] | None:
         """What executes its clients, where that is not what the study names by itself."""
-        place = self._place
-        if place is None or place.address is None or study.runtime != "ray":
+        slots = self._slots
+        if slots is None or slots.address is None or study.runtime != "ray":
             return None
-        return lambda job: RayRuntime(job, study.workers, place.address, beside=place.runs)
+        return lambda job: RayRuntime(job, study.workers, slots.address, beside=slots.runs)
 
 
 def _same_clients(first: Study, other: Study) -> bool:
@@ -86,7 +86,7 @@ def _same_clients(first: Study, other: Study) -> bool:
 
 
 def side_by_side(
-    tasks: Iterable[tuple[Token, Task]],
+    tasks: Iterable[tuple[Token, Assignment]],
     study: Study,
     store: Path,
     runs: int,
@@ -130,26 +130,26 @@ def _send(connection: Connection, item: Any) -> None:
 
 
 @contextmanager
-def _placed(study: Study, store: Path, runs: int) -> Iterator[Place]:
+def _placed(study: Study, store: Path, runs: int) -> Iterator[Slots]:
     """A cluster that all runs share, where the study's clients need one, and as many runs as fit it."""
     if study.runtime != "ray":
-        yield Place(store, runs)
+        yield Slots(store, runs)
         return
     local = runs * study.workers if study.workers is not None else available_cores()
     with shared_cluster(local, study.address) as (address, cpus):
-        yield Place(store, max(1, min(runs, cpus // (study.workers or 1))), address)
+        yield Slots(store, max(1, min(runs, cpus // (study.workers or 1))), address)
 
 
 @contextmanager
-def _processes(place: Place) -> Iterator[list[Connection]]:
+def _processes(slots: Slots) -> Iterator[list[Connection]]:
     """Worker processes, by the connections to them; they end with the block, and with this process."""
     started = []
     try:
-        for _ in range(place.runs):
+        for _ in range(slots.runs):
             here, far_end = Pipe()
             with far_end:
                 started.append((fork_server.start(__name__, [far_end.fileno()]), here))
-            _send(here, place)
+            _send(here, slots)
         yield [here for _, here in started]
     finally:
         for _, here in started:
@@ -169,19 +169,19 @@ def main(files: Sequence[int]) -> None:
     end_with_parent()
     connection = Connection(files[0])
     with suppress(EOFError, OSError, KeyboardInterrupt), interruptible():
-        place: Place = connection.recv()
-        with RunStore(place.store) as store:
-            _work(connection, Bench(store, place))
+        slots: Slots = connection.recv()
+        with RunStore(slots.store) as store:
+            _work(connection, Workspace(store, slots))
 
 
-def _work(connection: Connection, bench: Bench) -> None:
+def _work(connection: Connection, workspace: Workspace) -> None:
     def report(round: int, value: float) -> bool:
         connection.send(("report", round, value))
         return bool(connection.recv())
 
     while True:
-        task: Task = connection.recv()
+        task: Assignment = connection.recv()
         try:
-            connection.send(("done", task.perform(bench, report)))
+            connection.send(("done", task.perform(workspace, report)))
         except ParleyError as error:
             connection.send(("error", str(error)))

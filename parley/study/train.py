@@ -202,7 +202,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Prepared:
     """A study made ready: the job, the run to fill, and settings that follow from the method."""
 
     job: Job
@@ -345,7 +345,7 @@ def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
         )
 
 
-def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Plan:
+def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origin) -> _Prepared:
     algorithm, federation, sampling = as_algorithm(study.algorithm), study.federation(), study.sampling
     faults = study.faults or Faults()
     private = None
@@ -396,7 +396,7 @@ def _plan(study: Study, listeners: list[Listener], secret: bytes, origin: _Origi
         check_summable(algorithm, task)
     evaluator = Evaluator(job, evaluation, Key(study.seed).fold("evaluation"))
     run.headline, run.scorers = evaluator.headline, measured
-    return _Plan(job, run, sampling, faults, evaluator, listeners, private, seen, initial, study.robust, attackers)
+    return _Prepared(job, run, sampling, faults, evaluator, listeners, private, seen, initial, study.robust, attackers)
 
 
 def _attackers(
@@ -432,7 +432,7 @@ def _check_listeners(listeners: Sequence[Listener]) -> None:
             )
 
 
-def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
+def _about_privacy(plan: _Prepared, rounds: int) -> list[str]:
     if plan.privacy is None:
         return []
     sentences = [plan.privacy.sentence(rounds)]
@@ -443,7 +443,7 @@ def _about_privacy(plan: _Plan, rounds: int) -> list[str]:
     return sentences
 
 
-def _about_attackers(plan: _Plan) -> list[str]:
+def _about_attackers(plan: _Prepared) -> list[str]:
     sentences = [] if plan.robust is None else [plan.robust.sentence]
     return sentences if plan.attackers is None else [*sentences, plan.attackers.sentence(len(plan.job.federation))]
 

@@ -32,36 +32,36 @@ class Space:
     low: float = 0.0
     high: float = 0.0
     log: bool = False
-    whole: bool = False
+    integer: bool = False
 
     def ends(self) -> tuple[Any, Any]:
         """The first and the last value."""
         if self.points:
             return self.points[0], self.points[-1]
-        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
+        return (int(self.low), int(self.high)) if self.integer else (self.low, self.high)
 
     def suggested(self, trial: Any, name: str) -> Any:
         """The value that an Optuna trial gets; of points it is told the place, so that it knows what is near."""
         if self.points:
             return self.points[trial.suggest_int(name, 0, len(self.points) - 1)]
-        if self.whole:
+        if self.integer:
             return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
 def half_decades(low: int, high: int) -> Space:
     """10^low to 10^high in steps of half a power."""
-    return Space(tuple(10.0 ** (k / 2) for k in _whole("half-decades", 2 * low, 2 * high)))
+    return Space(tuple(10.0 ** (k / 2) for k in _integer_ends("half-decades", 2 * low, 2 * high)))
 
 
 def decades(low: int, high: int) -> Space:
     """10^low to 10^high."""
-    return Space(tuple(10.0**k for k in _whole("decades", low, high)))
+    return Space(tuple(10.0**k for k in _integer_ends("decades", low, high)))
 
 
 def powers_of_two(low: int, high: int) -> Space:
     """2^low to 2^high; whole numbers where none is below 1."""
-    powers = _whole("powers-of-two", low, high)
+    powers = _integer_ends("powers-of-two", low, high)
     return Space(tuple(2**k if powers[0] >= 0 else 2.0**k for k in powers))
 
 
@@ -83,7 +83,7 @@ def integers(low: int, high: int) -> Space:
     """A whole number, both ends included."""
     if not (isinstance(low, int) and isinstance(high, int) and low < high):
         raise InputError(f"integers({low}, {high}) needs two whole numbers, the smaller one first.")
-    return Space(low=low, high=high, whole=True)
+    return Space(low=low, high=high, integer=True)
 
 
 NAMED: dict[str, Callable[..., Space]] = {
@@ -124,7 +124,7 @@ def space_of(value: Any, path: str) -> Space:
         raise InputError(f"{path}: {error}") from None
 
 
-def _whole(name: str, low: float, high: float) -> range:
+def _integer_ends(name: str, low: float, high: float) -> range:
     if low != int(low) or high != int(high) or not low <= high or high - low > MOST or max(abs(low), abs(high)) > 600:
         raise InputError(f"{name} needs two whole exponents, the smaller one first.")
     return range(int(low), int(high) + 1)

@@ -26,7 +26,7 @@ MOST = 2**27
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """Sample indices of all steps, one after the other, and how many belong to each step.
 
     `indices` is None where every step sees all samples in their own order (full batches).
@@ -80,19 +80,19 @@ class Work:
             return self.steps
         return (self.epochs or 0) * -(-samples // min(self.batch or samples, samples))
 
-    def plan(self, samples: int, key: Key) -> Plan:
+    def plan(self, samples: int, key: Key) -> BatchPlan:
         steps = self.count(samples)
         batch = min(self.batch or samples, samples)
         self._check_draws(np.array([samples]), np.array([batch]))
         if batch == samples:
-            return Plan(None, (samples,) * steps)
+            return BatchPlan(None, (samples,) * steps)
         if self.order == "independent":
             random = key.numpy()
             draws = [random.choice(samples, batch, replace=False) for _ in range(steps)]
-            return Plan(torch.from_numpy(np.concatenate(draws)), (batch,) * steps)
+            return BatchPlan(torch.from_numpy(np.concatenate(draws)), (batch,) * steps)
         lengths, passes = _passes(samples, batch, steps)
         order = shuffled(np.array([samples]), [key], passes).reshape(-1)
-        return Plan(torch.from_numpy(order[: sum(lengths)]), lengths)
+        return BatchPlan(torch.from_numpy(order[: sum(lengths)]), lengths)
 
     def stacked(self, sizes: Sequence[int], keys: Sequence[Key]) -> StackPlan:
         """The plans of clients with so many samples, padded to one shape."""
@@ -204,7 +204,7 @@ def _shape(lengths: tuple[int, ...]) -> tuple[Counts, np.ndarray[Any, np.dtype[n
     return positions, real, torch.from_numpy(real / sizes)
 
 
-def pad(plans: Sequence[Plan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+def pad(plans: Sequence[BatchPlan], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Index and weight matrices [S, steps, B] of a stack of plans; weights are 1/length on real samples, else 0.
 
     Steps beyond a client's own have weight 0 throughout.

@@ -31,7 +31,7 @@ class DenseGradient:
         assert steps is not None
         self.loss, self.batches = task.loss, batches
         self.steps = [step for step in steps if step.kind not in ("flatten", "identity")]
-        self.place = {name: index for index, name in enumerate(names)}
+        self.index = {name: index for index, name in enumerate(names)}
         self.still, self.moving = still, set(names[: len(names) - len(still)])
         self.first = next(i for i, layer in enumerate(self.steps) if {layer.weight, layer.bias} & self.moving)
         self.minus_one = batches.weights.new_full((1, 1, 1), -1.0)
@@ -51,9 +51,9 @@ class DenseGradient:
         loss, layers = self._backward(parameters, step)
         for layer, delta, inputs in layers:
             if layer.weight in self.moving:
-                gradients[self.place[layer.weight]] = torch.bmm(delta.mT, inputs)
+                gradients[self.index[layer.weight]] = torch.bmm(delta.mT, inputs)
             if layer.bias in self.moving:
-                gradients[self.place[layer.bias]] = delta.sum(1)
+                gradients[self.index[layer.bias]] = delta.sum(1)
         return gradients, loss
 
     def descend(
@@ -63,12 +63,12 @@ class DenseGradient:
         loss, layers = self._backward(parameters, step)
         for layer, delta, inputs in layers:
             if layer.weight in self.moving:
-                name = self.place[layer.weight]
+                name = self.index[layer.weight]
                 parameters[name].baddbmm_(delta.mT, inputs, beta=decay, alpha=-lr)
                 if shift is not None:
                     parameters[name].add_(shift[name])
             if layer.bias in self.moving:
-                name = self.place[layer.bias]
+                name = self.index[layer.bias]
                 bias = parameters[name] if decay == 1 else parameters[name].mul_(decay)
                 bias.sub_(delta.sum(1), alpha=lr)
                 if shift is not None:
@@ -94,17 +94,17 @@ class DenseGradient:
             if layer.kind != "linear":
                 delta = _activation_backward(layer, delta, inputs, outputs)
                 continue
-            below = torch.bmm(delta, parameters[self.place[str(layer.weight)]]) if index > self.first else delta
+            below = torch.bmm(delta, parameters[self.index[str(layer.weight)]]) if index > self.first else delta
             yield layer, delta, inputs
             delta = below
 
     def _forward(self, layer: Step, inputs: Tensor, parameters: list[Tensor]) -> Tensor:
         if layer.kind != "linear":
             return _activation(layer, inputs)
-        weight = parameters[self.place[str(layer.weight)]]
+        weight = parameters[self.index[str(layer.weight)]]
         if layer.bias is None:
             return torch.bmm(inputs, weight.mT)
-        return torch.baddbmm(parameters[self.place[layer.bias]].unsqueeze(1), inputs, weight.mT)
+        return torch.baddbmm(parameters[self.index[layer.bias]].unsqueeze(1), inputs, weight.mT)
 
 
 def _loss_and_derivative(

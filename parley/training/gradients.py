@@ -11,7 +11,7 @@ from torch.func import grad_and_value, vmap
 
 from parley.core.tree import Tree
 from parley.data import ClientData
-from parley.training.batches import Plan
+from parley.training.batches import BatchPlan
 from parley.training.stack import StackedBatches
 from parley.training.task import Task
 
@@ -25,7 +25,9 @@ class Gradient(Protocol):
 class SoloGradient:
     """One client: the module itself, plain autograd; `still` are its parameters that do not move."""
 
-    def __init__(self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: Plan, still: Tree) -> None:
+    def __init__(
+        self, task: Task, names: list[str], buffers: Tree, data: ClientData, plan: BatchPlan, still: Tree
+    ) -> None:
         self.task, self.names, self.buffers, self.still = task, names, buffers, still
         x, y = data.x, data.y
         if plan.indices is not None:

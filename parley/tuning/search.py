@@ -24,7 +24,7 @@ from parley.core.show import Brief
 from parley.store import locks
 from parley.store.database import explained, open_to_write
 from parley.store.runs import RunStore
-from parley.study.side_by_side import Bench, Report, side_by_side
+from parley.study.side_by_side import Report, Workspace, side_by_side
 from parley.study.study import Study
 from parley.tuning.candidates import Candidate
 from parley.tuning.trial import Outcome, Trial
@@ -97,7 +97,7 @@ def search(
             books = [_Book(optuna, storage, candidate) for candidate in candidates]
             tuning = candidates[0].tuning
             if tuning.workers == 1:
-                _alone(books, Bench(store), report)
+                _alone(books, Workspace(store), report)
             else:
                 _together(books, store.path, tuning.workers, report)
             kept = {info.id for info in store.runs()}
@@ -226,10 +226,10 @@ class _Book:
         )
 
 
-def _alone(books: list[_Book], bench: Bench, report: OnTrial) -> None:
+def _alone(books: list[_Book], workspace: Workspace, report: OnTrial) -> None:
     while (book := _next(books)) is not None:
         trial, settings = book.ask()
-        outcome = Trial(book.candidate, settings, book.name).perform(bench, _judge(trial))
+        outcome = Trial(book.candidate, settings, book.name).perform(workspace, _judge(trial))
         report(book.record(trial, outcome), book.result())
 
 

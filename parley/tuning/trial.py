@@ -12,7 +12,7 @@ import numpy as np
 from parley.core.errors import InputError, StopRun, nearest
 from parley.engine.listeners import Listener
 from parley.store.records import RoundRecord
-from parley.study.side_by_side import Bench, Report
+from parley.study.side_by_side import Report, Workspace
 from parley.training.metrics import smaller_is_better
 from parley.tuning.attempt import Attempt, attempt, mean_of_last
 from parley.tuning.candidates import Candidate
@@ -42,13 +42,13 @@ class Trial:
     search: str
     """Its name, by which the store knows a run as a trial of it."""
 
-    def perform(self, bench: Bench, report: Report) -> Outcome:
+    def perform(self, workspace: Workspace, report: Report) -> Outcome:
         candidate, tuning = self.candidate, self.candidate.tuning
-        study = bench.fitted(candidate.study(self.settings))
+        study = workspace.fitted(candidate.study(self.settings))
         listeners: list[Listener] = [_Measured(candidate.metric)]
         if tuning.pruner != "none":
             listeners.append(_Reporter(candidate.metric, study.rounds, report))
-        outcome = attempt(study, bench.store, listeners, bench.execute(study), self.search)
+        outcome = attempt(study, workspace.store, listeners, workspace.execute(study), self.search)
         if outcome.curves:
             _check(candidate.metric, outcome.curves)
         pruned = outcome.status == "stopped" and bool(outcome.curves)

@@ -62,7 +62,7 @@ class Parley:
     """One open runtime for the whole race; `reset` starts a new run in it."""
 
     def __init__(self, work: Work, options: Options) -> None:
-        self.work, self.told, self.key = work, options, Key(work.seed)
+        self.work, self.options, self.key = work, options, Key(work.seed)
         self.loop: Loop | None = None
         info = DataInfo("bench", work.shape, work.classes, "classification")
         if work.lazy:
@@ -91,12 +91,12 @@ class Parley:
             self.loop.runtime.close()
         module: nn.Module = self.work.model(dropout)
         name = "inline" if self.work.epochs == 0 else "auto"
-        if self.told.variant == "stacked":
+        if self.options.variant == "stacked":
             module, name = Opaque(*module.children()), "stacked"
-        name = "ray" if self.told.variant == "ray" else name
+        name = "ray" if self.options.variant == "ray" else name
         task = make_task(self.federation, module, seed=self.work.seed)
         job = Job(self.algorithm, task, self.federation)
-        runtime, _ = open_runtime(name, job, self.told.processes, samples=10**12)
+        runtime, _ = open_runtime(name, job, self.options.processes, samples=10**12)
         self.loop = Loop(
             job,
             Run(self.algorithm, task, self.federation, self.algorithm.init(task, self.key)),

@@ -17,7 +17,7 @@ from parley_benchmarks.peers.setting import LR, Method, Setting, Weights, proble
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trained:
     """What was trained: the clients with their weights, their steps and sizes, and the method's alpha."""
 
     clients: Quadratics
@@ -40,7 +40,7 @@ class Trial:
         return np.stack([self.local(i, x, lambda y, i=i: extra(i, y)) for i in range(len(self.steps))])  # type: ignore[misc]
 
 
-Rule = Callable[[Trial, Array, int], Array]
+Rule = Callable[[Trained, Array, int], Array]
 """The model after so many rounds from x."""
 
 
@@ -59,11 +59,11 @@ class Cause:
     def predicts(self, method: Method, setting: Setting, weights: Weights, rounds: int) -> Array:
         """Where the stated arithmetic leads."""
         with np.errstate(over="ignore", invalid="ignore"):
-            trial = Trial(weighted(setting, weights), setting.steps, method.alpha, setting.sizes)
+            trial = Trained(weighted(setting, weights), setting.steps, method.alpha, setting.sizes)
             return self.rule(trial, problem().start, rounds)
 
 
-def _scaffold(trial: Trial, x: Array, rounds: int, gradient_as_variate: bool) -> Array:
+def _scaffold(trial: Trained, x: Array, rounds: int, gradient_as_variate: bool) -> Array:
     """SCAFFOLD whose variates are those of y - x instead of x - y."""
     n, p = len(trial.steps), trial.clients.p
     c_i, c = np.zeros((n, len(x))), np.zeros(len(x))
@@ -77,7 +77,7 @@ def _scaffold(trial: Trial, x: Array, rounds: int, gradient_as_variate: bool) ->
     return x
 
 
-def _averaged_models(trial: Trial, x: Array, rounds: int) -> Array:
+def _averaged_models(trial: Trained, x: Array, rounds: int) -> Array:
     """FedNova's factors p_i tau_eff / tau_i on the models instead of on their changes."""
     taus = np.array(trial.steps, dtype=np.float64)
     factors = trial.clients.p * (trial.clients.p @ taus) / taus
@@ -86,7 +86,7 @@ def _averaged_models(trial: Trial, x: Array, rounds: int) -> Array:
     return x
 
 
-def _dyn_fluke(trial: Trial, x: Array, rounds: int) -> Array:
+def _dyn_fluke(trial: Trained, x: Array, rounds: int) -> Array:
     """FedDyn whose memories grow by alpha_i (x - y) instead of y - x; alpha_i = alpha / (n_i / mean n)."""
     sizes, sent = np.array(trial.sizes), x
     alphas = trial.alpha * sizes.mean() / sizes
@@ -99,7 +99,7 @@ def _dyn_fluke(trial: Trial, x: Array, rounds: int) -> Array:
     return x
 
 
-def _dyn_fedlab(trial: Trial, x: Array, rounds: int) -> Array:
+def _dyn_fedlab(trial: Trained, x: Array, rounds: int) -> Array:
     """FedDyn without its terms on the clients, and with one server model subtracted from the sum of all models."""
     alpha, h, n = trial.alpha, np.zeros_like(x), len(trial.steps)
     for _ in range(rounds):
@@ -109,7 +109,7 @@ def _dyn_fedlab(trial: Trial, x: Array, rounds: int) -> Array:
     return x
 
 
-def _unsquared(trial: Trial, x: Array, rounds: int) -> Array:
+def _unsquared(trial: Trained, x: Array, rounds: int) -> Array:
     """FedProx with alpha/2 |y - x|, whose pull has the same strength at any distance."""
 
     def pull(y: Array, x: Array) -> Array:

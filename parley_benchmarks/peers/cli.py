@@ -20,7 +20,7 @@ def show(method: str | None, libraries: tuple[str, ...], may_install: bool, writ
         raise InputError(f"there is no folder {write.parent} to write {write.name} into.")
 
     def python(library: Library) -> Path:
-        if library.own:
+        if library.ours:
             return Path(sys.executable)
         if may_install:
             return environments.install(library.name, say=lambda text: print(text, file=sys.stderr))

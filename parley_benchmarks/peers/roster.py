@@ -28,7 +28,7 @@ class Library:
     """What its version is listed under."""
     offers: Mapping[str, Offer]
     note: str = ""
-    own: bool = False
+    ours: bool = False
     """It runs in the environment of Parley itself."""
     module: str = field(default="")
 
@@ -42,7 +42,7 @@ _ALL = ("fedavg", "fedprox", "scaffold", "fednova", "feddyn")
 LIBRARIES = {
     library.name: library
     for library in (
-        Library("parley", "Parley", "parley-fl", {name: Offer() for name in _ALL}, own=True, module="parley_"),
+        Library("parley", "Parley", "parley-fl", {name: Offer() for name in _ALL}, ours=True, module="parley_"),
         Library(
             "pfl",
             "pfl-research",

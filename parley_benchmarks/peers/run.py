@@ -24,7 +24,7 @@ PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class Entry:
     """One line to fill: a library, a method in one of its forms, and a setting; without an offer, nothing to run."""
 
     library: Library
@@ -42,7 +42,7 @@ class Plan:
         return f"parley conformance {self.method.name} --peer {self.library.name}"
 
 
-def planned_peers(method: str | None = None, libraries: Sequence[str] = ()) -> list[Plan]:
+def planned_peers(method: str | None = None, libraries: Sequence[str] = ()) -> list[Entry]:
     """The lines of the table, library by library."""
     for name in libraries:
         if name not in LIBRARIES:
@@ -54,10 +54,10 @@ def planned_peers(method: str | None = None, libraries: Sequence[str] = ()) -> l
         for peer_method in METHODS.values() if method is None else [METHODS[method]]:
             offer = library.offers.get(peer_method.name)
             if offer is None:
-                plans.append(Plan(library, peer_method, EQUAL))
+                plans.append(Entry(library, peer_method, EQUAL))
                 continue
             for variant in offer.variants:
-                plans += [Plan(library, peer_method, setting, variant, offer) for setting in SETTINGS.values()]
+                plans += [Entry(library, peer_method, setting, variant, offer) for setting in SETTINGS.values()]
     return plans
 
 
@@ -93,7 +93,7 @@ def ask(python: Path, adapter: str, asked: dict[str, Any], root: Path = ADAPTERS
     return answer
 
 
-def fill(plan: Plan, python: Callable[[Library], Path], root: Path = ADAPTERS) -> Row:
+def fill(plan: Entry, python: Callable[[Library], Path], root: Path = ADAPTERS) -> Row:
     """Run one line."""
     blank = Row(
         plan.library.name,
@@ -112,7 +112,7 @@ def fill(plan: Plan, python: Callable[[Library], Path], root: Path = ADAPTERS) -
     except InputError as error:
         return replace(blank, verdict="did not run", error=str(error))
     asked = question(plan.method, plan.setting, plan.weights, plan.variant, ROUNDS)
-    answer = ask(interpreter, plan.library.adapter, asked, root, plan.library.own)
+    answer = ask(interpreter, plan.library.adapter, asked, root, plan.library.ours)
     if not answer["ok"]:
         return replace(blank, verdict="did not run", error=_short(answer["error"]))
     version = answer["versions"][plan.library.package]

@@ -33,7 +33,7 @@ _SIZES: dict[Scale, tuple[int, int]] = {"smoke": (16, 4), "cpu": (100, 20)}
 
 
 @dataclass(frozen=True)
-class Job:
+class Case:
     """One run: a channel (or none) and a seed."""
 
     channel: pl.Channel | None
@@ -52,7 +52,7 @@ class Iterates(pl.Listener):
             self.points.append(pl.tree.flat(self.run.state["model"]))
 
 
-def iterates(job: Job) -> Array:
+def iterates(job: Case) -> Array:
     """x_0 ... x_T, [T + 1, d]."""
     given, seen = pl.conformance.problem.quadratic_problem(), Iterates()
     pl.train(
@@ -101,9 +101,9 @@ def quantisers(scale: Scale, context: StudyContext) -> StudyResult:
     """QSGD, FedCOM and FedPAQ follow FedAvg on average; their variance stays below its bound all along the run."""
     (seeds, rounds), given = _SIZES[scale], pl.conformance.problem.quadratic_problem()
     mean = affine(given, rounds)
-    plain = iterates(Job(None, 0, rounds))
+    plain = iterates(Case(None, 0, rounds))
     checks = [at_most("without a channel: distance from the affine map", float(np.abs(plain - mean).max()), 1e-12)]
-    jobs = [Job(channel, seed, rounds) for channel in QUANTISERS.values() for seed in range(seeds)]
+    jobs = [Case(channel, seed, rounds) for channel in QUANTISERS.values() for seed in range(seeds)]
     paths = np.stack(spread(iterates, jobs, context, "runs")).reshape(len(QUANTISERS), seeds, *mean.shape)
     panels, data = [], {}
     for (name, channel), points in zip(QUANTISERS.items(), paths, strict=True):

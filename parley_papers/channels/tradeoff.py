@@ -19,7 +19,7 @@ import parley as pl
 from parley_papers.figures.traffic import TrafficCurve, traffic_figure
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, claims, holds, study
 from parley_papers.training_problem import Recipe, TrainingProblem, between, halved, official_test
-from parley_papers.trials import Arm, Trial, trained
+from parley_papers.trials import Arm, ArmRun, trained
 
 NONE = "no channel"
 CHANNELS: dict[str, pl.channels.Chain] = {
@@ -174,7 +174,7 @@ def _refused(method: pl.Algorithm) -> dict[str, str]:
     return reasons
 
 
-def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+def _exact(method: str, trials: Mapping[str, Sequence[ArmRun]]) -> list[Check]:
     """What must hold at any scale: bytes without channels are counted right, and each sends as little as it says."""
     plain = trials[f"{method}, {NONE}"][0]
     others = [trials[f"{method}, {name}"][0] for name in CHANNELS if name != NONE]
@@ -189,7 +189,7 @@ def _exact(method: str, trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
 
 
 def _histograms(
-    possible: Sequence[str], refused: Mapping[str, str], trials: Mapping[str, Sequence[Trial]]
+    possible: Sequence[str], refused: Mapping[str, str], trials: Mapping[str, Sequence[ArmRun]]
 ) -> list[Check]:
     """The same of boosting, from the second round on: in the first, bins are counted as they are."""
     others = [trials[f"{BOOSTING}, {name}"][0] for name in possible if name != NONE]
@@ -208,28 +208,28 @@ def _histograms(
     ]
 
 
-def _kept(method: str, names: Sequence[str], trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+def _kept(method: str, names: Sequence[str], trials: Mapping[str, Sequence[ArmRun]]) -> list[Check]:
     """What channels promise about training."""
     limit = _accuracy(trials[f"{method}, {NONE}"]).value - CLOSE
     accuracies = {name: _accuracy(trials[f"{method}, {name}"]).value for name in names}
     return [at_least(f"{method}, {name}: accuracy", value, limit) for name, value in accuracies.items()]
 
 
-def _sent(trial: Trial) -> float:
+def _sent(trial: ArmRun) -> float:
     return float(trial.metrics["up/bytes"].sum() / 1e6)
 
 
-def _accuracy(trials: Sequence[Trial]) -> pl.report.SeedMean:
+def _accuracy(trials: Sequence[ArmRun]) -> pl.report.SeedMean:
     return pl.report.SeedMean.of([trial.last(0.2) for trial in trials])
 
 
-def _curve(trials: Sequence[Trial]) -> TrafficCurve:
+def _curve(trials: Sequence[ArmRun]) -> TrafficCurve:
     """Means over seeds, from the first round on: nothing has been sent before it."""
     sent = [np.cumsum(trial.metrics["up/bytes"])[trial.rounds[1:].astype(int) - 1] / 1e6 for trial in trials]
     return TrafficCurve(np.mean(sent, 0), np.mean([trial.accuracy[1:] for trial in trials], 0))
 
 
-def _numbers(trials: Mapping[str, Sequence[Trial]]) -> dict[str, Any]:
+def _numbers(trials: Mapping[str, Sequence[ArmRun]]) -> dict[str, Any]:
     return {
         "arms": [
             {

@@ -21,7 +21,7 @@ from parley_papers.charles2021.trained_arms import at_end, having_rates, local_u
 from parley_papers.figures.training_curves import ArmCurve, training_curves
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, holds, study
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, trained, tuned
+from parley_papers.trials import Arm, ArmRun, trained, tuned
 
 STEPS = 10
 EARLY = 0.1
@@ -160,7 +160,7 @@ def _compared(
     return context.result([*_trains(kept), *claims(_trade_off(kept), context.scale)], figures, data)
 
 
-def _trains(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
+def _trains(kept: Mapping[float, Sequence[ArmRun]]) -> list[Check]:
     """Enough client rates are usable, and the best lowers the loss."""
     fallen = max((trial.loss[0] / trial.loss[-1] for runs in kept.values() for trial in runs), default=0.0)
     return [
@@ -169,7 +169,7 @@ def _trains(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
     ]
 
 
-def _trade_off(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
+def _trade_off(kept: Mapping[float, Sequence[ArmRun]]) -> list[Check]:
     """The paper's: some client rate above 0 is ahead early, and one below the largest is ahead late."""
     if len(kept) < 2:
         return []
@@ -186,7 +186,7 @@ def _trade_off(kept: Mapping[float, Sequence[Trial]]) -> list[Check]:
     ]
 
 
-def overtakes(kept: Mapping[float, Sequence[Trial]]) -> dict[str, float | None]:
+def overtakes(kept: Mapping[float, Sequence[ArmRun]]) -> dict[str, float | None]:
     """From which round on the mean loss of a smaller gamma stays below a larger one's; None: it is not at the end."""
     means = {gamma: np.mean([trial.loss for trial in runs], axis=0) for gamma, runs in kept.items()}
     crossings: dict[str, float | None] = {}
@@ -198,9 +198,9 @@ def overtakes(kept: Mapping[float, Sequence[Trial]]) -> dict[str, float | None]:
     return crossings
 
 
-def _mean(trials: Sequence[Trial], value: Callable[[Trial], float]) -> float:
+def _mean(trials: Sequence[ArmRun], value: Callable[[ArmRun], float]) -> float:
     return float(np.mean([value(trial) for trial in trials]))
 
 
-def _early_loss(trial: Trial) -> float:
+def _early_loss(trial: ArmRun) -> float:
     return float(trial.loss[np.argmin(np.abs(trial.rounds - EARLY * trial.rounds[-1]))])

@@ -10,7 +10,7 @@ import numpy as np
 import parley as pl
 from parley_papers.arrays import Array
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial
+from parley_papers.trials import Arm, ArmRun
 
 MOMENTUM = 0.9
 """beta of the servers that have one (Appendix E.3)."""
@@ -36,11 +36,11 @@ def having_rates(arm: Arm, rates: tuple[float, float]) -> Arm:
     return arm.having(lr=gamma, server=replace(arm.algorithm.server, lr=eta))
 
 
-def at_end(series: Callable[[Trial], Array]) -> Callable[[Trial], float]:
+def at_end(series: Callable[[ArmRun], Array]) -> Callable[[ArmRun], float]:
     """The mean over the last tenth of the evaluations."""
     return lambda trial: float(series(trial)[-max(len(trial.loss) // 10, 1) :].mean())
 
 
-def mean_accuracy(trial: Trial) -> float:
+def mean_accuracy(trial: ArmRun) -> float:
     """Over all evaluated rounds but the start: high if it is reached soon."""
     return float(np.nan_to_num(trial.accuracy[1:]).mean())

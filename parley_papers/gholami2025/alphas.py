@@ -16,7 +16,7 @@ from parley_papers.gholami2025.image_arms import RESNET, SIZES, accuracies, comp
 from parley_papers.gholami2025.image_problem import data_sets
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, near, study
 from parley_papers.training_problem import TrainingProblem
-from parley_papers.trials import Arm, Trial
+from parley_papers.trials import Arm, ArmRun
 
 RISE = 0.01
 """The best of alpha = 5 and 10 above alpha = 1, at least (the paper's: 0.057)."""
@@ -89,13 +89,13 @@ def resnet20(scale: Scale, context: StudyContext) -> StudyResult:
     return context.result(checks, {"accuracy": figure}, numbers(trials, by_name))
 
 
-def _rate(trials: Sequence[Trial]) -> str:
+def _rate(trials: Sequence[ArmRun]) -> str:
     """As a fraction."""
     lr: float = getattr(trials[0].arm.algorithm, "lr", 0.0)
     return str(Fraction(lr))
 
 
-def _as_counted(arms: Mapping[int, Arm], trials: Mapping[str, Sequence[Trial]], where: str = "") -> list[Check]:
+def _as_counted(arms: Mapping[int, Arm], trials: Mapping[str, Sequence[ArmRun]], where: str = "") -> list[Check]:
     """That the messages of every alpha carried what the formula under Table 2 says."""
     checks = []
     for alpha, arm in arms.items():
@@ -105,7 +105,7 @@ def _as_counted(arms: Mapping[int, Arm], trials: Mapping[str, Sequence[Trial]], 
     return checks
 
 
-def _sent(trial: Trial) -> float:
+def _sent(trial: ArmRun) -> float:
     """Trainable parameters a client receives and sends in the whole run."""
     entries = trial.metrics["entries/down"].sum() + trial.metrics["entries/up"].sum()
     return float(entries / len(trial.arm.problem().federation))

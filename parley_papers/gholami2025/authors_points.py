@@ -20,7 +20,7 @@ from parley_papers.gholami2025.authors_curves import CIFAR10, CIFAR100, EARLY, L
 from parley_papers.gholami2025.authors_recipe import Length, Moments, SmokeMoments, authors_arm, by_seed, sorted_images
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, claims, study
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, having_rate
+from parley_papers.trials import Arm, ArmRun, having_rate
 
 DEVIATIONS = 2.0
 SHARE = 0.8
@@ -95,7 +95,7 @@ def _beside(setting: _Setting, context: StudyContext) -> StudyResult:
     return context.result([trains, *claims(checks, context.scale)], {"curves": figure}, data)
 
 
-def points(trial: Trial, length: Length) -> Points:
+def points(trial: ArmRun, length: Length) -> Points:
     """A trial's accuracies at the authors' moment; 0 after divergence."""
     steps = np.array([float(step) for step in range(1, length.ends[0] + 1) if length.window(step)])
     return Points(steps, trial.metrics.get("moment/authors/averaged", np.zeros(len(steps))), np.zeros(len(steps)))

@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 import parley as pl
 from parley_papers.harness import Scale, StudyContext
 from parley_papers.training_problem import Recipe, TrainingProblem, halved, official_test
-from parley_papers.trials import Arm, Trial, trained
+from parley_papers.trials import Arm, ArmRun, trained
 
 CLIENTS = 5
 OPTIONS = {"momentum": 0.9, "weight_decay": 1e-4}
@@ -219,16 +219,16 @@ def authors_arm(name: str, problem: Recipe, head: int, body: int, moments: type[
     )
 
 
-def by_seed(arms: Sequence[Arm], seeds: Sequence[int], context: StudyContext) -> dict[str, list[Trial]]:
+def by_seed(arms: Sequence[Arm], seeds: Sequence[int], context: StudyContext) -> dict[str, list[ArmRun]]:
     """All trials, those of one seed before those of the next, so that what is done is a comparison at any time."""
-    trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
+    trials: dict[str, list[ArmRun]] = {arm.name: [] for arm in arms}
     for seed in seeds:
         for name, runs in trained(arms, [seed], context, what=f"training, seed {seed}").items():
             trials[name] += runs
     return trials
 
 
-def result(trial: Trial, length: Length, moment: Moment, statistics: Statistics, end: int) -> float:
+def result(trial: ArmRun, length: Length, moment: Moment, statistics: Statistics, end: int) -> float:
     """The mean accuracy over the last evaluations up to an end; 0 after divergence."""
     values = trial.metrics.get(f"moment/{moment}/{statistics}")
     if values is None:
@@ -241,7 +241,7 @@ def result(trial: Trial, length: Length, moment: Moment, statistics: Statistics,
 
 
 def results(
-    trials: Mapping[str, list[Trial]], length: Length, end: int
+    trials: Mapping[str, list[ArmRun]], length: Length, end: int
 ) -> dict[str, dict[tuple[Moment, Statistics], list[float]]]:
     """By arm, moment and statistics: a result for each seed."""
     return {
@@ -251,7 +251,7 @@ def results(
 
 
 def gains_over(
-    rivals: Sequence[str], method: str, trials: Mapping[str, list[Trial]], length: Length, end: int, how: Statistics
+    rivals: Sequence[str], method: str, trials: Mapping[str, list[ArmRun]], length: Length, end: int, how: Statistics
 ) -> Gains:
     """The method's results less each rival's, seed by seed."""
     measured = results(trials, length, end)

@@ -18,7 +18,7 @@ import parley as pl
 from parley_papers.figures.training_curves import ArmCurve, training_curves
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, claims, study
 from parley_papers.training_problem import Recipe, TrainingProblem, between, halved, official_test
-from parley_papers.trials import Arm, Trial, trained, tuned_and_trained
+from parley_papers.trials import Arm, ArmRun, trained, tuned_and_trained
 
 SLACK = 0.01
 """How much accuracy noise may take from FedNova."""
@@ -74,7 +74,7 @@ def feddyn(scale: Scale, context: StudyContext) -> StudyResult:
     return _result(scale, trials, [*_trained(trials), *claims([soon], scale)], context)
 
 
-def rounds_to_accuracy(trial: Trial, accuracy: float) -> float:
+def rounds_to_accuracy(trial: ArmRun, accuracy: float) -> float:
     """The first evaluated round that has this accuracy; infinity without one."""
     reached = np.flatnonzero(trial.accuracy >= accuracy)
     return float(trial.rounds[reached[0]]) if len(reached) else np.inf
@@ -108,7 +108,7 @@ def _arm(scale: Scale, name: str, **work: Any) -> Arm:
     return Arm(name, problem, method, size.rounds, size.every, weights="size")
 
 
-def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: StudyContext) -> dict[str, list[Trial]]:
+def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: StudyContext) -> dict[str, list[ArmRun]]:
     """Every method with its best rate and all seeds; `passes` over a client's data a round."""
     size = _SIZES[scale]
     arms = [_arm(scale, name, epochs=passes) for name in names]
@@ -116,12 +116,12 @@ def _compared(scale: Scale, names: tuple[str, ...], passes: int, context: StudyC
     return tuned_and_trained(arms, size.rates, lambda t: t.last(0.2), size.seeds, context, further=further)
 
 
-def _trained(trials: Mapping[str, Sequence[Trial]]) -> list[Check]:
+def _trained(trials: Mapping[str, Sequence[ArmRun]]) -> list[Check]:
     return [at_least("least accuracy, last fifth", min(t.last(0.2) for runs in trials.values() for t in runs), 0.4)]
 
 
 def _result(
-    scale: Scale, trials: Mapping[str, Sequence[Trial]], checks: list[Check], context: StudyContext
+    scale: Scale, trials: Mapping[str, Sequence[ArmRun]], checks: list[Check], context: StudyContext
 ) -> StudyResult:
     methods = {name: runs[0].arm.algorithm for name, runs in trials.items()}
     rates = {name: method.lr for name, method in methods.items() if isinstance(method, pl.FedAvg)}

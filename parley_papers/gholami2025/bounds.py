@@ -34,23 +34,23 @@ _SIZES: dict[Scale, tuple[int, tuple[int, ...]]] = {
 class _Row:
     """Measured on one problem, and what it should be where that is known."""
 
-    found: pl.theory.generalization.Trials
+    simulated: pl.theory.generalization.Trials
     gap: float | None
     bound: float
 
     @property
     def off(self) -> float:
         """Distance of the measured gap from the closed form, in standard errors."""
-        return abs(self.found.gap.value - (self.gap or 0.0)) / self.found.gap.error
+        return abs(self.simulated.gap.value - (self.gap or 0.0)) / self.simulated.gap.error
 
     @property
     def margin(self) -> float:
         """(Bound - gap) in standard errors; where both are the same number in every trial, 0."""
-        margin = self.found.margin()
+        margin = self.simulated.margin()
         return margin.value / margin.error if margin.error > 0 else 0.0
 
     def numbers(self) -> dict[str, Any]:
-        gap, margin = vars(self.found.gap), vars(self.found.margin())
+        gap, margin = vars(self.simulated.gap), vars(self.simulated.margin())
         return {"gap": gap, "exact_gap": self.gap, "bound": self.bound, "bound_minus_gap": margin}
 
 
@@ -157,7 +157,7 @@ def _theorems(measured: dict[str, list[_Row]], rounds: list[pl.theory.generaliza
 def _alike(clients: Sequence[int], mean: list[_Row], ridge: list[_Row]) -> list[Check]:
     K = np.array(clients, dtype=np.float64)
     first = [
-        pl.theory.generalization.exact_bound(mean_estimation(k)).local / row.found.gap.value
+        pl.theory.generalization.exact_bound(mean_estimation(k)).local / row.simulated.gap.value
         for k, row in zip(clients, mean, strict=True)
     ]
     late = K >= 4
@@ -175,7 +175,7 @@ def _alike(clients: Sequence[int], mean: list[_Row], ridge: list[_Row]) -> list[
 
 
 def _apart(mean: list[_Row]) -> list[Check]:
-    near_by, far = mean[0].found.gap, mean[-1].found.gap
+    near_by, far = mean[0].simulated.gap, mean[-1].simulated.gap
     change = abs(far.value - near_by.value) / float(np.hypot(far.error, near_by.error))
     return [
         at_most("apart: change of mean estimation's measured gap, in standard errors", change, Z),
@@ -260,7 +260,7 @@ def _panels(
 
 
 def _values(rows: list[_Row]) -> Array:
-    return np.array([row.found.gap.value for row in rows])
+    return np.array([row.simulated.gap.value for row in rows])
 
 
 def _slope(x: Array, y: Array) -> float:
@@ -268,9 +268,9 @@ def _slope(x: Array, y: Array) -> float:
 
 
 def _pair(x: Array, rows: list[_Row], name: str, colour: int) -> list[GapCurve]:
-    errors = np.array([row.found.gap.error for row in rows])
+    errors = np.array([row.simulated.gap.error for row in rows])
     exact = None if rows[0].gap is None else np.array([row.gap for row in rows], dtype=np.float64)
-    theorem = "4.1" if rows[0].found.exact else "C.1"
+    theorem = "4.1" if rows[0].simulated.exact else "C.1"
     return [
         GapCurve(f"{name}: Theorem {theorem}", x, np.array([row.bound for row in rows]), "bound", colour),
         GapCurve(f"{name}: truth", x, _values(rows), "truth", colour, errors, exact),

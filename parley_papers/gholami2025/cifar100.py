@@ -47,7 +47,7 @@ from parley_papers.gholami2025.authors_recipe import (
 )
 from parley_papers.harness import Scale, StudyContext, StudyResult, at_least, claims, holds, study
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, having_rate, tuned
+from parley_papers.trials import Arm, ArmRun, having_rate, tuned
 
 NEAR, EQUAL_TRAFFIC = "FedAvg, tau = 5", "FedAvg, tau = 50"
 RIVALS = (NEAR, EQUAL_TRAFFIC)
@@ -138,7 +138,7 @@ def _plain(gains: Gains) -> dict[str, Any]:
     return {f"over {rival}, {MOMENTS[moment]}": gain.plain() for (rival, moment), gain in gains.items()}
 
 
-def _ladder(trials: Mapping[str, list[Trial]], length: Length, end: int, about: str) -> Any:
+def _ladder(trials: Mapping[str, list[ArmRun]], length: Length, end: int, about: str) -> Any:
     measured = results(trials, length, end)
     rows = [
         MeanRow(f"{name.replace(', ', chr(10), 1)}\n{how}", pl.report.SeedMean.of(measured[name]["authors", how]))
@@ -148,7 +148,7 @@ def _ladder(trials: Mapping[str, list[Trial]], length: Length, end: int, about: 
     return accuracy_ladder(rows, "Test accuracy, statistics averaged and re-estimated", "", about, joined=False)
 
 
-def _curves(scale: Scale, trials: Mapping[str, list[Trial]], end: int, about: str) -> Any:
+def _curves(scale: Scale, trials: Mapping[str, list[ArmRun]], end: int, about: str) -> Any:
     ours = [ArmCurve(name, runs, i) for i, (name, runs) in enumerate(trials.items())]
     panels = {"Here": ours}
     if scale != "smoke":

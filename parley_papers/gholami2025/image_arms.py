@@ -21,7 +21,7 @@ from parley_papers.gholami2025.image_problem import Network, five_client_images
 from parley_papers.gholami2025.sent_entries import SentEntries
 from parley_papers.harness import Scale, StudyContext
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, tuned_and_trained
+from parley_papers.trials import Arm, ArmRun, tuned_and_trained
 
 OPTIONS: dict[str, Any] = {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
 TAU = 5
@@ -134,34 +134,34 @@ def image_arm(
 
 def compared(
     arms: Sequence[Arm], context: StudyContext, size: Size | None = None, further: int | None = None
-) -> dict[str, list[Trial]]:
+) -> dict[str, list[ArmRun]]:
     """The trials of every arm, with its best rate and all seeds; `size` and `further`: others than the scale's."""
     size = size or SIZES[context.scale]
     often = FURTHER[context.scale] if further is None else further
     return tuned_and_trained(arms, size.rates, lambda trial: final(trial, size), size.seeds, context, further=often)
 
 
-def standard_rounds(trial: Trial) -> Array:
+def standard_rounds(trial: ArmRun) -> Array:
     """The evaluated rounds, in rounds of 5 steps whatever tau is."""
     tau: int = getattr(trial.arm.algorithm, "steps", TAU)
     return trial.rounds * (tau / TAU)
 
 
-def final(trial: Trial, size: Size) -> float:
+def final(trial: ArmRun, size: Size) -> float:
     """The mean accuracy over the last rounds in which every arm has just averaged all layers; 0 after divergence."""
     rounds = standard_rounds(trial)
     return float(np.nan_to_num(trial.accuracy[(rounds % size.period == 0) & (rounds > 0)][-size.last :]).mean())
 
 
 def accuracies(
-    trials: Mapping[str, Sequence[Trial]], context: StudyContext, size: Size | None = None
+    trials: Mapping[str, Sequence[ArmRun]], context: StudyContext, size: Size | None = None
 ) -> dict[str, pl.report.SeedMean]:
     """Each arm's test accuracy at the end."""
     size = size or SIZES[context.scale]
     return {name: pl.report.SeedMean.of([final(trial, size) for trial in runs]) for name, runs in trials.items()}
 
 
-def numbers(trials: Mapping[str, Sequence[Trial]], means: Mapping[str, pl.report.SeedMean]) -> dict[str, Any]:
+def numbers(trials: Mapping[str, Sequence[ArmRun]], means: Mapping[str, pl.report.SeedMean]) -> dict[str, Any]:
     """For a study's data: every arm's accuracy and its trials."""
     return {
         "arms": [

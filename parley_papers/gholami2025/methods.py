@@ -17,7 +17,7 @@ from parley_papers.figures.training_curves import ArmCurve, training_curves
 from parley_papers.gholami2025.image_arms import SIZES, accuracies, compared, image_arm, numbers
 from parley_papers.gholami2025.image_problem import data_sets
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_least, at_most, claims, study
-from parley_papers.trials import Arm, Trial
+from parley_papers.trials import Arm, ArmRun
 
 GAIN = 0.01
 """FedALS above FedAvg where data are sorted, at least (the paper's on CIFAR-10: 0.057)."""
@@ -102,7 +102,7 @@ def _difference(means: Mapping[str, pl.report.SeedMean], how: str) -> float:
     return (means[f"FedALS, {how}"] - means[f"FedAvg, {how}"]).value
 
 
-def _late(trial: Trial) -> float:
+def _late(trial: ArmRun) -> float:
     return float(np.nan_to_num(trial.accuracy[trial.rounds >= trial.rounds[-1] / 2]).mean())
 
 

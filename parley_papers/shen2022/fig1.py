@@ -15,7 +15,7 @@ from parley_papers.harness import Check, Scale, StudyContext, StudyResult, claim
 from parley_papers.shen2022.picture_arms import AVG, DYN, FFGB, SIZES, by_models, chosen, warm
 from parley_papers.shen2022.picture_pairs import PAIRS, cifar100_pairs, pairs
 from parley_papers.shen2022.table2 import TARGETS
-from parley_papers.trials import Trial, trained
+from parley_papers.trials import ArmRun, trained
 
 MODELS = 10
 """The lift is a mean over the first so many transmitted models."""
@@ -76,7 +76,7 @@ def _measured(scale: Scale, context: StudyContext, shown: Sequence[str]) -> Stud
     return context.result(checks, {"accuracy": warm_starts(panels, about)}, data)
 
 
-def _lift(begun: Trial, plain: Trial) -> float:
+def _lift(begun: ArmRun, plain: ArmRun) -> float:
     """The mean of the difference after 1, 2, ... transmitted models; what diverged counts as 0."""
     a, b = (np.nan_to_num(by_models(trial))[:MODELS] for trial in (begun, plain))
     return float((a - b[: len(a)]).mean())

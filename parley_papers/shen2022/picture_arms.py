@@ -19,7 +19,7 @@ from parley_papers.arrays import Array
 from parley_papers.harness import Scale, StudyContext
 from parley_papers.shen2022.picture_pairs import HUNDRED, picture_pair
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, tuned
+from parley_papers.trials import Arm, ArmRun, tuned
 
 FFGB, DISTILL, DYN, AVG = "FFGB-Distill", "FedAvg-Distill", "FedDyn", "FedAvg"
 METHODS = (FFGB, DISTILL, DYN, AVG)
@@ -88,7 +88,7 @@ def chosen(methods: Sequence[str], pair: str, s: float, target: float, context: 
     """The arms with the settings that each was given; all have as many to choose from."""
     steps, rates = grid(context.scale, pair)
 
-    def score(trial: Trial) -> float:
+    def score(trial: ArmRun) -> float:
         return float(np.nan_to_num(trial.accuracy[1:]).mean()) - transmitted(trial, target)
 
     def having(arm: Arm, index: int) -> Arm:
@@ -105,12 +105,12 @@ def warm(arm: Arm, first: Arm, name: str) -> Arm:
     return replace(arm, name=name, rounds=arm.rounds - 1, init_from=pl.WarmStart(algorithm=first.algorithm, rounds=1))
 
 
-def transmitted(trial: Trial, target: float) -> int:
+def transmitted(trial: ArmRun, target: float) -> int:
     """Models that a client has sent when the accuracy first reaches the target; one more than there were, if never."""
     reached = np.flatnonzero(np.nan_to_num(trial.accuracy[1:]) >= target)
     return int(reached[0]) + 1 if len(reached) else trial.arm.rounds + 1
 
 
-def by_models(trial: Trial) -> Array:
+def by_models(trial: ArmRun) -> Array:
     """The accuracy after 1, 2, ... transmitted models; a warm start is the first of them."""
     return trial.accuracy if trial.arm.init_from is not None else trial.accuracy[1:]

@@ -28,21 +28,21 @@ class Setting:
     """A problem boosted with K = sqrt(T) local steps."""
 
     problem: cells.Problem
-    course: pl.theory.boosting.Iterates
+    iterates: pl.theory.boosting.Iterates
 
     @property
     def error(self) -> float:
         """||f^T - f*||^2."""
-        return float(self.course.errors(self.problem.optimum, self.problem.alpha)[-1])
+        return float(self.iterates.errors(self.problem.optimum, self.problem.alpha)[-1])
 
     @property
     def tightness(self) -> float:
         """The largest of the residual, the learner and the function over its bound: (24), (25), Lemma D.1."""
-        G, gamma, mu = self.course.gradient, self.course.gamma, cells.MU
+        G, gamma, mu = self.iterates.gradient, self.iterates.gamma, cells.MU
         return max(
-            self.course.residual / pl.theory.boosting.residual_bound(G, gamma),
-            self.course.learner / pl.theory.boosting.learner_bound(G, gamma),
-            self.course.function / pl.theory.boosting.function_bound(G, gamma, mu),
+            self.iterates.residual / pl.theory.boosting.residual_bound(G, gamma),
+            self.iterates.learner / pl.theory.boosting.learner_bound(G, gamma),
+            self.iterates.function / pl.theory.boosting.function_bound(G, gamma, mu),
         )
 
 
@@ -187,7 +187,7 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
     tv = {n: boosted(cells.own_cells(n), _on_own_cells(n), last, 4.0, largest=True) for n in PRIVATE}
     w1 = {shift: with_lipschitz(cells.shifted(shift), last) for shift in SHIFTS}
     radii_tv = [
-        pl.theory.boosting.total_variation_radius(s.course.gradient, s.problem.omega_tv, cells.MU, s.course.gamma)
+        pl.theory.boosting.total_variation_radius(s.iterates.gradient, s.problem.omega_tv, cells.MU, s.iterates.gamma)
         for s in tv.values()
     ]
     constants = {shift: _constants(problem.problem) for shift, problem in w1.items()}
@@ -210,8 +210,8 @@ def table1(scale: Scale, context: StudyContext) -> StudyResult:
                 "omega": s.problem.omega_tv,
                 "error": s.error,
                 "radius": r,
-                "G": s.course.gradient,
-                "gamma": s.course.gamma,
+                "G": s.iterates.gradient,
+                "gamma": s.iterates.gamma,
             }
             for s, r in zip(tv.values(), radii_tv, strict=True)
         ],

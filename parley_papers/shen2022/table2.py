@@ -15,7 +15,7 @@ from parley_papers.figures.transmitted_models import TargetRow, transmitted_mode
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, claims, holds, near, study
 from parley_papers.shen2022.picture_arms import AVG, DISTILL, DYN, FFGB, METHODS, SIZES, chosen, transmitted
 from parley_papers.shen2022.picture_pairs import DIGITS, HALVES, HUNDRED, PAIRS, cifar100_pairs, pairs
-from parley_papers.trials import Trial, trained
+from parley_papers.trials import ArmRun, trained
 
 _CIFAR10, _CIFAR100, _LETTERS, _DIGITS = PAIRS
 TARGETS: dict[tuple[str, float], tuple[float, ...]] = {
@@ -136,5 +136,5 @@ def _fewer(counts: Mapping[str, pl.report.SeedMean], where: str) -> list[Check]:
     ]
 
 
-def _plain(runs: Sequence[Trial]) -> list[dict[str, Any]]:
+def _plain(runs: Sequence[ArmRun]) -> list[dict[str, Any]]:
     return [run.plain() for run in runs]

@@ -70,7 +70,7 @@ class Arm:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class ArmRun:
     """One run of an arm: accuracy and loss at the evaluated rounds; what came after divergence is NaN."""
 
     arm: Arm
@@ -120,7 +120,7 @@ class Tuned(Generic[Point]):
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Planned:
     arm: Arm
     seed: int
     samples: SampleSet
@@ -169,7 +169,7 @@ def trained(
     context: StudyContext,
     samples: SampleSet = "test",
     what: str = "training",
-) -> dict[str, list[Trial]]:
+) -> dict[str, list[ArmRun]]:
     """The trials of every arm, by its name, in the order of the seeds.
 
     A seed fixes the start, the batches and which clients are sampled, alike for all arms. Each trial is kept as soon as
@@ -177,18 +177,18 @@ def trained(
     """
     listed, kept = list(arms), KeptTrials(context.study, context.keep)
     alone, version = context.scale == "smoke" or len(listed) * len(seeds) == 1, results_version(context.study)
-    jobs = [_Job(arm, seed, samples, context.store, alone, version) for arm in listed for seed in seeds]
+    jobs = [_Planned(arm, seed, samples, context.store, alone, version) for arm in listed for seed in seeds]
     different = {job.key(): job for job in jobs}
     known = {key: _from_kept(job, kept) for key, job in different.items()}
     left = [job for key, job in different.items() if known[key] is None]
 
-    def keep(job: _Job, trial: Trial) -> None:
+    def keep(job: _Planned, trial: ArmRun) -> None:
         known[job.key()] = trial
         kept.add(job.key(), KeptTrial(job.config(), trial.rounds, trial.accuracy, trial.loss, trial.metrics))
 
     context.trained(len(left), len(different) - len(left))
     spread(_perform, left, context, what, keep)
-    trials: dict[str, list[Trial]] = {arm.name: [] for arm in listed}
+    trials: dict[str, list[ArmRun]] = {arm.name: [] for arm in listed}
     for job in jobs:
         trial = known[job.key()]
         assert trial is not None
@@ -196,18 +196,18 @@ def trained(
     return trials
 
 
-def _from_kept(job: _Job, kept: KeptTrials) -> Trial | None:
+def _from_kept(job: _Planned, kept: KeptTrials) -> ArmRun | None:
     trial = kept.find(job.key(), job.config())
     if trial is None:
         return None
-    return Trial(job.arm, job.seed, trial.rounds, trial.accuracy, trial.loss, dict(trial.metrics))
+    return ArmRun(job.arm, job.seed, trial.rounds, trial.accuracy, trial.loss, dict(trial.metrics))
 
 
 def tuned(
     arms: Sequence[Arm],
     grid: Sequence[Point],
     apply: Callable[[Arm, Point], Arm],
-    score: Callable[[Trial], float],
+    score: Callable[[ArmRun], float],
     context: StudyContext,
     *,
     further: int = 0,
@@ -231,18 +231,18 @@ def tuned(
 def tuned_and_trained(
     arms: Sequence[Arm],
     rates: Sequence[float],
-    score: Callable[[Trial], float],
+    score: Callable[[ArmRun], float],
     seeds: Sequence[int],
     context: StudyContext,
     *,
     further: int,
-) -> dict[str, list[Trial]]:
+) -> dict[str, list[ArmRun]]:
     """The trials of every arm with its best step size and all seeds."""
     best = tuned(arms, rates, having_rate, score, context, further=further).best
     return trained([having_rate(arm, best[arm.name]) for arm in arms], seeds, context)
 
 
-def _perform(job: _Job) -> Trial:
+def _perform(job: _Planned) -> ArmRun:
     arm, problem = job.arm, job.arm.problem()
     study = pl.Study(
         arm.algorithm,
@@ -264,16 +264,16 @@ def _perform(job: _Job) -> Trial:
         return _trial(job, pl.attempt(study, store, [kind() for kind in arm.listeners], extend=arm.extend))
 
 
-def _trial(job: _Job, attempt: pl.Attempt) -> Trial:
+def _trial(job: _Planned, attempt: pl.Attempt) -> ArmRun:
     arm = job.arm
     rounds = np.unique([*range(0, arm.rounds + 1, arm.every), arm.rounds]).astype(np.float64)
     if not attempt.curves:
         nothing = np.full(len(rounds), np.nan)
-        return Trial(arm, job.seed, rounds, nothing, nothing)
+        return ArmRun(arm, job.seed, rounds, nothing, nothing)
     if arm.target is not None:
         rounds = attempt.curves["central/accuracy"][0].astype(np.float64)
     accuracy, loss = (attempt.curves[name][1] for name in ("central/accuracy", "central/loss"))
     loss = np.where(loss < _DIVERGED, loss, np.nan)
     rounds = rounds[: len(accuracy)]  # what reached its target has ended
     further = {name: values for name, (_, values) in attempt.curves.items() if name.startswith(arm.metrics)}
-    return Trial(arm, job.seed, rounds, accuracy, loss, further, attempt.run)
+    return ArmRun(arm, job.seed, rounds, accuracy, loss, further, attempt.run)

@@ -18,7 +18,7 @@ import parley as pl
 from parley_papers.figures.training_curves import ArmCurve
 from parley_papers.harness import Check, Scale, StudyContext, holds
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, trained, tuned
+from parley_papers.trials import Arm, ArmRun, trained, tuned
 from parley_papers.yue2022.setting import SAMPLES, Images, clients
 
 Method = Literal["FedAvg", "FedNova", "DataShare", "centralised", "NTK-FL"]
@@ -152,36 +152,38 @@ def chosen(arms: Sequence[Arm], context: StudyContext, steps: Sequence[int] | No
     return tuned(arms, grid, set_to, lambda trial: trial.last(0.2), context).best
 
 
-def tuned_trials(arms: Sequence[Arm], context: StudyContext, settings: Mapping[str, Setting]) -> dict[str, list[Trial]]:
+def tuned_trials(
+    arms: Sequence[Arm], context: StudyContext, settings: Mapping[str, Setting]
+) -> dict[str, list[ArmRun]]:
     """All seeds of every arm; those named in `settings` with their setting."""
     ready = [set_to(arm, settings[arm.name]) if arm.name in settings else arm for arm in arms]
     return trained(ready, SIZES[context.scale].seeds, context)
 
 
-def curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
+def curves(trials: Mapping[str, Sequence[ArmRun]]) -> list[ArmCurve]:
     """For a figure; a method has the same colour in all of them."""
     known = ("NTK-FL", "FedAvg", "DataShare", "centralised", "FedNova")
     order = [*known, *(name for name in trials if name not in known)]
     return [ArmCurve(name, runs, order.index(name)) for name, runs in trials.items()]
 
 
-def trains(trials: Mapping[str, Sequence[Trial]]) -> Check:
+def trains(trials: Mapping[str, Sequence[ArmRun]]) -> Check:
     """No arm diverged."""
     diverged = [name for name, runs in trials.items() if any(trial.diverged for trial in runs)]
     return holds("every arm trains", not diverged, ", ".join(diverged) or "all", "all")
 
 
-def at_round(trial: Trial, number: int) -> float:
+def at_round(trial: ArmRun, number: int) -> float:
     """Accuracy at the last evaluation up to this round; 0 after divergence."""
     reached = np.flatnonzero(trial.rounds <= number)
     return float(np.nan_to_num(trial.accuracy[reached[-1]]))
 
 
-def mean_at(trials: Sequence[Trial], number: int) -> pl.report.SeedMean:
+def mean_at(trials: Sequence[ArmRun], number: int) -> pl.report.SeedMean:
     return pl.report.SeedMean.of([at_round(trial, number) for trial in trials])
 
 
-def numbers(trials: Mapping[str, Sequence[Trial]], settings: Mapping[str, Setting]) -> dict[str, Any]:
+def numbers(trials: Mapping[str, Sequence[ArmRun]], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """For a study's data."""
     return {
         "settings": {name: {"lr": lr, "steps": steps} for name, (lr, steps) in settings.items()},

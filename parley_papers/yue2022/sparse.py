@@ -19,7 +19,7 @@ import parley as pl
 from parley_papers.figures.target_table import target_table
 from parley_papers.figures.training_curves import training_curves
 from parley_papers.harness import Scale, StudyContext, StudyResult, at_least, at_most, claims, holds, study
-from parley_papers.trials import Arm, Trial, trained, tuned
+from parley_papers.trials import Arm, ArmRun, trained, tuned
 from parley_papers.yue2022.arms import SIZES, arm, curves, numbers, times
 from parley_papers.yue2022.table1 import DENSITY, UPLINK, Size, row
 
@@ -91,6 +91,6 @@ def _spent(base: Arm, way: Way) -> Arm:
     return replace(base, rounds=rounds, algorithm=pl.EMA(of=sparse, decay=0.8))
 
 
-def _score(trial: Trial) -> float:
+def _score(trial: ArmRun) -> float:
     """The best accuracy on the way; where the target ends a run, the fewer rounds the better."""
     return float(np.nanmax(trial.accuracy)) + 0.1 / len(trial.rounds)

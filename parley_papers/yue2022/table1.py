@@ -23,7 +23,7 @@ from parley_papers.figures.target_table import TargetRow, target_table
 from parley_papers.figures.training_curves import ArmCurve, training_curves
 from parley_papers.harness import Check, Scale, StudyContext, StudyResult, at_most, claims, near, study
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, trained
+from parley_papers.trials import Arm, ArmRun, trained
 from parley_papers.yue2022.arms import COSTS, SIZES, Method, Setting, arm, chosen, numbers, set_to, times
 from parley_papers.yue2022.setting import AUTHORS_COHORT, COHORT, SAMPLES, clients
 
@@ -115,7 +115,7 @@ def _measured(scale: Scale, context: StudyContext, authors: bool) -> StudyResult
     )
 
 
-def _curves(trials: Mapping[str, Sequence[Trial]]) -> list[ArmCurve]:
+def _curves(trials: Mapping[str, Sequence[ArmRun]]) -> list[ArmCurve]:
     """Of those that a figure has room for."""
     shown = (WHOLE[1], WHOLE[0], *COMPRESSED, "FedAvg", SHARED, "centralised")
     return [ArmCurve(name, trials[name], index) for index, name in enumerate(shown)]
@@ -182,7 +182,7 @@ def _baselines(scale: Scale, size: Size, settings: Mapping[str, Setting]) -> lis
     ]
 
 
-def row(name: str, runs: Sequence[Trial], size: Size) -> TargetRow:
+def row(name: str, runs: Sequence[ArmRun], size: Size) -> TargetRow:
     """Until the target, or of the whole run where it was not reached."""
     reached = [bool((trial.accuracy >= size.target).any()) for trial in runs]
     ends = [
@@ -208,7 +208,7 @@ def row(name: str, runs: Sequence[Trial], size: Size) -> TargetRow:
     )
 
 
-def _total(trial: Trial, metric: str, rounds: int) -> float:
+def _total(trial: ArmRun, metric: str, rounds: int) -> float:
     return float(trial.metrics[metric][-len(trial.metrics["up/bytes"]) :][:rounds].sum())
 
 
@@ -230,7 +230,7 @@ def _ours(rows: Mapping[str, TargetRow]) -> list[Check]:
     ]
 
 
-def _bytes_per_round(trials: Mapping[str, Sequence[Trial]], scale: Scale, name: str, bits: int) -> Check:
+def _bytes_per_round(trials: Mapping[str, Sequence[ArmRun]], scale: Scale, name: str, bits: int) -> Check:
     """Every entry in so many bits, and next to nothing besides."""
     trial = trials[name][0]
     problem = trial.arm.problem()

@@ -21,7 +21,7 @@ from parley_benchmarks.environments import PEERS, installed
 from parley_benchmarks.peers import LIBRARIES, METHODS, SETTINGS, TOLERANCE, Library, fill, judge, planned_peers, record
 from parley_benchmarks.peers.causes import CAUSES, Cause
 from parley_benchmarks.peers.roster import Offer
-from parley_benchmarks.peers.run import ADAPTERS, Plan, ask
+from parley_benchmarks.peers.run import ADAPTERS, Entry, ask
 from parley_benchmarks.peers.setting import EQUAL, LR, UNEQUAL, averaging_point, problem, question, weighted
 from parley_benchmarks.peers.verdict import ROUNDS
 
@@ -96,7 +96,7 @@ answer(private_output(), ("numpy",), train)
 
 
 def test_a_library_that_does_as_the_paper_reaches_the_point(tmp_path: Path):
-    plan = Plan(FAKE, METHODS["fedavg"], UNEQUAL, "", FAKE.offers["fedavg"])
+    plan = Entry(FAKE, METHODS["fedavg"], UNEQUAL, "", FAKE.offers["fedavg"])
     row = fill(plan, lambda library: Path(sys.executable), fake(tmp_path, TRAINER))
     assert (row.verdict, row.version) == ("reaches it", np.__version__)
     assert row.distance is not None
@@ -113,7 +113,7 @@ def test_a_library_that_does_as_the_paper_reaches_the_point(tmp_path: Path):
     ],
 )
 def test_a_library_that_fails_is_told_in_one_line(tmp_path: Path, code: str, said: str):
-    plan = Plan(FAKE, METHODS["fedavg"], EQUAL, "", FAKE.offers["fedavg"])
+    plan = Entry(FAKE, METHODS["fedavg"], EQUAL, "", FAKE.offers["fedavg"])
     row = fill(plan, lambda library: Path(sys.executable), fake(tmp_path, code))
     assert (row.verdict, row.error, row.distance) == ("did not run", said, None)
 
@@ -122,9 +122,9 @@ def test_a_library_that_cannot_be_installed_did_not_run():
     def refuse(library: Library) -> Path:
         raise InputError("fake could not be installed; read its log.")
 
-    row = fill(Plan(FAKE, METHODS["fedavg"], EQUAL, "", FAKE.offers["fedavg"]), refuse)
+    row = fill(Entry(FAKE, METHODS["fedavg"], EQUAL, "", FAKE.offers["fedavg"]), refuse)
     assert (row.verdict, row.error) == ("did not run", "fake could not be installed; read its log.")
-    assert fill(Plan(FAKE, METHODS["feddyn"], EQUAL), refuse).verdict == "not offered"
+    assert fill(Entry(FAKE, METHODS["feddyn"], EQUAL), refuse).verdict == "not offered"
 
 
 def test_the_page_shows_rows_and_causes(tmp_path: Path):

@@ -17,7 +17,7 @@ import pytest
 from parley.core.errors import InputError
 from parley_benchmarks import many_memories, method_cost, ray_gain, step_cost, tune_gain
 from parley_benchmarks.harness import Lap
-from parley_benchmarks.many_memories import Crowd, Diary
+from parley_benchmarks.many_memories import Diary, Population
 from parley_benchmarks.probes import ON_REQUEST, PROBES
 from parley_benchmarks.races import bench
 from parley_benchmarks.step_cost import ALPHA, ARRANGEMENTS, Lane, measure, variants
@@ -52,7 +52,7 @@ def test_a_round_of_ntk_fl_is_timed_beside_its_recursion():
 @pytest.mark.slow
 def test_a_crowd_of_five_thousand_stays_small(monkeypatch: pytest.MonkeyPatch):
     """1.6 GB of memories; the same promises as at full size, with a cohort half as large."""
-    monkeypatch.setattr(many_memories, "FULL", Crowd(clients=5000, cohort=250, new=200, more=8, checkpoint=1.0))
+    monkeypatch.setattr(many_memories, "FULL", Population(clients=5000, cohort=250, new=200, more=8, checkpoint=1.0))
     result = many_memories.measure("full")
     disk = next(check for check in result.checks if "on disk" in check.claim)
     assert all(check.passed for check in result.checks if check is not disk), result.checks
@@ -77,21 +77,25 @@ def diary(resident: list[int], peak: int = 10**9, **end: float) -> Diary:
 )
 def test_each_promise_can_be_broken(resident: list[int], end: dict[str, float], size: int, failing: str | None):
     message = {"memories": 100, "difference": 1e-6, "peak": 10**9, "resume": 0.5} | end
-    checks = many_memories._checks(Crowd(100, 10, 8, 4), diary(resident), diary([10**9], **message), 100 * size, "full")
+    checks = many_memories._checks(
+        Population(100, 10, 8, 4), diary(resident), diary([10**9], **message), 100 * size, "full"
+    )
     assert [failing in check.claim if failing else False for check in checks if not check.passed] == [True] * bool(
         failing
     )
 
 
 def test_a_disk_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(many_memories, "FULL", Crowd(10**9, 500, 400, 12))
+    monkeypatch.setattr(many_memories, "FULL", Population(10**9, 500, 400, 12))
     with pytest.raises(InputError, match=r"needs \d+ GB in .* set TMPDIR"):
         many_memories.measure("full")
 
 
 @pytest.mark.long
 def test_a_terminated_measurement_leaves_nothing_behind(tmp_path: Path):
-    code = "from parley_benchmarks import many_memories as m; m.SMOKE = m.Crowd(9000, 10, 8, 4); m.measure('smoke')"
+    code = (
+        "from parley_benchmarks import many_memories as m; m.SMOKE = m.Population(9000, 10, 8, 4); m.measure('smoke')"
+    )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
         deadline = time.monotonic() + 120
         while not list(tmp_path.rglob("records")) and process.poll() is None and time.monotonic() < deadline:

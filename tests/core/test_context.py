@@ -2,12 +2,12 @@
 
 import pickle
 
-from parley.core.context import Context, Place, Secrets, recipient_root
+from parley.core.context import Context, Position, Secrets, recipient_root
 from parley.core.key import Key
 from parley.training.stack import ContextStack
 
 ROUND, ROOT = Key(3).fold("round", 2), b"r" * 16
-PLACE = Place(2, "losses", 1, ROUND, ROOT)
+PLACE = Position(2, "losses", 1, ROUND, ROOT)
 
 
 def given(name: str) -> Context:

@@ -96,7 +96,7 @@ class Bench:
         return train(replace(study, data=federation, runtime="inline", device="cpu"))
 
     def same_as_inline(self, one: Submission, table: dict[str, object]) -> None:
-        assert one.status == "finished", (one.said, self.said(one))
+        assert one.status == "finished", (one.reason, self.said(one))
         expected, found = self.inline(table), load_run(self.folder.store, str(one.run))
         assert expected.state.tensors.keys() == found.state.tensors.keys()
         for name, value in expected.state.tensors.items():

@@ -88,10 +88,10 @@ def test_a_run_that_needs_the_node_stops_and_goes_on_with_the_bits_of_an_undistu
     with filled(bench) as why:
         done = bench.ended(one)
     assert done.status == "stopped", bench.said(one)
-    assert "only 2 of 3 clients answered" in done.said
-    assert re.search(rf"client 'south' {REFUSED}", done.said), why
-    assert str(bench.place) not in done.said
-    assert len(done.said.splitlines()) == 1
+    assert "only 2 of 3 clients answered" in done.reason
+    assert re.search(rf"client 'south' {REFUSED}", done.reason), why
+    assert str(bench.place) not in done.reason
+    assert len(done.reason.splitlines()) == 1
     before = len(list(bench.nodes["south"].logged()))  # whole, though it could not go on
     bench.same_as_inline(bench.ended(bench.submit(table)), table)
     assert len(list(bench.nodes["south"].logged())) > before

@@ -112,7 +112,7 @@ def test_a_study_without_its_parties_says_who_is_missing(hospitals: Place, tmp_p
     approve(place, written)
     one = place.run(written)
     assert one.status == "failed"
-    assert "no node enrolled as the key server, whom this study needs" in one.said
+    assert "no node enrolled as the key server, whom this study needs" in one.reason
 
 
 def test_two_nodes_cannot_be_one_party(place: Place, tmp_path: Path):
@@ -121,7 +121,7 @@ def test_two_nodes_cannot_be_one_party(place: Place, tmp_path: Path):
     approve(place, written)
     one = place.run(written)
     assert one.status == "failed"
-    assert "mix and mix2 both enrolled as the shuffler" in one.said
+    assert "mix and mix2 both enrolled as the shuffler" in one.reason
 
 
 def test_a_party_has_no_part_in_other_studies(place: Place):
@@ -153,7 +153,7 @@ def test_a_party_is_asked_as_a_party_and_a_client_as_a_client(place: Place):
 def test_the_preflight_of_a_party(place: Place):
     found = {one.what: one for one in check_node(place.parties["shuffler"])}
     assert found["data"].fine
-    assert found["data"].said == "none: this node is the party 'shuffler'"
+    assert found["data"].text == "none: this node is the party 'shuffler'"
 
 
 def test_party_and_data_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

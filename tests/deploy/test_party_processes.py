@@ -46,7 +46,7 @@ def test_secure_sums_and_parties(bench: Bench):
     one = bench.submit(table)
     approve(one.hash)
     done = bench.ended(one)
-    assert done.status == "finished", (done.said, bench.said(done))
+    assert done.status == "finished", (done.reason, bench.said(done))
     assert "mixer enrolled as the shuffler" in bench.said(done)
     assert load_run(bench.folder.store, str(done.run)).records[-1].metrics["clients/accuracy"].value > 0.6
     asked = {name: {line.get("asked") for line in node.logged() if "asked" in line} for name, node in parties.items()}

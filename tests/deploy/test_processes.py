@@ -116,8 +116,8 @@ def test_a_policy_exceeded_in_round_seven_stops_the_run_at_its_checkpoint(bench:
         node.decide(one.hash, "rejected" if name == "south" else "approved")
     done = bench.ended(one)
     assert done.status == "stopped"
-    assert "round 7: only 2 of 3 clients answered" in done.said
-    assert "its owner rejected study" in done.said
+    assert "round 7: only 2 of 3 clients answered" in done.reason
+    assert "its owner rejected study" in done.reason
     assert load_run(bench.folder.store, str(done.run)).records[-1].number == 6
 
 
@@ -148,7 +148,7 @@ def test_a_node_killed_in_a_round_is_left_out_and_comes_back(bench: Bench):
     until(lambda: answering(bench, "south"), "work at south")
     os.killpg(bench.flower_of("south"), signal.SIGKILL)
     done = bench.ended(one)
-    assert done.status == "finished", (done.said, bench.said(one))
+    assert done.status == "finished", (done.reason, bench.said(one))
     said = bench.said(one)
     assert "answered 2; missing: south" in said
     assert "round 6: asked 3, answered 3" in said
@@ -193,7 +193,7 @@ def test_a_hostile_node_is_left_out_and_named(bench: Bench, sends: str, why: str
         done = bench.ended(one)
     finally:
         program_.write_text(good)
-    assert done.status == "finished", (done.said, bench.said(one))
+    assert done.status == "finished", (done.reason, bench.said(one))
     assert "round 1: asked 3, answered 2; missing: west" in bench.said(one)
     assert why in bench.said(one)
 

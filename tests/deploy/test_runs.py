@@ -369,7 +369,7 @@ def test_check_warns_of_secure_sums_among_nodes_that_a_server_may_invent(place: 
     node = place.nodes["a"]
     for peers, warned in (("", True), ('peers = ["sha256:x"]\n', False)):
         (node.path / "policy.toml").write_text(ALL + 'required_channels = ["secure-sum(24, 8.0, 0.7, 3)"]\n' + peers)
-        said = {one.what: one.said for one in check_node(node)}["policy"]
+        said = {one.what: one.reason for one in check_node(node)}["policy"]
         assert ("could invent all other nodes" in said) == warned
 
 
@@ -386,7 +386,7 @@ def test_baselines_that_need_all_data_are_refused(place: Place):
     pooled = next(name for name in algorithms if algorithms[name]().needs.pooled)
     one = place.run(table(pooled, algorithm={"name": pooled}))
     assert one.status == "failed"
-    assert "needs all data in one place" in one.said
+    assert "needs all data in one place" in one.reason
 
 
 @pytest.mark.parametrize(
@@ -439,9 +439,9 @@ def test_who_is_required_must_enrol_and_answer(place: Place):
     place.grid.offline = {2}
     one = place.run(table(faults={"require": ["b"]}))
     assert (one.status, one.run) == ("failed", None)
-    assert one.said == "'b', which faults.require names, is not connected."
+    assert one.reason == "'b', which faults.require names, is not connected."
     one = place.run(table(faults={"at_least": 3}, seed=1))
-    assert "only 2 nodes enrolled of the 3 that are needed. b is not connected." in one.said
+    assert "only 2 nodes enrolled of the 3 that are needed. b is not connected." in one.reason
     one = place.run(table(rounds=1, seed=2))
     assert one.status == "finished"
     assert list(one.enrolled) == ["a", "c"]
@@ -551,7 +551,7 @@ def test_a_server_restored_from_an_older_backup_is_told_what_it_needs(place: Pla
     carry_out(place.folder, one.id, place.grid)
     done = place.submissions[one.id]
     assert done.status == "stopped"
-    assert "restored from an older backup needs a new approval" in done.said
+    assert "restored from an older backup needs a new approval" in done.reason
 
 
 def test_more_rounds_ask_again_and_go_on(place: Place):
@@ -570,7 +570,7 @@ def test_the_same_study_is_submitted_once(place: Place):
     assert place.submit(table(faults={"quorum": 0.9})).id == first.id
     assert place.submit(table(), again=True).id != first.id
     assert place.submit(table(seed=5)).id not in (first.id,)
-    place.submissions.update(first.id, status="failed", said="x")
+    place.submissions.update(first.id, status="failed", reason="x")
     again = place.submit(table(seed=5))
     assert place.submissions["last"].id == again.id
     with pytest.raises(InputError, match="no run 'nothing' was submitted"):
@@ -601,7 +601,7 @@ def test_a_changed_study_is_not_carried_out(place: Place, tmp_path: Path):
     one = place.submit(table())
     place.submissions.update(one.id, hash="0" * 64)
     carry_out(place.folder, one.id, place.grid)
-    assert "have changed since the run was submitted" in place.submissions[one.id].said
+    assert "have changed since the run was submitted" in place.submissions[one.id].reason
 
 
 def test_nodes_that_do_not_fit_together_are_told_before_round_one(place: Place, tmp_path: Path):
@@ -609,4 +609,4 @@ def test_nodes_that_do_not_fit_together_are_told_before_round_one(place: Place, 
     place.nodes["b"].point(data=str(tmp_path / "b.csv"))
     one = place.run(table())
     assert one.status == "failed"
-    assert "node 'b' has shape" in one.said
+    assert "node 'b' has shape" in one.reason

@@ -110,7 +110,7 @@ def test_a_node_that_lacks_a_column_is_named(place: Place, tmp_path: Path):  # n
     said = place.said(one)
     assert "c lacks the column dose." in said
     assert "c alone has the column weight." in said
-    assert "do not have the same columns: dose, weight" in one.said
+    assert "do not have the same columns: dose, weight" in one.reason
 
 
 def test_below_the_floor_nothing_leaves_a_node(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: F811

@@ -19,7 +19,7 @@ from parley_papers.gholami2025.consensus import _claims, _without_last
 from parley_papers.gholami2025.image_arms import SIZES, compared, final, image_arm
 from parley_papers.gholami2025.image_problem import five_client_images
 from parley_papers.training_problem import Recipe
-from parley_papers.trials import Arm, Trial, trained
+from parley_papers.trials import Arm, ArmRun, trained
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def short(rounds: int = 4, **settings: object) -> Arm:
     return replace(made, rounds=rounds, every=1).having(lr=0.1)
 
 
-def trial_of(arm: Arm, seed: int = 0) -> Trial:
+def trial_of(arm: Arm, seed: int = 0) -> ArmRun:
     (trial,) = trained([arm], [seed], StudyContext("test", "smoke"))["arm"]
     return trial
 
@@ -105,9 +105,9 @@ def test_more_local_steps_are_measured_in_the_same_rounds():
     assert final(doubled, replace(SIZES["smoke"], period=8, last=2)) == (2 + 4) / 2
 
 
-def made(accuracy: list[float], every: float = 50.0) -> Trial:
+def made(accuracy: list[float], every: float = 50.0) -> ArmRun:
     values = np.array(accuracy)
-    return Trial(short(), 0, np.arange(len(values)) * every, values, -values)
+    return ArmRun(short(), 0, np.arange(len(values)) * every, values, -values)
 
 
 def test_results_are_taken_where_every_arm_has_averaged():

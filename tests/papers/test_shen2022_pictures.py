@@ -16,7 +16,7 @@ from parley_papers.shen2022.fig1 import _lift
 from parley_papers.shen2022.picture_arms import FFGB, METHODS, SIZES, by_models, picture_arm, transmitted, warm
 from parley_papers.shen2022.picture_pairs import DIGITS, HUNDRED, PAIRS, by_halves, picture_pair
 from parley_papers.shen2022.table2 import PAPER, TARGETS
-from parley_papers.trials import Arm, Trial
+from parley_papers.trials import Arm, ArmRun
 
 
 @pytest.mark.parametrize("name", ["002/table2", "002/table2-cifar100", "002/fig1", "002/fig1-cifar100"])
@@ -27,9 +27,9 @@ def test_at_scale_smoke(name: str, tmp_path: Path):
     assert {file.suffix for file in result.files} == {".json", ".png"}
 
 
-def trial(arm: Arm, *accuracy: float) -> Trial:
+def trial(arm: Arm, *accuracy: float) -> ArmRun:
     values = np.array(accuracy)
-    return Trial(arm, 0, np.arange(len(values), dtype=float), values, np.zeros(len(values)))
+    return ArmRun(arm, 0, np.arange(len(values), dtype=float), values, np.zeros(len(values)))
 
 
 def test_models_are_counted_from_the_first_round_and_a_warm_start_is_one():

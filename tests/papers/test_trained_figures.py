@@ -14,7 +14,7 @@ from parley_papers.charles2021.problems import characters, dirichlet_images, pac
 from parley_papers.charles2021.trained_arms import having_rates, local_update
 from parley_papers.figures.training_curves import ArmCurve, training_curves
 from parley_papers.training_problem import Recipe, TrainingProblem
-from parley_papers.trials import Trial, trained
+from parley_papers.trials import ArmRun, trained
 
 
 def here(load, scale: str) -> TrainingProblem:
@@ -48,10 +48,10 @@ def test_arms_have_the_server_and_rates_they_are_given(server: str):
     assert getattr(made.server, "momentum", 0.0) == (0.0 if server == "none" else 0.9)
 
 
-def curve(*losses: float) -> list[Trial]:
+def curve(*losses: float) -> list[ArmRun]:
     values = np.array(losses)
     arm = local_update("a", Recipe(writers, ("smoke",)), steps=1, rounds=1, every=1)
-    return [Trial(arm, 0, np.arange(len(values)) * 10.0, values, values)]
+    return [ArmRun(arm, 0, np.arange(len(values)) * 10.0, values, values)]
 
 
 def test_curves_go_as_far_as_all_seeds_got():
@@ -62,7 +62,7 @@ def test_curves_go_as_far_as_all_seeds_got():
 
 
 def test_the_claims_tell_a_trade_off_from_none():
-    def failed(**curves: list[Trial]) -> list[str]:
+    def failed(**curves: list[ArmRun]) -> list[str]:
         checks = _trade_off(dict(zip((0.0, 0.1, 1.0), curves.values(), strict=True)))
         return [check.name for check in checks if not check.passed]
 

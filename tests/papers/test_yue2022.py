@@ -13,7 +13,7 @@ from parley.core.errors import InputError
 from parley.study.seeds import SeedMean
 from parley_papers.catalogue import run_study
 from parley_papers.figures.target_table import TargetRow
-from parley_papers.trials import Trial
+from parley_papers.trials import ArmRun
 from parley_papers.yue2022.arms import SIZES, arm, at_round, set_to
 from parley_papers.yue2022.setting import GLOBAL, clients
 from parley_papers.yue2022.sparse import SHARE, WAYS, _spent
@@ -99,11 +99,11 @@ def test_settings_are_rates_and_steps_or_passes():
     assert SIZES["cpu"].rates == (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 
 
-def trial(accuracy: list[float], up: float) -> Trial:
+def trial(accuracy: list[float], up: float) -> ArmRun:
     rounds = np.arange(len(accuracy), dtype=np.float64)
     costs = {"up/bytes": up * np.ones(len(accuracy) - 1), "down/bytes": 2 * up * np.ones(len(accuracy) - 1)}
     metrics = costs | {"seconds": np.ones(len(accuracy) - 1)}
-    return Trial(arm("FedAvg", "smoke"), 0, rounds, np.array(accuracy), np.ones(len(accuracy)), metrics)
+    return ArmRun(arm("FedAvg", "smoke"), 0, rounds, np.array(accuracy), np.ones(len(accuracy)), metrics)
 
 
 def test_rows_end_where_the_target_was_reached():

@@ -19,7 +19,7 @@ from parley.core.form import Form
 from parley.core.sealed import KeyPair
 from parley.secure import fixed_point, masks
 from parley.secure.fixed_point import FixedPoint, Layout
-from parley.secure.masks import SHARE, Own, Terms, opened_shares, unmasked
+from parley.secure.masks import SHARE, ClientKeys, Terms, opened_shares, unmasked
 from parley.secure.shamir import PRIME, combine, random_bytes, split
 
 Vectors = list[np.ndarray]
@@ -29,7 +29,7 @@ class Sum:
     """One sum among n clients whose secrets are known."""
 
     def __init__(self, n: int, threshold: int, place: tuple[int, int] = (1, 0)) -> None:
-        self.owns = [Own.of(Secrets(bytes([i + 1]) * 16), place) for i in range(n)]
+        self.owns = [ClientKeys.of(Secrets(bytes([i + 1]) * 16), place) for i in range(n)]
         self.terms = Terms(place, tuple(own.row for own in self.owns), (1.0,) * n, threshold)
 
     def total(
@@ -119,7 +119,7 @@ def test_a_secure_sum(name: str):
 
 
 def _no_sign(patch: pytest.MonkeyPatch) -> None:
-    def flipped(self: Own, terms: Terms, there: Any, vectors: Vectors) -> Vectors:
+    def flipped(self: ClientKeys, terms: Terms, there: Any, vectors: Vectors) -> Vectors:
         me, found = self.number(terms), [vector.copy() for vector in vectors]
         shape = [(len(vector), vector.dtype) for vector in vectors]
         masks.add(found, masks.expanded(self.seed, shape))
@@ -128,7 +128,7 @@ def _no_sign(patch: pytest.MonkeyPatch) -> None:
                 masks.add(found, masks.pairwise(self.mask, terms, terms.among(there), me, other, shape))
         return found
 
-    patch.setattr(Own, "masked", flipped)
+    patch.setattr(ClientKeys, "masked", flipped)
 
 
 def _server_sign(patch: pytest.MonkeyPatch) -> None:
@@ -148,8 +148,8 @@ def _server_sign(patch: pytest.MonkeyPatch) -> None:
 
 
 def _same_keys(patch: pytest.MonkeyPatch) -> None:
-    original = Own.of.__func__  # type: ignore[attr-defined]
-    patch.setattr(Own, "of", classmethod(lambda cls, secrets, place: original(cls, secrets, (0, 0))))
+    original = ClientKeys.of.__func__  # type: ignore[attr-defined]
+    patch.setattr(ClientKeys, "of", classmethod(lambda cls, secrets, place: original(cls, secrets, (0, 0))))
     patch.setattr(Terms, "digest", property(lambda self: "always the same"))
 
 
@@ -166,10 +166,10 @@ def _other_modulus(patch: pytest.MonkeyPatch) -> None:
 
 
 def _both_shares(patch: pytest.MonkeyPatch) -> None:
-    def both(self: Own, terms: Terms, there: set[int], summed: set[int], boxes: Any) -> dict[int, bytes]:
+    def both(self: ClientKeys, terms: Terms, there: set[int], summed: set[int], boxes: Any) -> dict[int, bytes]:
         return {client: self.opened(terms, client, boxes[client]) for client in there}
 
-    patch.setattr(Own, "revealed_shares", both)
+    patch.setattr(ClientKeys, "revealed_shares", both)
     for where in (masks, sys.modules[__name__]):
         patch.setattr(where, "opened_shares", lambda terms, told: {i: told[i] for i in sorted(told)[: terms.threshold]})
     patch.setattr(
@@ -182,8 +182,8 @@ def _both_shares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _wrong_share(patch: pytest.MonkeyPatch) -> None:
-    opened = Own.opened
-    patch.setattr(Own, "opened", lambda *args: (both := opened(*args))[SHARE:] + both[:SHARE])
+    opened = ClientKeys.opened
+    patch.setattr(ClientKeys, "opened", lambda *args: (both := opened(*args))[SHARE:] + both[:SHARE])
 
 
 PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -251,11 +251,11 @@ def test_other_terms_than_those_agreed_on_are_refused():
     own = one.owns[0]
     ticket = own.ticket(one.terms.digest)
     own.check_ticket(one.terms.digest, ticket)
-    stranger = Own.of(Secrets(b"?" * 16), (1, 0)).row
+    stranger = ClientKeys.of(Secrets(b"?" * 16), (1, 0)).row
     for other in (
         replace(one.terms, factors=(1.0, 0.5, 1.0, 1.0)),
         replace(one.terms, rows=(*one.terms.rows[:3], stranger)),
-        replace(one.terms, place=(2, 0)),
+        replace(one.terms, position=(2, 0)),
         replace(one.terms, threshold=4),
     ):
         with pytest.raises(WireError, match="not those that it began with"):

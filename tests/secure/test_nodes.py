@@ -126,7 +126,7 @@ def test_a_node_unmasks_once(server: Server):
 @pytest.mark.parametrize("mistake", ["no place", "no ledger"])
 def test_a_planted_mistake_is_found(server: Server, monkeypatch: pytest.MonkeyPatch, mistake: str):
     if mistake == "no place":
-        monkeypatch.setattr("parley.secure.channel.place", lambda context: (1, 0))
+        monkeypatch.setattr("parley.secure.channel.position", lambda context: (1, 0))
     else:
         monkeypatch.setattr(Ledger, "_found", lambda *_: None)
     with pytest.raises(AssertionError):

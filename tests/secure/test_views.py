@@ -22,7 +22,7 @@ from parley.core.errors import InputError, WireError
 from parley.core.message import Message
 from parley.secure import SecureSum, secure_sum
 from parley.secure.channel import GROUP, KEYS, SHARES, UNMASK, raw, rows
-from parley.secure.masks import ROW, Own, Terms, _rebuilt, opened_shares
+from parley.secure.masks import ROW, ClientKeys, Terms, _rebuilt, opened_shares
 from tests.secure.test_nodes import NAMES, Server
 
 SIZES = [(n, t) for n in range(3, 11) for t in range(n // 2 + 1, n + 1)]
@@ -33,7 +33,7 @@ class Lied:
 
     def __init__(self, n: int, t: int) -> None:
         self.n, self.t = n, t
-        self.owns = [Own.of(Secrets(bytes([i + 1]) * 16), (1, 0)) for i in range(n)]
+        self.owns = [ClientKeys.of(Secrets(bytes([i + 1]) * 16), (1, 0)) for i in range(n)]
         self.terms = Terms((1, 0), tuple(own.row for own in self.owns), (1.0,) * n, t)
         self.boxes = [own.boxes(self.terms) for own in self.owns]
 

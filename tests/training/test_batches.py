@@ -11,14 +11,14 @@ from scipy import stats
 
 from parley.core.errors import InputError
 from parley.core.key import Key
-from parley.training.batches import Plan, Work, shuffled
+from parley.training.batches import BatchPlan, Work, shuffled
 
 quick = settings(deadline=None, max_examples=60)
 samples = st.integers(1, 40)
 batches = st.one_of(st.none(), st.integers(1, 45))
 
 
-def steps_of(plan: Plan, size: int) -> list[list[int]]:
+def steps_of(plan: BatchPlan, size: int) -> list[list[int]]:
     """The samples of each step."""
     if plan.indices is None:
         return [list(range(size))] * plan.steps

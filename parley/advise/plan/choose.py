@@ -101,7 +101,9 @@ def rank(measured: Resemblance, task: Task, goal: Goal, seed: int = 0, grid: Gri
         ]
         second.append(_judged(ranked.candidate, ranked.bytes_each, ranked.limit, again, goal, measured))
     second.sort(key=lambda ranked: ranked.score)
-    second = [replace(ranked, bold=not (measured.whole or _modest(ranked.candidate.server))) for ranked in second]
+    second = [
+        replace(ranked, bold=not (measured.all_directions or _modest(ranked.candidate.server))) for ranked in second
+    ]
     safe = [ranked for ranked in second if not ranked.bold]
     as_good = [ranked for ranked in safe if ranked.score <= _AS_GOOD * safe[0].score]
     first = min(as_good, key=lambda ranked: (ranked.candidate.complexity, ranked.score))
@@ -145,7 +147,7 @@ def _variants(measured: Resemblance, seed: int) -> list[tuple[LocalQuadratics, i
     if measured.exact:
         doubts = [clients] * (_DRAWS if random else 1)
     else:
-        factors = _MISTAKEN if measured.whole else _HARDLY_SEEN
+        factors = _MISTAKEN if measured.all_directions else _HARDLY_SEEN
         doubted = [clients.scaled(steep, pull if pull == 1 else pull * measured.drift) for steep, pull in factors]
         doubts = [variant for variant in doubted for _ in range(_DRAWS // len(doubted) if random else 1)]
     return [(variant, seed + draw) for draw, variant in enumerate(doubts, start=1)]

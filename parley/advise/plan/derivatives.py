@@ -20,24 +20,26 @@ class Derivatives:
     """A client's loss of one flat vector, differentiated as often as asked for."""
 
     def __init__(self, objective: Objective) -> None:
-        self.own = objective
+        self.objective = objective
         self.names = [name for name, p in objective.module.named_parameters() if p.requires_grad]
 
     def _losses(self, x: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        parts = x.split([leaf.numel() for leaf in self.own.leaves])
-        tree = {name: part.view_as(leaf) for name, part, leaf in zip(self.names, parts, self.own.leaves, strict=True)}
-        outputs: Tensor = self.own.loss(functional_call(self.own.module, tree, (inputs,)), targets)
+        parts = x.split([leaf.numel() for leaf in self.objective.leaves])
+        tree = {
+            name: part.view_as(leaf) for name, part, leaf in zip(self.names, parts, self.objective.leaves, strict=True)
+        }
+        outputs: Tensor = self.objective.loss(functional_call(self.objective.module, tree, (inputs,)), targets)
         return outputs
 
     def _mean(self, x: Tensor) -> Tensor:
-        return self._losses(x, self.own.data.x, self.own.data.y).mean()
+        return self._losses(x, self.objective.data.x, self.objective.data.y).mean()
 
     def hessian(self, x: Array) -> Array:
         matrix = jacrev(grad(self._mean), chunk_size=_CHUNK)(torch.from_numpy(x)).detach().numpy()
-        return np.asarray(matrix, dtype=np.float64) + self.own.ridge * np.eye(len(x))
+        return np.asarray(matrix, dtype=np.float64) + self.objective.ridge * np.eye(len(x))
 
     def gradient(self, x: Array) -> Array:
-        return self.own.value_and_gradient(x)[1]
+        return self.objective.value_and_gradient(x)[1]
 
     def sample_gradients(self, x: Array, basis: Array | None = None) -> Array:
         """Of every sample, [n, d], or their coordinates along the columns of `basis` [d, r], [n, r]."""
@@ -47,13 +49,13 @@ class Derivatives:
 
         at = torch.from_numpy(x)
         each = vmap(grad(one), in_dims=(None, 0, 0))
-        size = len(self.own.data) if basis is None else _CHUNK
+        size = len(self.objective.data) if basis is None else _CHUNK
         parts = []
-        for begin in range(0, len(self.own.data), size):
+        for begin in range(0, len(self.objective.data), size):
             rows = slice(begin, begin + size)
-            part = each(at, self.own.data.x[rows], self.own.data.y[rows]).detach()
+            part = each(at, self.objective.data.x[rows], self.objective.data.y[rows]).detach()
             parts.append(part if basis is None else part @ torch.from_numpy(basis))
-        pull = self.own.ridge * (x if basis is None else x @ basis)
+        pull = self.objective.ridge * (x if basis is None else x @ basis)
         return np.asarray(torch.cat(parts).numpy(), dtype=np.float64) + pull
 
     def products(self, x: Array, directions: Array) -> Array:
@@ -61,4 +63,4 @@ class Derivatives:
         at = torch.from_numpy(x)
         along = vmap(grad(lambda x, v: grad(self._mean)(x) @ v), in_dims=(None, 0), chunk_size=_CHUNK)
         rows = along(at, torch.from_numpy(np.ascontiguousarray(directions.T)))
-        return np.asarray(rows.detach().numpy().T, dtype=np.float64) + self.own.ridge * directions
+        return np.asarray(rows.detach().numpy().T, dtype=np.float64) + self.objective.ridge * directions

@@ -38,7 +38,7 @@ class Resemblance:
     clients: LocalQuadratics
     exact: bool
     """The losses are quadratic."""
-    whole: bool
+    all_directions: bool
     """All directions were looked at."""
     start_loss: float
     least_loss: float

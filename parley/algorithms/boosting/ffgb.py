@@ -32,7 +32,7 @@ from math import fsum
 import torch
 from torch import Tensor
 
-from parley.algorithms.boosting.weak import Learner, Norm, RegressionTree, Round
+from parley.algorithms.boosting.weak import Increment, Learner, Norm, RegressionTree
 from parley.algorithms.boosting.weak.gradient import functional_gradient
 from parley.algorithms.boosting.weak.lipschitz import Extension
 from parley.algorithms.boosting.weak.oracle import Answer, LipschitzOracle, Oracle, size
@@ -105,7 +105,7 @@ class FFGB(Algorithm):
             return state
         shares = cohort.shares(sound)
         decay, coefficients = self.recursion(number)
-        added = Round(
+        added = Increment(
             self.learner.joined([replies[i]["learners"] for i in shares]),
             torch.tensor([share * c for share in shares.values() for c in coefficients], dtype=torch.float64),
             torch.tensor(1 + fsum(shares.values()) * (decay - 1), dtype=torch.float64),
@@ -278,14 +278,14 @@ class _Seen:
     """What listeners may see of a client's steps: the gamma achieved and norms, one number per step."""
 
     def __init__(self, norm: Norm) -> None:
-        self.norm, self.found = norm, dict[str, list[float]]()
+        self.norm, self.numbers = norm, dict[str, list[float]]()
 
     def note(self, gammas: dict[str, float], **values: Tensor) -> None:
         for name, number in {**gammas, **{name: size(value, self.norm) for name, value in values.items()}}.items():
-            self.found.setdefault(name, []).append(number)
+            self.numbers.setdefault(name, []).append(number)
 
     def tensors(self) -> Tree:
-        return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in self.found.items()}
+        return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in self.numbers.items()}
 
 
 def _targets(task: Task, y: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ def _targets(task: Task, y: Tensor) -> Tensor:
     return y
 
 
-def _named(number: int, boosted: Round) -> Tree:
+def _named(number: int, boosted: Increment) -> Tree:
     tensors = {**boosted.learners, "coefficients": boosted.coefficients, "decay": boosted.decay}
     return {f"{number:06d}/{name}": value for name, value in tensors.items()}
 
@@ -307,13 +307,13 @@ def _round_of(name: str) -> int:
     return int(name.partition("/")[0])
 
 
-def _rounds(payload: Payload) -> list[Round]:
+def _rounds(payload: Payload) -> list[Increment]:
     """The rounds of a message or a state, in their order."""
     by_round: dict[int, Tree] = {}
     for name, value in payload.get("learners").items():
         by_round.setdefault(_round_of(name), {})[name.partition("/")[2]] = value
     return [
-        Round(
+        Increment(
             {name: value for name, value in tree.items() if name not in ("coefficients", "decay")},
             tree["coefficients"],
             tree["decay"],

@@ -163,8 +163,8 @@ def _read_csv(file: Path, layout: Layout, precision: Precision | None, cells: Ce
         reader = csv.reader(stream, strict=True)
         header = _header([name.strip() for name in next(reader, [])], title)
         indices, target = layout(header, title)
-        texts: dict[int, list[str]] = {index: [] for index in _places("categories", cells, header, indices, title)}
-        dates = set(_places("dates", cells, header, indices, title))
+        texts: dict[int, list[str]] = {index: [] for index in _indices("categories", cells, header, indices, title)}
+        dates = set(_indices("dates", cells, header, indices, title))
         gap = "nan" if cells.missing else ""
         for row in reader:
             if not row:
@@ -228,10 +228,10 @@ def read_frame(
     keys = columns_of(frame)
     header = check_names([str(key) for key in keys], title)
     indices, target = layout(header, title)
-    dates = _places("dates", cells, header, indices, title)
+    dates = _indices("dates", cells, header, indices, title)
     texts = {
         header[index]: column_values(frame[keys[index]], header[index], title)
-        for index in _places("categories", cells, header, indices, title)
+        for index in _indices("categories", cells, header, indices, title)
     }
     columns, wrong = [], dict[int, str]()
     for index in indices:
@@ -339,7 +339,7 @@ def _not_finite(
     return f"{start} {'no finite number' if np.isinf(value) else f'too large for {kind}'}; fill it in or leave it out."
 
 
-def _places(
+def _indices(
     setting: Literal["categories", "dates"], cells: Cells, header: Sequence[str], inputs: Sequence[int], title: str
 ) -> list[int]:
     """Where the columns of texts or dates are, which must be inputs."""

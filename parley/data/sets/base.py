@@ -65,7 +65,7 @@ class Loader(Generic[P]):
             return (cache_dir() / self.name).is_dir()
         if self.substitute and (cache_dir() / self.substitute).is_file():
             return True
-        return all((cache_dir() / file).is_file() for remote in self.files for file in remote.places)
+        return all((cache_dir() / file).is_file() for remote in self.files for file in remote.paths)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Dataset:
         try:
@@ -96,7 +96,7 @@ class Loader(Generic[P]):
 
     def locate(self, path: str, verified: bool = True) -> Path:
         """A file of this data set in the cache, verified if its own checksum is known."""
-        sums = (remote.checksum_of(path) for remote in self.files if path in remote.places)
+        sums = (remote.checksum_of(path) for remote in self.files if path in remote.paths)
         return locate(self.name, path, next(sums, "") if verified else "")
 
     def info(

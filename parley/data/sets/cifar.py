@@ -48,7 +48,7 @@ HUNDRED = Remote(
 def cifar10(verify: bool = True) -> Dataset:
     """60,000 colour pictures of 32x32 pixels, ten classes; the official 50,000 / 10,000 split."""
     parts = []
-    for file in TEN.places:
+    for file in TEN.paths:
         labels, pixels = read_records(cifar10.locate(file, verify), 1, 3072)
         parts.append((_pictures(pixels), labels[:, 0]))
     train = tuple(np.concatenate(arrays) for arrays in zip(*parts[:-1], strict=True))

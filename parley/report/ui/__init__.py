@@ -64,9 +64,9 @@ class Server(ThreadingHTTPServer):
         self.store, self.names, self.token = store_path(store), names, secrets.token_urlsafe(24)
         self.drawing = threading.Lock()  # one report at a time: each takes a core and some memory
         self.seen: Seen = {}
-        self.found = self.store.is_file()
+        self.has_store = self.store.is_file()
         """Whether there has been a store."""
-        if self.found:
+        if self.has_store:
             with RunStore(self.store, create=False) as kept:
                 kept.runs()  # a store that cannot be read is said before a page is opened
         try:
@@ -187,8 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.store.is_file():
             gone = "The store is gone; if it comes back, this page will show it."
             yet = "There is no store yet; 'parley run' makes it, and this page will show it."
-            return {"runs": [], "groups": [], "note": gone if self.server.found else yet}
-        self.server.found = True
+            return {"runs": [], "groups": [], "note": gone if self.server.has_store else yet}
+        self.server.has_store = True
         with RunStore(self.server.store, create=False) as store:
             return listed(listing(store, self.server.seen)) | {"note": ""}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge as Reference
 from torch import nn
 
-from parley.algorithms.boosting.weak import KernelRidge, Learner, Linear, Network, RegressionTree, Round, Slopes
+from parley.algorithms.boosting.weak import Increment, KernelRidge, Learner, Linear, Network, RegressionTree, Slopes
 from parley.algorithms.boosting.weak.lipschitz import Extension, between, steepest
 from parley.algorithms.boosting.weak.network import fresh_weights
 from parley.algorithms.boosting.weak.oracle import LipschitzOracle, Oracle, achieved
@@ -62,7 +62,7 @@ def test_rounds_fold_to_the_bit_however_they_are_grouped(learner: Learner):
     about = task(network())
     x, phi = waves(50)
     rounds = [
-        Round(
+        Increment(
             learner.joined([learner.fit(about, x, phi * scale, Key(scale + i)) for i in range(2)]),
             torch.tensor([0.3, 0.7 * scale], dtype=torch.float64),
             torch.tensor(0.9 / scale, dtype=torch.float64),

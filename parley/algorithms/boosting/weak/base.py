@@ -93,7 +93,7 @@ class Learner:
         """One learner's gradients at x, [n, outputs, inputs] in float64; needed for the Lipschitz norm alone."""
         raise UnsupportedError(f"the weak learner {type(self).__name__} has no gradient.")
 
-    def fold(self, task: Task, rounds: Sequence[Round], x: Tensor, before: Tensor | None) -> Tensor:
+    def fold(self, task: Task, rounds: Sequence[Increment], x: Tensor, before: Tensor | None) -> Tensor:
         """f(x) after these rounds, given its values before them: f <- decay f + sum_j c_j h_j(x), round by round."""
         total = torch.zeros(len(x), task.info.outputs, dtype=torch.float64) if before is None else before
         for boosted in rounds:
@@ -102,7 +102,7 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Round:
+class Increment:
     """What one round adds to an ensemble."""
 
     learners: Tree

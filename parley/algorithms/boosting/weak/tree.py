@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.algorithms.boosting.weak.base import Learner, Norm, Round, Slopes, learners
+from parley.algorithms.boosting.weak.base import Increment, Learner, Norm, Slopes, learners
 from parley.algorithms.trees.ensemble import Trees, check_depth, complete, feature_type
 from parley.core.errors import InputError
 from parley.core.form import Form
@@ -82,7 +82,7 @@ class RegressionTree(Learner):
     def sum(self, task: Task, learners: Tree, coefficients: Tensor, x: Tensor) -> Tensor:
         return Trees.of(learners).sum(x, coefficients)
 
-    def fold(self, task: Task, rounds: Sequence[Round], x: Tensor, before: Tensor | None) -> Tensor:
+    def fold(self, task: Task, rounds: Sequence[Increment], x: Tensor, before: Tensor | None) -> Tensor:
         """As `Learner.fold`, to the bit, with the trees of all rounds walked together."""
         if len(rounds) < 2:
             return super().fold(task, rounds, x, before)
