@@ -29,6 +29,8 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
+from parley_papers.versions import titled  # noqa: E402
+
 MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
 FACTS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
 FACTS_SHOWN = ("settles", "traffic", "remembers")
@@ -118,7 +120,7 @@ def overview() -> str:
         ]
         for name in ours()
     )
-    toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
+    toctree = ["```{toctree}", ":hidden:", ":glob:", "", "algorithms/*", "```", ""]
     return "\n".join([INTRODUCTION, rows(head, body), AFTER, *toctree])
 
 
@@ -157,7 +159,7 @@ def facts_line(name: str, facts: dict[str, Any]) -> str:
         "A client remembers": facts.get("remembers", ""),
         "SENDS THE DATA": f"the server can read {' and '.join(readable)} off single replies" if readable else "",
         "[Secure sums](../secure-sums.md)": "" if _summable(name) == "yes" else _summable(name),
-        "[Studies](../reproduction.md)": ", ".join(f"`{study}`" for study in facts.get("studies", ())),
+        "[Studies](../reproduction.md)": ", ".join(f"`{titled(study)}`" for study in facts.get("studies", ())),
     }
     lines = [f"- {title}: {fact.replace('](', '](../')}." for title, fact in shown.items() if fact]
     return "\n".join([*lines, ""])

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from parley.algorithms import algorithms
 from parley.algorithms.averaging.server import server_optimizers
 from parley.algorithms.boosting.weak import learners
 from parley.algorithms.protocol import Algorithm
@@ -105,12 +104,9 @@ def _model() -> list[str]:
 
 
 def _algorithm() -> list[str]:
-    page = "../algorithms/{0}.md#settings"
-    named = ", ".join(f"[`{name}`]({page.format(name)})" for name in algorithms)
     return [
         f"# Configuration: algorithms\n\n{MADE}\n",
-        "## [algorithm]\n\nThe name of a [method](../algorithms.md), and its settings:\n",
-        f"{named}.\n",
+        "## [algorithm]\n\nThe name of a [method](../algorithms.md), whose page has its settings.\n",
         "## [algorithm.server]\n\nWithout a name, the algorithm's own default class is kept.\n",
         choices(server_optimizers),
         "## [algorithm.schedule]\n\nHow the step size changes with the rounds or steps taken.\n",
