@@ -108,6 +108,7 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
     """What the script draws."""
     known = sorted({name for group in groups for name in group.metrics}, key=lambda name: (name != metric, name))
     chosen = known[:_MOST_SERIES]
+    judged = next((group.judged_by for group in groups if group.clients), "")
     most = _points(sum(name in group.metrics for group in groups for name in chosen), len(groups))
     made = []
     for group in groups:
@@ -124,10 +125,9 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
             }
             if len(group.runs) > 1:
                 own[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
-        values = np.sort([one.value for one in group.clients])
+        values = np.sort([one.value for one in group.clients if group.judged_by == judged])
         places = np.unique(np.linspace(0, max(0, len(values) - 1), min(len(values), _MOST_CLIENTS)).round().astype(int))
         made.append({"label": group.label, "note": _note(group), "curves": own, "clients": values[places].tolist()})
-    judged = next((group.judged_by for group in groups if group.clients), "")
     return {"metric": metric, "metrics": chosen, "judged": judged, "groups": made}
 
 
