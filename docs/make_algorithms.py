@@ -29,6 +29,8 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
+from parley_papers.versions import titled  # noqa: E402
+
 MADE = "<!-- Made by docs/make_algorithms.py from the code; do not edit. -->"
 FACTS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "algorithms.toml").read_text(encoding="utf-8"))
 FACTS_SHOWN = ("settles", "traffic", "remembers")
@@ -43,7 +45,8 @@ INTRODUCTION = f"""\
 Each method has a page with its pseudo-code, settings, traffic and fixed point; [choose a method](choose.md) says which
 to take. Fixed points and special cases are checked by `parley conformance` ([conformance](conformance.md)). The last
 column says whether [secure sums](secure-sums.md) take the method with its defaults; the reason for a "no" is on its
-page (`statistics` can be summed with `quantiles = "cells"`). To write your own: [extending](extending.md).
+page (`statistics` can be summed with `quantiles = "cells"`). Methods send no samples unless their page says SENDS THE
+DATA, but replies can reveal some ([attacks](attacks.md)). To write your own: [extending](extending.md).
 """
 
 AFTER = """\
@@ -117,7 +120,7 @@ def overview() -> str:
         ]
         for name in ours()
     )
-    toctree = ["```{toctree}", ":hidden:", "", *(f"algorithms/{name}" for name in ours()), "```", ""]
+    toctree = ["```{toctree}", ":hidden:", ":glob:", "", "algorithms/*", "```", ""]
     return "\n".join([INTRODUCTION, rows(head, body), AFTER, *toctree])
 
 
@@ -130,7 +133,7 @@ def page(name: str, statements: list[str]) -> str:
     parts = [f"# {name}\n\n{MADE}\n\n{inspect.getdoc(cls)}\n"]
     if "when" in facts:
         parts.append(f"**When to use it.** {facts['when']}\n")
-    parts += [table(name, facts), "## Pseudo-code\n"]
+    parts += [facts_line(name, facts), "## Pseudo-code\n"]
     first = next(each for each in ours() if algorithms[each].__module__ == cls.__module__)
     if name != first:
         parts.append(f"That of [{first}]({first}.md#pseudo-code).\n")
@@ -141,29 +144,25 @@ def page(name: str, statements: list[str]) -> str:
     module = cls.__module__.replace(".", "/")
     parts += [f"{from_python}The code: `{module}.py`.\n", "## Settings\n", settings(name)]
     if statements:
-        parts.append("## Checked by conformance\n\n" + "".join(f"- {statement}\n" for statement in statements))
-        parts.append(f"```sh\nparley conformance {name}\n```\n")
+        parts.append(f"## Checked by conformance\n\n`parley conformance {name}`: {'; '.join(_grouped(statements))}.\n")
     return "\n".join(parts)
 
 
-def table(name: str, facts: dict[str, Any]) -> str:
-    """What it settles at, sends, keeps and gives away, and where it can be seen."""
+def facts_line(name: str, facts: dict[str, Any]) -> str:
+    """What it settles at, sends, keeps and discloses, and which studies train it."""
     cls = algorithms[name]
     required = any(setting.required for setting in settings_of(cls))
     readable = () if required else disclosed(cls().exchanges())  # type: ignore[attr-defined]
-    privacy = (
-        f"SENDS THE DATA: the server can read {' and '.join(readable)} off single replies"
-        if readable
-        else "sends no samples, but replies can reveal some"
-    )
-    rows = [("Settles at", "settles"), ("Traffic, FedAvg = 1", "traffic"), ("A client remembers", "remembers")]
-    lines = [f"| {title} | {facts[key].replace('](', '](../')} |" for title, key in rows if key in facts]
-    lines.append(f"| Privacy | {privacy} ([attacks](../attacks.md)) |")
-    lines.append(f"| [Secure sums](../secure-sums.md) | {_summable(name)} |")
-    if facts.get("studies"):
-        shown = ", ".join(f"`{study}`" for study in facts["studies"])
-        lines.append(f"| [Studies](../reproduction.md) | {shown} |")
-    return "\n".join(["| | |", "| --- | --- |", *lines, ""])
+    shown = {
+        "Settles at": facts.get("settles", ""),
+        "Traffic, FedAvg = 1": facts.get("traffic", ""),
+        "A client remembers": facts.get("remembers", ""),
+        "SENDS THE DATA": f"the server can read {' and '.join(readable)} off single replies" if readable else "",
+        "[Secure sums](../secure-sums.md)": "" if _summable(name) == "yes" else _summable(name),
+        "[Studies](../reproduction.md)": ", ".join(f"`{titled(study)}`" for study in facts.get("studies", ())),
+    }
+    lines = [f"- {title}: {fact.replace('](', '](../')}." for title, fact in shown.items() if fact]
+    return "\n".join([*lines, ""])
 
 
 def settings(name: str) -> str:
@@ -178,6 +177,18 @@ def settings(name: str) -> str:
         return f"Its settings are those of {page}.\n"
     names = ", ".join(f"`{each}`" for each in shared)
     return f"{_configuration['table'](shown)}\nAs in {page}: {names}.\n"
+
+
+def _grouped(statements: list[str]) -> list[str]:
+    """The statements; of those in a row that begin alike the beginning is said once."""
+    groups: list[tuple[str, list[str]]] = []
+    for statement in statements:
+        head, _, rest = statement.partition(", ")
+        if groups and groups[-1][0] == head:
+            groups[-1][1].append(rest)
+        else:
+            groups.append((head, [rest]))
+    return [head + f" ({'; '.join(each or 'plain' for each in rest)})" * any(rest) for head, rest in groups]
 
 
 @cache

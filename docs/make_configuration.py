@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from parley.algorithms import algorithms
 from parley.algorithms.averaging.server import server_optimizers
 from parley.algorithms.boosting.weak import learners
 from parley.algorithms.protocol import Algorithm
@@ -44,8 +44,9 @@ INTRODUCTION = f"""\
 
 A study is a TOML file: what to train, on which data, how. `parley run study.toml` trains it,
 `--set section.setting=value` overrides a setting, and the stored run keeps the whole configuration with all defaults.
-An unknown setting is refused with the nearest one that exists. Required are only `[data]` with a `name`, a `folder` or
-a `file`, `[model]` with a `name` and `[algorithm]` with a `name`. A complete, commented study is
+An unknown setting is refused with the nearest one that exists. The tables show a setting's default, then its other
+choices, or in parentheses the type of a setting without a default. Required are only `[data]` with a `name`, a `folder`
+or a `file`, `[model]` with a `name` and `[algorithm]` with a `name`. A complete, commented study is
 [examples/digits.toml](../examples/digits.toml).
 
 Here are the general sections. Those with a choice have pages of their own: [`[data]`](configuration/data.md),
@@ -103,12 +104,9 @@ def _model() -> list[str]:
 
 
 def _algorithm() -> list[str]:
-    page = "../algorithms/{0}.md#settings"
-    named = ", ".join(f"[`{name}`]({page.format(name)})" for name in algorithms)
     return [
         f"# Configuration: algorithms\n\n{MADE}\n",
-        "## [algorithm]\n\nThe name of a [method](../algorithms.md), and its settings:\n",
-        f"{named}.\n",
+        "## [algorithm]\n\nThe name of a [method](../algorithms.md), whose page has its settings.\n",
         "## [algorithm.server]\n\nWithout a name, the algorithm's own default class is kept.\n",
         choices(server_optimizers),
         "## [algorithm.schedule]\n\nHow the step size changes with the rounds or steps taken.\n",
@@ -132,10 +130,23 @@ def choices(registry: Registry[Any]) -> str:
 
 
 def table(settings: Iterable[Setting]) -> str:
-    return rows(
-        ("setting", "type", "default", "meaning"),
-        ([f"`{s.name}`", type_text(s.hint), _default(s), described(s.doc)] for s in settings),
-    )
+    return rows(("setting", "default", "meaning"), ([f"`{s.name}`", _value(s), described(s.doc)] for s in settings))
+
+
+def _value(setting: Setting) -> str:
+    """The default, then other choices; the type in parentheses where there is no default, whose form would show it."""
+    default = _default(setting)
+    words = re.sub(r"\ba list of values, each .*", "a list", type_text(setting.hint)).replace("whole number", "integer")
+    options = [_option_text(part) for part in re.split(r", | or (?!false)", words)]
+    if default in ("", "required"):
+        return f"({', '.join(options)})" if default == "" else f"{', '.join(options)}; required"
+    others = [part for part in options if part != default]
+    is_choice = len(options) > len(others) or len(options) > 1
+    return ", ".join([default, *others]) if is_choice else default
+
+
+def _option_text(part: str) -> str:
+    return f'`"{part[1:-1]}"`' if part[0] == "'" else part.removeprefix("a ")
 
 
 def described(text: str) -> str:
@@ -161,7 +172,7 @@ def _default(setting: Setting) -> str:
 
 
 def _option(setting: Setting) -> str:
-    return f"`{setting.name}` ({type_text(setting.hint)}, {_default(setting)})"
+    return f"`{setting.name}` {_value(setting) if _default(setting) == '' else f'({_value(setting)})'}"
 
 
 if __name__ == "__main__":

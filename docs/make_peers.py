@@ -38,7 +38,9 @@ def section(file: Path) -> str:
         f'{METHODS["feddyn"].alpha:g}. Goals: {goals}. "Off by" is the distance from the goal after {last} rounds, '
         f"relative to the start's; up to {TOLERANCE:.0e} it is reached. A model that moved by no more than that "
         f"since round {enough} rests.\n",
-        rows(("library", "method", "clients", "weights", "off by", "verdict", "again"), map(_row, read["rows"])),
+        'Cells: "off by" with the setting equal / unequal, and where a method ends instead; weights are marked where '
+        "they are not those of Parley's row. `parley conformance METHOD --peer NAME` repeats a cell.\n",
+        rows(("", *(method.title for method in METHODS.values())), lines(read["rows"])),
         "What is known of those that end elsewhere. Each cause was written down again in NumPy "
         "(`parley_benchmarks/peers/causes.py`) and led to the library's own numbers, to the relative distance "
         f"given: after {last} rounds, or after {few} where it diverges.\n",
@@ -61,15 +63,34 @@ def causes(made: list[dict[str, Any]]) -> list[str]:
     return [f"{line}: {max(off):.0e}." for line, off in explained.items()]
 
 
-def _row(row: dict[str, Any]) -> list[str]:
-    library = LIBRARIES[row["library"]]
-    title = METHODS[row["method"]].title + (f", {row['variant']}" if row["variant"] else "")
+def lines(made: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each library with a cell for each method."""
+    usual = {row["method"]: row["weights"] for row in made if row["library"] == "parley"}
+    body = []
+    for name in dict.fromkeys(row["library"] for row in made):
+        cells = [[row for row in made if (row["library"], row["method"]) == (name, method)] for method in METHODS]
+        body.append([f"{LIBRARIES[name].title} (`{name}`)", *(_cell(rows, usual) for rows in cells)])
+    return body
+
+
+def _cell(rows: list[dict[str, Any]], usual: dict[str, str]) -> str:
+    """What the variants of a method did."""
+    variants: dict[str, list[str]] = {}
+    for row in rows:
+        variants.setdefault(row["variant"] or "", []).append(_outcome(row))
+    shown = {variant: " / ".join(dict.fromkeys(outcomes)) for variant, outcomes in variants.items()}
+    words = "; ".join(f"{variant}: {outcome}" if variant else outcome for variant, outcome in shown.items())
+    weights = {row["weights"] for row in rows if row["weights"] not in ("", usual.get(row["method"], row["weights"]))}
+    return words + "".join(f" (weights by {each})" for each in sorted(weights))
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    if row["verdict"] == "not offered":
+        return "not offered"
     distance = "" if row["distance"] is None else f"{row['distance']:.0e}"
-    reason = row["where"] or row["error"]
-    verdict = row["verdict"] if row["verdict"] in ("reaches it", "not offered") else f"**{row['verdict']}**"
-    verdict += f": {reason}" if reason else ""
-    again = f"`{row['command']}`" if row["command"] else ""
-    return [library.title, title, row["setting"], row["weights"], distance, verdict, again]
+    verdict = "" if row["verdict"] == "reaches it" else f"**{row['verdict']}**"
+    detail = row["where"] or row["error"] or ""
+    return " ".join(filter(None, (distance, verdict + f", {detail}" * bool(detail))))
 
 
 def page(file: Path = DOCS / "peers.json") -> str:

@@ -7,6 +7,7 @@ After a study has been run anew, change its entry there and run this; a test com
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -18,7 +19,7 @@ sys.path.insert(0, str(DOCS))
 
 from pages import rows  # noqa: E402
 
-from parley_papers.versions import PAPERS  # noqa: E402
+from parley_papers.versions import PAPERS, titled  # noqa: E402
 
 VERDICTS = ("reproduced", "in part", "not", "undecided", "not run", "no result")
 
@@ -58,10 +59,10 @@ def page() -> str:
     titles, notes = read["papers"], read["notes"]
     parts = [INTRODUCTION, summary()]
     for paper, listed in entries().items():
-        parts.append(f"## {_authors(titles[paper])} (`{PAPERS[paper]}`, `{paper}`)\n\n{titles[paper]}.\n")
+        parts.append(f"## {_authors(titles[paper])} (`{PAPERS[paper]}`)\n\n{titles[paper]}.\n")
         parts.append(rows(("item", "verdict", "the paper", "ours", "run"), map(_row, listed)))
         parts += [notes[paper]] if paper in notes else []
-    return "\n".join(parts)
+    return re.sub(r"`(00\d/[^`]+)`", lambda study: f"`{titled(study[1])}`", "\n".join(parts))
 
 
 def _authors(title: str) -> str:
@@ -74,7 +75,7 @@ def summary() -> str:
     titles = tomllib.loads((DOCS / "reproduction.toml").read_text(encoding="utf-8"))["papers"]
     counts = {paper: Counter(entry["verdict"] for entry in listed) for paper, listed in entries().items()}
     body = [
-        [f"{_authors(titles[paper])} (`{paper}`)", *(str(listed[verdict] or "") for verdict in VERDICTS)]
+        [f"{_authors(titles[paper])} (`{PAPERS[paper]}`)", *(str(listed[verdict] or "") for verdict in VERDICTS)]
         for paper, listed in counts.items()
     ]
     return rows(("paper", *VERDICTS), body)

@@ -8,17 +8,15 @@ from typing import Annotated, Optional
 
 import typer
 
-from parley_papers.versions import PAPERS
+from parley_papers.versions import titled
 
 
 def _study_names(incomplete: str) -> list[str]:
     """For the shell: the studies that begin so, found without loading them."""
     texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*/*.py")]
     names = {name for text in texts for name in re.findall(r'@study\(\s*"([^"]+)"', text)}
-    names |= {
-        f"{PAPERS[paper]}/{item}" for paper, _, item in (name.partition("/") for name in names) if paper in PAPERS
-    }
-    return sorted(name for name in names if name.startswith(incomplete))
+    named = {titled(name) for name in names}
+    return sorted(name for name in (names if incomplete[:1].isdigit() else named) if name.startswith(incomplete))
 
 
 def _scales(incomplete: str) -> list[str]:
@@ -29,7 +27,7 @@ def reproduce(
     study: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            help="A study (su2023/fig1 or 000/fig1), a paper (su2023 or 000) or all; without it, they are listed.",
+            help="A study (su2023/fig1), a paper (su2023) or all; without it, they are listed.",
             autocompletion=_study_names,
         ),
     ] = None,
@@ -70,7 +68,7 @@ def reproduce(
     for name in matching(study):
         sizes = {str(each): text for each, text in studies[name].scales.items()}
         if scale != "smoke" and (what := sizes.get(scale)):  # smoke takes seconds
-            progress.print(f"{name}, {scale}: {what}. If interrupted, the same command resumes.")
+            progress.print(f"{titled(name)}, {scale}: {what}. If interrupted, the same command resumes.")
         result = run_study(name, scale, out, progress, workers, keep)
         screen.print(checks_table(result))
         passed = passed and result.passed

@@ -30,7 +30,7 @@ from parley_papers.checks import at_most as at_most
 from parley_papers.checks import holds as holds
 from parley_papers.checks import near as near
 from parley_papers.checks import unchecked as unchecked
-from parley_papers.versions import numbered
+from parley_papers.versions import numbered, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,9 +73,9 @@ class StudyResult:
 
     def save(self, out: Path | str) -> tuple[Path, ...]:
         """Write `<out>/<study>/<scale>.json` and `<scale>-<figure>.png` beside it; each is whole or not there."""
-        folder = Path(out) / self.study
+        folder = Path(out) / titled(self.study)
         body = {
-            "study": self.study,
+            "study": titled(self.study),
             "scale": self.scale,
             "passed": self.passed,
             "seconds": self.seconds,
@@ -182,7 +182,10 @@ def matching(pattern: str) -> list[str]:
     if pattern == "all":
         return names
     chosen = [name for name in names if name == pattern or name.startswith(f"{pattern.rstrip('/')}/")]
-    return chosen or [studies[pattern].name]
+    if not chosen:
+        wanted = titled(pattern)
+        raise pl.InputError(f"unknown study '{wanted}': {pl.core.nearest(wanted, map(titled, names))}")
+    return chosen
 
 
 def run_study(
@@ -200,7 +203,7 @@ def run_study(
     """
     entry = studies[numbered(name)]
     if scale not in entry.scales:
-        raise pl.InputError(f"study '{name}' has no scale '{scale}': {pl.core.nearest(scale, entry.scales)}")
+        raise pl.InputError(f"study '{titled(name)}' has no scale '{scale}': {pl.core.nearest(scale, entry.scales)}")
     chosen: Scale = next(known for known in entry.scales if known == scale)
     store = None if out is None else Path(out) / STORE
     kept = None if keep is None else Path(keep)

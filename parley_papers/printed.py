@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parley_papers.harness import Check, StudyResult, studies
+from parley_papers.versions import titled
 
 MARKS = {
     True: (Text("✓", style="green"), ""),
@@ -24,13 +25,14 @@ def catalogue() -> Table:
         drawn.add_column(heading)
     for name in studies:
         entry = studies[name]
-        drawn.add_row(Text(name, style="bold"), Text(entry.about), Text(" ".join(entry.scales), style="dim"))
+        drawn.add_row(Text(titled(name), style="bold"), Text(entry.about), Text(" ".join(entry.scales), style="dim"))
     return drawn
 
 
 def checks_table(result: StudyResult) -> RenderableType:
     """The checks with measured and expected values, then one line of verdict and where the files are."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{result.study} ({result.scale})", title_justify="left")
+    title = f"{titled(result.study)} ({result.scale})"
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     drawn.add_column("", width=1)
     drawn.add_column("check")
     drawn.add_column("measured", justify="right", no_wrap=True)

@@ -21,13 +21,19 @@ RESULTS = {
 
 
 PAPERS = {"000": "su2023", "001": "charles2021", "002": "shen2022", "003": "yue2022", "004": "gholami2025"}
-"""The papers' numbers in the names of studies, and the families they mean."""
+"""The papers' numbers, by which studies and their kept trials are registered, and the names that users read."""
 
 
 def numbered(study: str) -> str:
-    """A study's name with the paper's number, where it has its authors' (`su2023/gain`): the name it is stored by."""
+    """The name that a study is registered by: `000/gain` of `su2023/gain`."""
     paper, slash, item = study.partition("/")
     return {authors: number for number, authors in PAPERS.items()}.get(paper, paper) + slash + item
+
+
+def titled(study: str) -> str:
+    """A study's name as users read it, with its authors: `su2023/gain` of `000/gain`."""
+    paper, slash, item = study.partition("/")
+    return PAPERS.get(paper, paper) + slash + item
 
 
 def results_version(study: str) -> int:

@@ -31,7 +31,7 @@ EXAMPLES = {
     "pareto": "parley pareto --kappa0 100 --rounds 50 --server heavy-ball",
     "gain": "parley gain examples/digits.toml",
     "attack": "parley attack examples/digits.toml --victims 2 --batch 1",
-    "reproduce": "parley reproduce 001/fig2 --scale smoke",
+    "reproduce": "parley reproduce charles2021/fig2 --scale smoke",
     "conformance": "parley conformance scaffold",
     "bench": "parley bench MLP-FMNIST --scale smoke",
     "deploy init": "parley deploy init parley-server --host fl.example.org --port 9443",

@@ -95,8 +95,8 @@ def type_text(hint: Any) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a table"}
-_PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "a text": "texts", "a table": "tables"}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", dict: "a table"}
+_PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "a string": "strings", "a table": "tables"}
 
 
 def _parts(hint: Any) -> list[str]:

@@ -21,8 +21,7 @@ from parley.data.sources import TargetScaling
 
 @dataclass(frozen=True, repr=False)
 class Preprocessing(Brief):
-    """Preprocessing of every client's samples, with the same numbers everywhere; written by `parley stats
-    --freeze`."""
+    """The same preprocessing of every client's samples, as `parley stats --freeze` writes it."""
 
     center: tuple[float, ...] = ()
     """Subtracted from each input column (of images: channel)."""

@@ -116,7 +116,7 @@ def demo(
         for name, study in studies.items():
             if name == "advised":
                 advice = advise(study, gain=False, whole=False, plain=True)
-                study = replace(advice.best, name=name)
+                study = replace(advice.best, name=name, evaluation=study.evaluation)  # judged as all others are
             runs[name] = train(study, store=store, listeners=[progress.rows[name]])
     screen.print("Who gains by joining: every client's own model against the federated one ...", highlight=False)
     gains = _gains(rounds)

@@ -22,7 +22,7 @@ def conclusions(comparison: Comparison, tested: int, gains: Gains, advice: Advic
     lines = {line.label: line for line in comparison.lines}
     return [
         _joining(gains, lines["local-only"], _best(comparison)),
-        _setting(advice, lines["default"], lines["advised"], tested),
+        _setting(advice, lines["default"], lines["advised"], lines["fedavg"], tested),
         _method(comparison, lines["centralised"], tested),
         _traffic(lines["fedals"], lines["fedavg"], tested),
         _others(lines[NTK], lines["ffgb"], lines["histogram-boosting"], _best(comparison)),
@@ -52,6 +52,7 @@ def median_interval(values: list[float], level: float) -> tuple[float, float]:
 
 def _joining(gains: Gains, alone: Line, best: Line) -> str:
     join, stay = (gains.count(decision) for decision in ("join", "stay alone"))
+    undecided = len(gains.clients) - join - stay
     estimated = [client.gain for client in gains.clients if math.isfinite(client.gain)]
     low, high = median_interval(estimated, gains.level)
     group = "yes" if low > 1 else "no" if high < 1 else "undecided"
@@ -60,14 +61,22 @@ def _joining(gains: Gains, alone: Line, best: Line) -> str:
     return (
         f"Who should join (Su et al.): as a group, {group}: the federated model is estimated to err less than their "
         f"own for {sum(gain > 1 for gain in estimated)} of {_count(len(estimated), 'client')} (median gain "
-        f"{np.median(estimated):.1f}{interval}). One by one, with about {samples:.0f} samples each, {join} can be "
-        f"decided to join and {stay} to stay alone; {len(gains.clients) - join - stay} need more samples for a "
-        f"decision. On digits of all kinds a client's own model gets {alone.last.value:.1%} right, {best.label} "
-        f"{best.last.value:.1%}."
+        f"{np.median(estimated):.1f}{interval}). One by one, on about {samples:.0f} samples each, "
+        f"{_decided(join, stay, undecided)}. On digits of all kinds a client's own model gets "
+        f"{alone.last.value:.1%} right, {best.label} {best.last.value:.1%}."
     )
 
 
-def _setting(advice: Advice, default: Line, advised: Line, tested: int) -> str:
+def _decided(join: int, stay: int, undecided: int) -> str:
+    """What follows for single clients."""
+    decided = [f"{count} should {what}" for count, what in ((join, "join"), (stay, "stay alone")) if count]
+    if not decided:
+        return "no client can be decided yet: all need more samples"
+    open_ones = f"{undecided} need{'s' * (undecided == 1)} more samples" if undecided else ""
+    return ", ".join([*decided, *([open_ones] if open_ones else [])])
+
+
+def _setting(advice: Advice, default: Line, advised: Line, tuned: Line, tested: int) -> str:
     method = advice.best.algorithm
     steps = getattr(method, "steps", None)
     work = f"step size {getattr(method, 'lr', math.nan):.3g}" + (f" and {steps} local steps" if steps else "")
@@ -78,7 +87,7 @@ def _setting(advice: Advice, default: Line, advised: Line, tested: int) -> str:
     return (
         f"Which settings (Charles and Konečný): for {advice.budget()} the advice is FedAvg with {work}; it ended at "
         f"{advised.last.value:.1%}, with default settings at {default.last.value:.1%}, both with "
-        f"{_mb(advised)}: {verdict}."
+        f"{_mb(advised)}: {verdict}. Settings tuned by trial end at {tuned.last.value:.1%}."
     )
 
 

@@ -194,13 +194,19 @@ class Contender(Brief):
         )
 
     @classmethod
-    def stored(cls, store: RunStore, info: RunInfo, metrics: Iterable[str] | None = None) -> Contender:
-        """From the run store, with these metrics, or all; what it has not measured is left out."""
+    def stored(
+        cls, store: RunStore, info: RunInfo, metrics: Iterable[str] | None = None, headline: str | None = None
+    ) -> Contender:
+        """From the run store, with these metrics, or all; what it has not measured is left out.
+
+        Clients are judged by `headline`, by default what the run's own study names.
+        """
         settings = info.config.get("algorithm", {})
         name = str(settings.get("name", "")) if isinstance(settings, Mapping) else str(settings)
         series, names = store.curves(info.id, metrics), store.metric_names(info.id)
         wanted = tuple(metrics) if metrics is not None else ()
-        metric = judged_by(names, next((n for n in wanted if n not in COSTS), "") or headline_of([info.config]))
+        named = headline_of([info.config]) if headline is None else headline
+        metric = judged_by(names, next((n for n in wanted if n not in COSTS), "") or named)
         last = store.last_clients(info.id, metric) if metric is not None else None
         judged = Clients(metric, *last) if metric is not None and last is not None else None
         missing = store.failures(info.id)
@@ -439,14 +445,17 @@ def _even(count: int, most: int) -> Array:
 def stored_groups(store: RunStore, infos: Sequence[RunInfo], metrics: Iterable[str] | None = None) -> list[Group]:
     """The runs in groups, in the order of their first runs, with these metrics or all.
 
-    A group of runs that have all recorded nothing is left out.
+    A group of runs that have all recorded nothing is left out. Clients of all are judged by one metric where they have
+    one in common.
     """
-    wanted = None if metrics is None else list(metrics)
+    wanted, headline = None if metrics is None else list(metrics), headline_of(info.config for info in infos)
     groups = []
     for group in by_study(infos):
         if known := counting(store, group):
             others = [info for info in group if info not in known]
-            runs, unfinished = (tuple(Contender.stored(store, i, wanted) for i in part) for part in (known, others))
+            runs, unfinished = (
+                tuple(Contender.stored(store, info, wanted, headline) for info in part) for part in (known, others)
+            )
             groups.append(Group(runs[0].label, runs, unfinished))
     return with_distinct_labels(groups)
 

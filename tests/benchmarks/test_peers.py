@@ -141,8 +141,8 @@ def test_the_page_shows_rows_and_causes(tmp_path: Path):
     ]
     file.write_text(json.dumps(record(rows)))
     shown = made["section"](file)
-    assert "| pfl-research | SCAFFOLD, option I | equal | clients | 3e-02 | **settles elsewhere**: 0.02" in shown
-    assert "| fluke | SCAFFOLD | equal | clients | 0e+00 | reaches it |" in shown
+    assert "| pfl-research (`pfl`) |  |  | option I: 3e-02 **settles elsewhere**, 0.02" in shown
+    assert "| fluke (`fluke`) |  |  | 0e+00 |" in shown
     assert "- **pfl-research 0.6.0, SCAFFOLD, option I**: the control variates" in shown
 
 

@@ -71,7 +71,7 @@ def test_summary_is_the_first_line():
         (int | Literal["none", "all"], "a whole number, 'none' or 'all'"),
         (tuple[int, ...], "a list of whole numbers"),
         (tuple[float, float], "a list of 2 numbers"),
-        (list[str], "a list of texts"),
+        (list[str], "a list of strings"),
         (dict[str, Any], "a table"),
         (Annotated[int, "limit"], "a whole number"),
         (Base, "a section"),

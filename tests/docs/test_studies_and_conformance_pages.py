@@ -37,7 +37,7 @@ def test_what_a_study_trained_is_listed_and_compared(
 
 def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert typed("parley reproduce") == 0
-    assert "004/table2" in capsys.readouterr().out
+    assert "gholami2025/table2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -73,6 +73,18 @@ def test_seeds_are_one_group_and_the_numbers_are_right(store, tmp_path):
     assert "gave no answer within 3 s." in text
 
 
+def test_clients_of_all_runs_are_judged_by_one_metric(tmp_path):
+    """One study that names the loss does not put losses beside others' accuracies."""
+    with RunStore(tmp_path / "runs.db") as made:
+        for name, evaluate in (("a", {}), ("b", {"headline": "clients/loss"})):
+            run = made.create(name, {"name": name, "evaluate": evaluate, "algorithm": {"name": "fedavg"}}, "x")
+            both = {f"clients/{m}": Metric(v, {"0": v}) for m, v in (("accuracy", 0.75), ("loss", 0.5))}
+            made.commit(run, [RoundRecord(1, both)], status="finished", summary={})
+        assert [group.judged_by for group in stored_groups(made, made.runs())] == ["clients/accuracy"] * 2
+        (alone,) = stored_groups(made, [info for info in made.runs() if info.name == "b"])
+        assert alone.judged_by == "clients/loss"
+
+
 def test_seeds_on_the_same_data_are_one_group_too(tmp_path):
     with RunStore(tmp_path / "runs.db") as made:
         for seed in (0, 1):

@@ -104,9 +104,9 @@ def test_constructors_refuse_them_too(value: float):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
 def test_where_a_text_belongs_they_are_no_text(value: float):
-    with pytest.raises(InputError, match=f"^name must be a text, not {value}"):
+    with pytest.raises(InputError, match=f"^name must be a string, not {value}"):
         study_from_dict(table("", {"name": value}, {}))
-    with pytest.raises(InputError, match=f"must be a text, not {value}"):
+    with pytest.raises(InputError, match=f"must be a string, not {value}"):
         check_value(str | None, value, "name")
 
 

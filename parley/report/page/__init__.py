@@ -117,6 +117,7 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
     """What the script draws."""
     known = sorted({name for group in groups for name in group.metrics}, key=lambda name: (name != metric, name))
     chosen = known[:_MOST_SERIES]
+    judged = next((group.judged_by for group in groups if group.clients), "")
     most = _points(sum(name in group.metrics for group in groups for name in chosen), len(groups))
     made = []
     for group in groups:
@@ -133,12 +134,11 @@ def _charts(groups: list[Group], metric: str) -> dict[str, Any]:
             }
             if len(group.runs) > 1:
                 curves[name] |= {"low": curve.low.tolist(), "high": curve.high.tolist()}
-        values = np.sort([client.value for client in group.clients])
+        values = np.sort([client.value for client in group.clients if group.judged_by == judged])
         indices = np.unique(
             np.linspace(0, max(0, len(values) - 1), min(len(values), _MOST_CLIENTS)).round().astype(int)
         )
         made.append({"label": group.label, "note": _note(group), "curves": curves, "clients": values[indices].tolist()})
-    judged = next((group.judged_by for group in groups if group.clients), "")
     return {"metric": metric, "metrics": chosen, "judged": judged, "groups": made}
 
 
