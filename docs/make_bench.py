@@ -1,4 +1,4 @@
-"""Writes the section "The last run of everything" of docs/bench.md from docs/bench.json.
+"""Writes the section "The last run of each workload" of docs/bench.md from docs/bench.json.
 
     parley bench --all --write docs/bench.json
     python docs/make_bench.py
@@ -24,21 +24,32 @@ BEGIN = "<!-- Made by docs/make_bench.py from docs/bench.json; do not edit. -->"
 def section(file: Path) -> str:
     """Everything between the two marks; a sentence while nothing has been written."""
     if not file.is_file():
-        return "No run of everything has been recorded with this version.\n"
+        return "Nothing has been recorded yet.\n"
     read = json.loads(file.read_text(encoding="utf-8"))
-    here = read["machine"]
     parts = [
-        f"{read['date']}, `{read['command']}`, Parley {read['parley']}, Python {here['python']}, torch "
-        f"{here['torch']}, on a machine with {here['cores']} cores and {here['memory_gb']:g} GB. Times are multiples "
-        "of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; differences are "
-        "relative distances of the parameters from the plain loop's, at the end or, with dropout, after the rounds "
-        "without it.\n",
+        *sources(read),
+        "Times are multiples of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; "
+        "differences are relative distances of the parameters from the plain loop's, at the end or, with dropout, after "
+        "the rounds without it.\n",
         rows(("workload", "cores", "contestant", "version", "time, Parley = 1", "difference"), standings(read)),
         rows(("workload", "claim", "measured", "spread", "verdict"), claims(read)),
     ]
     if any(workload["scale"] != "full" for workload in read["workloads"]):
-        parts.insert(1, "**At scale smoke, which measures nothing.**\n")
+        parts.insert(0, "**At scale smoke, which measures nothing.**\n")
     return "\n".join(parts)
+
+
+def sources(read: dict[str, Any]) -> list[str]:
+    """A sentence for each day and command: which workloads it ran, and on what."""
+    groups: dict[str, list[str]] = {}
+    for workload in read["workloads"]:
+        here = workload["machine"]
+        text = (
+            f"{workload['date']}, `{workload['command']}`, Parley {workload['parley']}, Python {here['python']}, torch "
+            f"{here['torch']}, on a machine with {here['cores']} cores and {here['memory_gb']:g} GB"
+        )
+        groups.setdefault(text, []).append(workload["name"])
+    return [f"{text}: {', '.join(names)}.\n" for text, names in groups.items()]
 
 
 def standings(read: dict[str, Any]) -> list[list[str]]:

@@ -42,7 +42,11 @@ def bench(
     ] = False,
     write: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--write", help="Write what was shown to this file; with --all: bench.json.", metavar="FILE"),
+        typer.Option(
+            "--write",
+            help="Write what was shown to this file, where other workloads stay; with --all: bench.json.",
+            metavar="FILE",
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Pairs of timed chunks with --against, at least 9.", metavar="N")] = 9,
 ) -> None:
@@ -61,6 +65,7 @@ def bench(
         write = Path("bench.json")
     if write is not None and not write.parent.is_dir():
         raise InputError(f"there is no folder {write.parent} to write {write.name} into.")
+    before = None if write is None else benchmark.recorded(write)
     if against is not None:
         raced = benchmark.against(
             against,
@@ -93,7 +98,7 @@ def bench(
             say=lambda text: print(text, file=sys.stderr),
         )
         if write is not None:  # anew after every workload
-            written = json.dumps(benchmark.record(results, command), indent=1, allow_nan=True) + "\n"
+            written = json.dumps(benchmark.record(results, command, before), indent=1, allow_nan=True) + "\n"
             write.write_text(written, encoding="utf-8")
     for result in results:
         console().print(benchmark.table(result))

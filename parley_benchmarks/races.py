@@ -1,7 +1,7 @@
 """Side-by-side speed: Parley and its peers on the same work, on the same cores, in the same run."""
 
 from parley_benchmarks.against import Paired, against, paired_table
-from parley_benchmarks.record import record
+from parley_benchmarks.record import record, recorded
 from parley_benchmarks.result import BenchResult, Claim, Standing
 from parley_benchmarks.run import bench, default_workloads
 from parley_benchmarks.table import table
@@ -20,6 +20,7 @@ __all__ = [
     "default_workloads",
     "paired_table",
     "record",
+    "recorded",
     "table",
     "workload",
 ]

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from parley.cli.main import main
+from parley.core.errors import InputError
 from parley_benchmarks.harness import Lap
-from parley_benchmarks.record import record
+from parley_benchmarks.record import record, recorded
 from parley_benchmarks.result import summarise
 from parley_benchmarks.roster import Entrant
 from parley_benchmarks.run import default_workloads
@@ -42,12 +43,38 @@ def test_times_are_ratios_of_the_same_chunks():
 
 
 def test_nothing_of_the_machine_but_cores_and_memory_is_kept():
-    assert set(written()["machine"]) == {"cores", "memory_gb", "python", "torch"}  # type: ignore[call-overload]
+    (workload,) = written()["workloads"]  # type: ignore[misc]
+    assert set(workload["machine"]) == {"cores", "memory_gb", "python", "torch"}
+
+
+def test_what_did_not_run_again_stays_as_it_was(tmp_path: Path):
+    file = tmp_path / "bench.json"
+    assert recorded(file) is None
+    earlier = written()
+    for one in earlier["workloads"]:  # type: ignore[attr-defined]
+        one["date"] = "2026-01-02"
+    file.write_text(json.dumps(earlier))
+    laps = [lap("parley", [1.0, 1.0]), lap("hand", [0.5, 0.5])]
+    crowd = summarise(WORKLOADS["CROWD"], "full", laps, START)
+    file.write_text(json.dumps(record([crowd], "parley bench CROWD", recorded(file))))
+    shown = MADE["section"](file)
+    assert "2026-01-02, `parley bench --all`" in shown
+    assert shown.index("GB: LR-MNIST.") < shown.index("`parley bench CROWD`") < shown.index("GB: CROWD.")
+    again = record(
+        [summarise(WORKLOADS["LR-MNIST"], "full", [*laps, lap("plain", [3.0, 3.0])], START)], "", recorded(file)
+    )
+    names = {one["name"]: one["date"] for one in again["workloads"]}
+    assert list(names) == ["LR-MNIST", "CROWD"]
+    assert "2026-01-02" not in names.values()
+    for text in ("{", "[]", '{"workloads": [{"name": 1}]}'):
+        file.write_text(text)
+        with pytest.raises(InputError, match="holds no record"):
+            recorded(file)
 
 
 def test_the_page_shows_ratios_versions_and_agreement(tmp_path: Path):
     file = tmp_path / "bench.json"
-    assert "No run of everything" in MADE["section"](file)
+    assert "Nothing has been recorded" in MADE["section"](file)
     file.write_text(json.dumps(written()))
     shown = MADE["section"](file)
     assert "| LR-MNIST | 1 | plain | plain 1.0 | 4.00 (2.00 to 5.00) | 0e+00 |" in shown
@@ -74,7 +101,7 @@ def test_named_workloads_can_be_recorded(tmp_path: Path, capsys: pytest.CaptureF
     assert not ended.value.code
     capsys.readouterr()
     read = json.loads(file.read_text())
-    assert read["command"] == "parley bench crowd --only parley --only hand --only plain"
+    assert read["workloads"][0]["command"] == "parley bench crowd --only parley --only hand --only plain"
     assert [one["name"] for one in read["workloads"][0]["standings"]] == ["parley", "hand", "plain"]
     assert all(one["final_difference"] < 1e-4 for one in read["workloads"][0]["standings"])
 
