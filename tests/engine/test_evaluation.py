@@ -120,7 +120,7 @@ def test_methods_with_a_model_per_client():
         assert last[metric].value == pytest.approx(np.mean(list(last[metric].clients.values())))
     assert len(set(first["central/loss"].clients.values())) == 1
     assert run.total("up/bytes") == wire_size(Message())
-    with pytest.raises(InputError, match="leaves each client a model of its own"):
+    with pytest.raises(InputError, match="keeps a model per client"):
         run.module()
     few = train(LocalOnly(), federation, model=linear(), rounds=1, evaluation=Evaluation(clients=2))
     assert len(few.records[-1].metrics["central/loss"].clients) == 2

@@ -37,7 +37,7 @@ def federation(kind: str = "classes") -> Federation:
 
 def job(fed: Federation, measured: Iterable[str] = (), algorithm: type[FedAvg] = FedAvg) -> Job:
     task = make_task(fed, nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, fed.info.outputs)), seed=0)
-    scorers = metrics.scorers(measured, fed.info.kind == "regression")
+    scorers = metrics.scorers(measured, fed.info)
     return Job(algorithm(), task, fed, scorers=scorers)
 
 

@@ -77,7 +77,7 @@ def test_bad_trees_are_refused():
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 3)).astype(np.float32)
     fit = DecisionTreeRegressor(max_depth=4).fit(x, random.normal(size=40))
-    with pytest.raises(InputError, match="deeper than the 2 levels"):
+    with pytest.raises(InputError, match="deeper than its declared depth, 2"):
         flat(fit, 2, 3)
     with pytest.raises(InputError, match="depth from 0 to 12"):
         flat(fit, 40, 3)
