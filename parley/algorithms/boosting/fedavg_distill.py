@@ -42,7 +42,7 @@ class FedAvgDistill(Distilling, FedAvg):
         return super().init(task, key)
 
     def exchanges(self) -> tuple[Exchange, ...]:
-        return tuple(replace(each, bias=None) for each in super().exchanges())  # of the mean, not of what is distilled
+        return tuple(replace(each, reads="each", bias=None) for each in super().exchanges())
 
     def aggregate(self, task: Task, state: State, replies: Replies, number: int, key: Key) -> State:
         averaged = super().aggregate(task, state, replies, number, key)
