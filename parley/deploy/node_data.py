@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -226,6 +227,9 @@ def agreed(descriptions: Mapping[str, Mapping[str, Any]]) -> tuple[DataInfo, Sam
     return info, form
 
 
+_NUMBERS = ("target_center", "target_scale", "class_weights")
+
+
 def info_to_json(info: DataInfo) -> dict[str, Any]:
     """What was agreed on, as nodes are told; of their own data, with the levels of texts, as nodes keep it."""
     return asdict(replace(info, scaling=None)) | {"scaling": None}
@@ -235,7 +239,9 @@ def info_from_json(description: Mapping[str, Any]) -> DataInfo:
     """The same back; a WireError if it is none."""
     try:
         lists = {name: tuple(description[name]) for name in ("shape", "classes", "columns", "categories", "dates")}
-        info = DataInfo(**{**description, **lists, "scaling": None, "levels": tuple(map(tuple, description["levels"]))})
+        numbers = {name: tuple(map(float, description[name])) for name in _NUMBERS}
+        levels = tuple(map(tuple, description["levels"]))
+        info = DataInfo(**{**description, **lists, **numbers, "scaling": None, "levels": levels})
     except (TypeError, KeyError, ValueError, InputError) as error:
         raise WireError(f"what the federation agreed on cannot be read: {error}") from None
     for name, least in (("outputs", 1), ("vocabulary", 0)):
@@ -243,6 +249,10 @@ def info_from_json(description: Mapping[str, Any]) -> DataInfo:
             raise WireError(f"the federation agreed on {name} that no data have.")
     if len(info.classes) > _MOST or len(info.columns) > _MOST or len(info.classes) not in (0, info.outputs):
         raise WireError("the federation agreed on columns or classes that no data have.")
+    for name in _NUMBERS:
+        values = getattr(info, name)
+        if len(values) not in (0, info.outputs) or not all(map(math.isfinite, values)):
+            raise WireError(f"the federation agreed on a {name} that no data have.")
     return info
 
 
