@@ -97,6 +97,9 @@ class Cox(Regression):
     def reserved(self) -> tuple[str, ...]:
         return (self.event.partition("=")[0],) if self.event else ()
 
+    def reads_numbers(self, column: str) -> bool:
+        return super().reads_numbers(column) or column == self.event
+
     @property
     def _since(self) -> float:
         return self.grid[0] if self.grid else 0.0

@@ -13,9 +13,9 @@ Rows last seen inside a cell count as at risk until its end. Had they left when 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from scipy.stats import chi2
 from parley.algorithms.exchange import Exchange, Reply, ask, exchange
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
 from parley.algorithms.trees.binning import Counts, Floats
+from parley.analyse.regression import Levels
 from parley.analyse.times import (
     accepted_grid,
     cells_of,
@@ -96,6 +97,24 @@ class KaplanMeier(Algorithm):
     def model(self) -> str:
         """What `parley analyse` calls it."""
         return "kaplan-meier"
+
+    def reads_numbers(self, column: str) -> bool:
+        """Whether the numbers of a column that is not the outcome are needed."""
+        return column == self.event
+
+    def with_levels(
+        self, named: Mapping[str, tuple[str, ...]], ask: Callable[[], Levels], outcome: str | None = None
+    ) -> Self:
+        """Itself with the groups of a column of texts: those that the study declares (`named`, empty where it does
+        not), or those that enough samples of some client have (`ask`)."""
+        if self.groups or self.by not in named:
+            return self
+        groups = named[self.by] or tuple(sorted(ask()[self.by]))
+        if len(groups) < 2:
+            raise InputError(
+                f"column '{self.by}' has no two levels that {self.floor} samples of a client have (floor)."
+            )
+        return replace(self, groups=groups)
 
     def exchanges(self) -> tuple[Exchange, ...]:
         return tuple(each for each in super().exchanges() if self.times == "raw" or each.name != "event_times")

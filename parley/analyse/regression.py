@@ -14,9 +14,9 @@ fewer than `floor` complete rows answers zeros.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ from parley.training.stack import Data
 from parley.training.task import Task
 
 Asked = Generator[Question, Replies, Any]
+Levels = Mapping[str, Mapping[str, int]]
+"""Column of texts -> text -> how many rows have it."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,27 @@ class Regression(Algorithm):
     def reserved(self) -> tuple[str, ...]:
         """Columns that are no covariates."""
         return ()
+
+    def reads_numbers(self, column: str) -> bool:
+        """Whether the numbers of a column that is not the outcome are needed."""
+        return column in (self.covariates or (column,))
+
+    def with_levels(
+        self, named: Mapping[str, tuple[str, ...]], ask: Callable[[], Levels], outcome: str | None = None
+    ) -> Self:
+        """Itself with the levels of each covariate that is a column of texts: those that the study declares (`named`,
+        empty where it does not), or those that enough samples of some client have (`ask`)."""
+        known = {
+            name: levels
+            for name, levels in named.items()
+            if name in (self.covariates or named) and name not in (*self.levels, *self.reserved(), outcome)
+        }
+        counts = {} if all(known.values()) else ask()
+        for name in (name for name, levels in known.items() if not levels):
+            levels = sorted(level for level, count in counts[name].items() if count)
+            reference = max(levels, key=counts[name].__getitem__, default="")
+            known[name] = (reference, *(level for level in levels if level != reference)) if levels else ()
+        return replace(self, levels=self.levels | known) if known else self
 
     def likelihood(self, rows: Rows, beta: Floats) -> Point:
         """Of a client's standardised rows."""

@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -32,7 +32,7 @@ from parley.core.text import csv_text
 from parley.core.tree import Tree
 from parley.data import Federation
 from parley.engine.run import Run
-from parley.statistics.run import Statistics, categories_of, question_study, statistics
+from parley.statistics.run import categories_of, question_study, statistics
 from parley.study.data_section import DataSection
 from parley.study.study import Study
 from parley.study.train import train
@@ -292,7 +292,7 @@ def _check_curves(chosen: Mapping[str, Any]) -> None:
 
 def analysis_study(what: Study | Federation, method: Regression | KaplanMeier, outcome: str | None = None) -> Study:
     """The question as a study, of all rows in float64."""
-    method = with_texts(method, categories_of(what), lambda: statistics(what, floor=method.floor), outcome)
+    method = method.with_levels(categories_of(what), lambda: statistics(what, floor=method.floor).levels, outcome)
     asked = question_study(what, method, "analysis")
     data = asked.data
     own_data = isinstance(data, DataSection) and data.name is None
@@ -314,49 +314,9 @@ def _explaining(data: DataSection, outcome: str | None, method: Regression | Kap
     if outcome is None or outcome == data.target:
         return data
     texts = tuple(name for name in data.categories if name != outcome)
-    numbers = (method.covariates or (data.target,)) if isinstance(method, Regression) else ()
-    if data.target is not None and data.target not in (*numbers, getattr(method, "event", "")):
+    if data.target is not None and not method.reads_numbers(data.target):
         texts = (*texts, data.target)
     return replace(data, target=outcome, categories=texts, dates=tuple(name for name in data.dates if name != outcome))
-
-
-def with_texts(
-    method: Regression | KaplanMeier,
-    named: Mapping[str, tuple[str, ...]],
-    ask: Callable[[], Statistics],
-    outcome: str | None = None,
-) -> Regression | KaplanMeier:
-    """The method with levels for each covariate that is a column of texts, or for its groups: those that the study
-    declares (`named`, empty where it does not), or those that enough samples of some client have; clients are asked for
-    them."""
-    if isinstance(method, KaplanMeier):
-        return _with_groups(method, named, ask)
-    wanted = {name: levels for name, levels in named.items() if name in (method.covariates or named)}
-    left_out = (*method.levels, *method.reserved(), outcome)
-    known = {name: levels for name, levels in wanted.items() if name not in left_out}
-    if not all(known.values()):
-        levels_found = ask().levels
-        for name in (name for name, levels in known.items() if not levels):
-            counts = {
-                level: levels_found[name][level] for level in sorted(levels_found[name]) if levels_found[name][level]
-            }
-            reference = max(counts, key=counts.__getitem__, default="")
-            others = tuple(level for level in counts if level != reference)
-            known[name] = (reference, *others) if counts else ()
-    return replace(method, levels=method.levels | known) if known else method
-
-
-def _with_groups(
-    method: KaplanMeier, named: Mapping[str, tuple[str, ...]], ask: Callable[[], Statistics]
-) -> KaplanMeier:
-    if method.groups or method.by not in named:
-        return method
-    levels = named[method.by] or tuple(sorted(ask().levels[method.by]))
-    if len(levels) < 2:
-        raise InputError(
-            f"column '{method.by}' has no two levels that {method.floor} samples of a client have (floor)."
-        )
-    return replace(method, groups=levels)
 
 
 def check_level(level: float) -> None:

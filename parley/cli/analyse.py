@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -148,7 +149,6 @@ def analyse(
 
 def _deployed(folder: Path, path: Path, settings: list[str], method: Regression | KaplanMeier) -> tuple[bool, Run]:
     """Whether sums are secure, and the run of the question at the nodes."""
-    from parley.analyse.run import with_texts
     from parley.cli.deploy import asked_of_nodes
     from parley.deploy.server_folder import ServerFolder
     from parley.statistics.method import FederatedStatistics
@@ -165,11 +165,11 @@ def _deployed(folder: Path, path: Path, settings: list[str], method: Regression 
     table = study_table(path, settings)
     named, secure = declared_categories(table), secure_names(table)
 
-    def ask() -> Statistics:
+    def levels() -> Mapping[str, Mapping[str, int]]:
         about = FederatedStatistics(method.floor, quantiles=quantiles_with(secure), categories=named)
-        return Statistics.of(asked_of_nodes(folder, path, statistics_table(table, about)))
+        return Statistics.of(asked_of_nodes(folder, path, statistics_table(table, about))).levels
 
-    asked = with_texts(method, named, ask)
+    asked = method.with_levels(named, levels)
     rounds = 1 + len(ServerFolder.open(folder).nodes()) * method.leave_one_out
     return bool(secure), asked_of_nodes(folder, path, question_table(table, asked, "analysis", rounds))
 
