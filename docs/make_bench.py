@@ -29,8 +29,8 @@ def section(file: Path) -> str:
     parts = [
         *sources(read),
         "Times are multiples of Parley's on the same chunks of rounds, with the smallest and largest over the chunks; "
-        "differences are relative distances of the parameters from the plain loop's, at the end or, with dropout, after the "
-        "rounds without it.\n",
+        "differences are relative distances of the parameters from the plain loop's, at the end or, with dropout, "
+        "after the rounds without it.\n",
         rows(("workload", "cores", "contestant", "version", "time, Parley = 1", "difference"), standings(read)),
         rows(("workload", "claim", "measured", "spread", "verdict"), claims(read)),
     ]
