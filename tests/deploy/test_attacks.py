@@ -117,7 +117,7 @@ def test_metrics_are_rounded_before_they_leave(make_node):
 
 
 def test_a_planted_mistake_lets_evaluation_be_asked_on_and_on(liar: Liar, monkeypatch):
-    monkeypatch.setattr(Ledger, "_found", staticmethod(lambda file, asked: None))
+    monkeypatch.setattr(Ledger, "_recorded", staticmethod(lambda file, asked: None))
     assert len(set(read_by_evaluation(liar))) == 3
 
 
@@ -141,7 +141,7 @@ def test_noise_is_neither_averaged_nor_subtracted_away(noisy: Liar):
 
 
 def test_a_planted_mistake_subtracts_the_noise(noisy: Liar, monkeypatch):
-    monkeypatch.setattr(Ledger, "_found", staticmethod(lambda file, asked: None))
+    monkeypatch.setattr(Ledger, "_recorded", staticmethod(lambda file, asked: None))
     assert len(set(averaged(noisy))) > 1
 
 

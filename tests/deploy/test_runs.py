@@ -369,7 +369,7 @@ def test_check_warns_of_secure_sums_among_nodes_that_a_server_may_invent(place: 
     node = place.nodes["a"]
     for peers, warned in (("", True), ('peers = ["sha256:x"]\n', False)):
         (node.path / "policy.toml").write_text(ALL + 'required_channels = ["secure-sum(24, 8.0, 0.7, 3)"]\n' + peers)
-        said = {one.what: one.reason for one in check_node(node)}["policy"]
+        said = {one.what: one.text for one in check_node(node)}["policy"]
         assert ("could invent all other nodes" in said) == warned
 
 

@@ -128,7 +128,7 @@ def test_a_planted_mistake_is_found(server: Server, monkeypatch: pytest.MonkeyPa
     if mistake == "no place":
         monkeypatch.setattr("parley.secure.channel.position", lambda context: (1, 0))
     else:
-        monkeypatch.setattr(Ledger, "_found", lambda *_: None)
+        monkeypatch.setattr(Ledger, "_recorded", lambda *_: None)
     with pytest.raises(AssertionError):
         check_one_unmask_only(server)
 
