@@ -261,7 +261,9 @@ def test_the_second_look_has_draws_that_nothing_was_chosen_by():
     draws = [draw for _, draw in choose._variants(found, 7)]
     assert 7 not in draws
     assert len(set(draws)) == len(draws) > 3
-    seen, hardly = (choose._variants(replace(found, exact=False, all_directions=seen_all), 7) for seen_all in (True, False))
+    seen, hardly = (
+        choose._variants(replace(found, exact=False, all_directions=seen_all), 7) for seen_all in (True, False)
+    )
     assert max(one.L for one, _ in hardly) > max(one.L for one, _ in seen) > clients.L
 
 
