@@ -48,7 +48,7 @@ def warm_starts(panels: Mapping[str, Sequence[WarmCurve]], about: str) -> Figure
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=10, labelcolor=style.INK
+        handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=10, labelcolor=style.INK
     )
     style.footnote(figure, about)
     return figure
