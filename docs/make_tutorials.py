@@ -11,6 +11,7 @@ import base64
 import io
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -42,6 +43,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.update(environment)
         os.environ.pop("PARLEY_STORE", None)
+        # Matplotlib says so where building its cache of fonts takes long, as it does once on a busy machine: not in a cell.
+        subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, capture_output=True)
         settings = {"startup_timeout": 300, "timeout": 900, "record_timing": False, "coalesce_streams": True}
         NotebookClient(notebook, **settings).execute(cwd=str(folder))
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}

@@ -74,7 +74,7 @@ def test_clients_made_on_demand_stand_for_their_recipe():
     def population(**options) -> Federation:
         return Federation.from_function(**({"count": 100_000, "make": function, "size": 2, "info": info} | options))
 
-    start = time.perf_counter()
+    start = time.process_time()
     others = [
         population(),
         population(recipe="v2"),
@@ -86,7 +86,7 @@ def test_clients_made_on_demand_stand_for_their_recipe():
     assert len({federation.fingerprint() for federation in others}) == len(others)
     assert population(recipe="v2").fingerprint() == others[1].fingerprint()
     assert not asked
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert population().client_fingerprint("7") != population().client_fingerprint("8")
     assert set(asked) == {0, 7, 8}  # the first tells the form
 

@@ -150,10 +150,10 @@ def test_a_round_costs_next_to_nothing(terminal: bool) -> None:
     one = record(1, central_accuracy=0.5, central_loss=1.0, clients_accuracy=0.4, up_bytes=1e6, cohort=9)
     costs = []
     for _ in range(20):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in range(1000):
             listener.round(one)
-        costs.append((time.perf_counter() - begin) / 1000)
+        costs.append((time.thread_time() - begin) / 1000)
     listener.end(a_run())
     assert sorted(costs)[len(costs) // 2] < 20e-6
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,10 @@ def measure(folder: Path, seeds: int) -> None:
     """Runs of so many seeds each, by the clock."""
     call = [sys.executable, "-c", "from parley.cli.main import main; main()"]
     for words in (["report", "--out", "r.html"], ["compare"], ["runs"]):
-        begin = time.perf_counter()
+        begin = os.times()
         subprocess.run([*call, *words, "--store", "runs.db"], cwd=folder, check=True, capture_output=True)
-        took = time.perf_counter() - begin
+        end = os.times()
+        took = end.children_user + end.children_system - begin.children_user - begin.children_system
         print(f"parley {words[0]}, {RUNS // seeds} groups of {seeds}: {took:.2f} s")
         assert took < 5.0
     size = (folder / "r.html").stat().st_size

@@ -400,9 +400,9 @@ def test_hundreds_of_long_runs_stay_quick(store: RunStore):
     metrics = {f"metric/{m}": Metric(0.5, clients) for m in range(8)}
     records = [RoundRecord(n, metrics) for n in range(500)]
     first = store.create("first", {}, "")
-    began = time.perf_counter()
+    began = time.process_time()
     store.commit(first, records)
-    writing = time.perf_counter() - began
+    writing = time.process_time() - began
     others = [f"run-{number}" for number in range(2, 201)]
     with store._writing():  # the other runs are copies, to keep the test short
         for number, other in enumerate(others, 2):
@@ -414,17 +414,17 @@ def test_hundreds_of_long_runs_stay_quick(store: RunStore):
                 store._db.execute(
                     f"INSERT INTO {table} SELECT ?, {', '.join(columns)} FROM {table} WHERE run = 1", (number,)
                 )
-    began = time.perf_counter()
+    began = time.process_time()
     runs = store.runs()
-    listing = time.perf_counter() - began
-    began = time.perf_counter()
+    listing = time.process_time() - began
+    began = time.process_time()
     for info in runs:
         rounds, _ = store.series(info.id, "metric/3")
         assert len(rounds) == 500
-    series = time.perf_counter() - began
-    began = time.perf_counter()
+    series = time.process_time() - began
+    began = time.process_time()
     assert len(store.records(others[100])) == 500
-    reading = time.perf_counter() - began
+    reading = time.process_time() - began
     print(f"write {writing:.3f} s, list {listing:.3f} s, 200 series {series:.3f} s, one run {reading:.3f} s")
     assert len(runs) == 200
     assert listing < 0.5

@@ -133,12 +133,12 @@ def test_nystroem_with_all_landmarks_is_the_kernel() -> None:
 @pytest.mark.slow
 def test_ten_thousand_samples_in_a_minute() -> None:
     rng = np.random.default_rng(0)
-    begin = time.perf_counter()
+    begin = time.process_time()
     case = federation(10_000, 50, 5, k.RBF(0.5))
     y = np.sin(4 * case.samples.x.sum(axis=1)) + 0.5 * rng.standard_normal(10_000)
     kernel, update = k.leading_eigenvalues(case, 20)
     fitted = k.krylov_trajectory(case, y, 1000).at(np.arange(1, 1001))
-    assert time.perf_counter() - begin < 60
+    assert time.process_time() - begin < 60
     assert fitted.shape == (10_000, 1000)
     assert (update <= 5 * kernel).all()
     # The largest resident set so far, in GiB (Linux counts in KiB).
@@ -167,8 +167,8 @@ def test_a_million_samples_linearly() -> None:
     for N in (125_000, 1_000_000):
         sizes = np.full(N // 2500, 2500)
         clients = [np.random.default_rng(i).uniform(0, 1, (n, 5)) for i, n in enumerate(sizes)]
-        begin = time.perf_counter()
+        begin = time.process_time()
         space = k.FeatureSpace.of(phi, clients, (np.sin(x.sum(axis=1)) for x in clients), k.GradientSteps(0.5, 5))
         space.theta(1000)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     assert seconds[1] < 12 * seconds[0]  # eight times the samples
