@@ -43,7 +43,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.update(environment)
         os.environ.pop("PARLEY_STORE", None)
-        # Matplotlib says so where building its cache of fonts takes long, as it does once on a busy machine: not in a cell.
+        # On a busy machine Matplotlib warns, once, that building its font cache takes a while: not in a cell.
         subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, capture_output=True)
         settings = {"startup_timeout": 300, "timeout": 900, "record_timing": False, "coalesce_streams": True}
         NotebookClient(notebook, **settings).execute(cwd=str(folder))
