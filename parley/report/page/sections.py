@@ -161,17 +161,19 @@ def settings(groups: Sequence[Group]) -> str:
     differ = [name for name in names if len({shown(of_group.get(name)) for of_group in flat}) > 1]
     several = len(groups) > 1
     labels = [group.label for group in groups]
+    cells = [[_setting(of_group, name) for name in differ] for of_group in flat]
+    heads: tuple[str, ...]
+    rows: list[tuple[str | None, ...]]
     if len(groups) <= _MOST_COLUMNS:
-        heads, rows = (
-            ("setting", *labels),
-            [(name, *(_setting(of_group, name) for of_group in flat)) for name in differ],
-        )
+        heads, rows = ("setting", *labels), list(zip(differ, *cells, strict=True))
+    elif len(differ) <= _MOST_COLUMNS:
+        heads, rows = ("run", *differ), [(label, *line) for label, line in zip(labels, cells, strict=True)]
     else:
-        heads = ("run", *differ)
-        rows = [
-            (label, *(_setting(of_group, name) for name in differ))
-            for label, of_group in zip(labels, flat, strict=True)
-        ]
+        lines = (
+            ", ".join(f"{name} = {cell}" for name, cell in zip(differ, line, strict=True) if cell is not None)
+            for line in cells
+        )
+        heads, rows = ("run", "its settings"), list(zip(labels, lines, strict=True))
     parts = [table(heads, rows, caption="Settings in which the runs differ")] if differ and several else []
     common = [(name, _setting(flat[0], name)) for name in names if name not in differ] if flat else []
     title = "Settings that all runs share" if several else "All settings"
