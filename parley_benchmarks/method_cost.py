@@ -72,10 +72,10 @@ def measure(
     loops = {name: _loop(method, data, "mlp", clients, seed) for name, method in methods(batch).items()}
     spent = _in_turn(loops, rounds, lambda turn: say(f"{NAME}: {turn}/{rounds}"))
     checks = [
-        _claim(f"a round of {name} takes at most {bound:g} times one of fedavg", spent[name], spent["fedavg"], bound)
+        at_most(f"a round of {name} takes at most {bound:g} times one of fedavg", spent[name], spent["fedavg"], bound)
         for name, bound in BOUNDS.items()
     ]
-    return _result(NAME, ABOUT, scale, spent, checks)
+    return result_of(NAME, ABOUT, scale, spent, checks)
 
 
 def measure_crowds(
@@ -90,7 +90,7 @@ def measure_crowds(
     spent = {name: [value / size for value in whole[name]] for name, size in zip(loops, sizes, strict=True)}
     few, *_, many = spent
     claim = f"a client among {many} takes at most {FLAT:g} times one among {few}"
-    return _result(CROWDS, CROWDS_ABOUT, scale, spent, [_claim(claim, spent[many], spent[few], FLAT)])
+    return result_of(CROWDS, CROWDS_ABOUT, scale, spent, [at_most(claim, spent[many], spent[few], FLAT)])
 
 
 def _loop(method: Algorithm, data: Federation, model: str, cohort: int, seed: int) -> Loop:
@@ -131,14 +131,22 @@ def _in_turn(loops: dict[str, Loop], rounds: int, say: Callable[[int], None]) ->
     return spent
 
 
-def _claim(claim: str, ours: list[float], theirs: list[float], bound: float) -> Claim:
+def at_most(claim: str, ours: list[float], theirs: list[float], bound: float) -> Claim:
+    """That the median of ours / theirs, each pair of the same turn, is at most `bound`."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     return Claim(claim, median(ratios), bound, median(ratios) <= bound, min(ratios), max(ratios))
 
 
-def _result(
-    name: str, about: str, scale: BenchScale, spent: dict[str, list[float]], checks: list[Claim]
+def result_of(
+    name: str,
+    about: str,
+    scale: BenchScale,
+    spent: dict[str, list[float]],
+    checks: list[Claim],
+    cpu: dict[str, list[float]] | None = None,
 ) -> BenchResult:
+    """A standing for each of those that took turns; at scale smoke nothing is judged. `cpu`: where wall time was spent,
+    the processor time of it."""
     if scale != "full":
         checks = [Claim(check.claim, check.value, check.bound, None, check.low, check.high) for check in checks]
     standings = [
@@ -151,7 +159,7 @@ def _result(
             fastest=min(values),
             slowest=max(values),
             per_chunk=values,
-            cpu=median(values),
+            cpu=median((cpu or spent)[who]),
             peak_gb=peak_resident() / GIGA,
             early_difference=None,
             final_difference=None,

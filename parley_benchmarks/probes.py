@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 from parley_benchmarks import (
+    boost_cost,
     channel_cost,
     flower_round,
     many_memories,
     method_cost,
     ntk_round,
     ray_gain,
+    start_cost,
     step_cost,
     tune_gain,
 )
@@ -20,6 +22,8 @@ PROBES: dict[str, Callable[[BenchScale, int | None, int, Callable[[str], None]],
     channel_cost.NAME: channel_cost.measure,
     method_cost.NAME: method_cost.measure,
     method_cost.CROWDS: method_cost.measure_crowds,
+    boost_cost.NAME: boost_cost.measure,
+    start_cost.NAME: start_cost.measure,
     many_memories.NAME: many_memories.measure,
     ntk_round.NAME: ntk_round.measure,
     ray_gain.NAME: ray_gain.measure,

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from parley.core.errors import InputError
-from parley_benchmarks import many_memories, method_cost, ray_gain, step_cost, tune_gain
+from parley_benchmarks import boost_cost, many_memories, method_cost, ray_gain, start_cost, step_cost, tune_gain
 from parley_benchmarks.harness import Lap
 from parley_benchmarks.many_memories import Diary, Population
 from parley_benchmarks.probes import ON_REQUEST, PROBES
@@ -133,9 +133,20 @@ def test_methods_and_crowds_in_turn():
         json.dumps(result.as_json(), allow_nan=False)
 
 
+@pytest.mark.long
+def test_boosting_and_whole_commands_in_turn():
+    boosting, commands = bench(["boost-cost", "start-up"], "smoke", cores=1)
+    assert len(boosting.standings) == len(boost_cost.BINS) * (1 + len(boost_cost.CLIENTS))
+    assert [standing.name for standing in commands.standings] == [start_cost.YARDSTICK, *start_cost.BOUNDS]
+    for result in (boosting, commands):
+        assert all(standing.median > 0 for standing in result.standings)
+        assert {check.passed for check in result.checks} == {None}
+        json.dumps(result.as_json(), allow_nan=False)
+
+
 def test_a_round_is_judged_beside_one_of_the_same_turn():
-    assert method_cost._claim("", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
-    assert not method_cost._claim("", [1.0, 5.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
+    assert method_cost.at_most("", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
+    assert not method_cost.at_most("", [1.0, 5.0, 9.0], [1.0, 2.0, 3.0], 2.0).passed
 
 
 @pytest.mark.slow
@@ -211,6 +222,7 @@ def test_the_gain_of_a_second_worker_is_judged_turn_by_turn(workers: list[float]
 
 def test_names():
     assert {
+        "BOOST-COST",
         "CHANNEL-COST",
         "CLIENT-COST",
         "FEDALS-STEP",
@@ -219,6 +231,7 @@ def test_names():
         "NTK-ROUND",
         "RAY-GAIN",
         "SCAFFOLD-100K",
+        "START-UP",
         "TUNE-GAIN",
     } == set(PROBES)
     assert set(ON_REQUEST) == {"FLOWER-ROUND", "SCAFFOLD-100K"}
