@@ -62,6 +62,7 @@ from torch import Tensor, nn
 from parley.algorithms.exchange import Exchange, Question, Reply, ask, check_declared, declared
 from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError, nearest
+from parley.core.form import Form
 from parley.core.key import Key
 from parley.core.message import Memory, Message, Payload, Row, Stack, State
 from parley.core.registry import Registry
@@ -284,6 +285,16 @@ class Learned:
             return None
         local = memory.get("buffers") if memory is not None and self.task.buffers == "local" else {}
         return {**message["model"], **(local or ({} if self.task.buffers == "local" else message.get("buffers")))}
+
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        """Refuse, with a WireError, a message that no honest server sends; a node asks before it evaluates.
+
+        A bias of [n, outputs], say, would be another one for each of its samples.
+        """
+        weights = self.weights(message, memory)
+        if weights is not None:
+            network = dict(self.task.network.named_parameters()) | dict(self.task.network.named_buffers())
+            Form.like({name: network[name] for name in weights if name in network}).check(weights)
 
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         """The outputs at x, with a client's memory those of its own model.

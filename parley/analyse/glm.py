@@ -29,6 +29,7 @@ from parley.algorithms.trees.binning import Floats
 from parley.analyse.newton import NoFit, Point
 from parley.analyse.regression import Regression, Rows
 from parley.core.errors import InputError
+from parley.core.form import Form
 from parley.core.message import Memory, Message
 from parley.data import ClientData
 from parley.training.task import Task
@@ -180,6 +181,9 @@ class LinearPredictor(Learned):
     """From raw rows to covariates."""
     family: str = "gaussian"
     intercept: bool = True
+
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        Form.of(fit={"beta": (torch.float64, (None,))}).check(message.tensors)
 
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         beta = message["fit"]["beta"].to(x.device)

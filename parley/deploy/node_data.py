@@ -264,6 +264,8 @@ def fitted(data: ClientData, info: DataInfo, common: DataInfo) -> ClientData:
         raise WireError("the federation agreed on other columns of texts than this node has.")
     if set(info.dates) != set(common.dates):
         raise WireError("the federation agreed on other columns of dates than this node has.")
+    if any(getattr(common, name) for name in (*_NUMBERS, "levels")):  # class weights would single out a class
+        raise WireError("the federation agreed on what preprocessing sets, and owners approve.")
     x, y = data.x, data.y
     if info.columns != common.columns:
         x = x[:, torch.tensor([info.columns.index(name) for name in common.columns])]

@@ -283,6 +283,7 @@ def _evaluated(node: Node, envelope: EvaluationEnvelope, model: bytes) -> bytes:
     if memory is None:
         return _lost(node, envelope.version)
     call = EvaluationCall(decode(model, Message), memory, node.recipient, batch=node.job.batch)
+    _check_model(node.job, call.model, memory)
     most = envelope.round + 1 if node.evaluations is None else node.evaluations
     ledger.reserve(question, most, everywhere=True)
     score = evaluate(node.job, call)
@@ -294,6 +295,15 @@ def _evaluated(node: Node, envelope: EvaluationEnvelope, model: bytes) -> bytes:
     return ledger.keep(
         question, pack({"kind": "score", **numbers, "values": dict(score.values)} | counts), envelope.durable
     )
+
+
+def _check_model(job: Job, model: Message, memory: Memory) -> None:
+    try:
+        job.algorithm.learned(job.server).check(model, memory)
+    except (InputError, WireError) as error:  # or a tensor that has to be there is not
+        raise WireError(str(error)) from None
+    except Exception as error:  # of another type or shape than was looked at
+        raise WireError(f"the model cannot be read ({type(error).__name__}).") from None
 
 
 def _memory(node: Node, version: str | None) -> Memory | None:

@@ -268,6 +268,9 @@ class FederatedStatistics(Algorithm):
 class Prior(Learned):
     """The same outputs whatever the inputs: what the sums say of the labels alone."""
 
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        Form.of(prior={"outputs": (None, (self.task.info.outputs,))}).check(message.tensors)
+
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         return message["prior"]["outputs"].to(x.dtype).expand(len(x), -1)
 

@@ -11,22 +11,25 @@ from typing import Any
 from parley.channels import Chain, Channel, channels
 from parley.core.errors import InputError
 from parley.core.fields import settings_of
+from parley.core.text import shown
 from parley.study.opaque import opaque
 from parley.study.sections import build, plain
 
-_FORM = re.compile(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_FORM = re.compile(r"([^()]+)(?:\((.*)\))?", re.DOTALL)
+_LONGEST = 1000
+"""Characters of a channel with its values."""
 
 
 def named_channel(text: str) -> Channel:
     """The channel that `name(value, ...)` means; the values are its settings in order."""
-    match = _FORM.fullmatch(text)
+    match = _FORM.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if match is None:
-        raise InputError(f"channels.up: '{text}' is not of the form name(value, ...), such as top-k(0.01).")
-    name, inside = match.groups()
+        raise InputError(f"channels.up: '{shown(text)}' is not of the form name(value, ...), such as top-k(0.01).")
+    name, inside = match[1].strip(), match[2]
     try:
         values = tomllib.loads(f"values = [{inside or ''}]")["values"]
     except (tomllib.TOMLDecodeError, ValueError, RecursionError):
-        raise InputError(f"channels.up: the values of '{text}' cannot be read.") from None
+        raise InputError(f"channels.up: the values of '{shown(text)}' cannot be read.") from None
     kind: Any = channels[name]
     settings = [setting.name for setting in settings_of(kind)]
     if len(values) > len(settings):

@@ -20,7 +20,7 @@ from parley.core.errors import InputError, nearest
 
 MOST = 10_000
 """Points of one grid."""
-_CALL = re.compile(r"\s*([a-z-]+)\s*\((.*)\)\s*", re.DOTALL)
+_CALL = re.compile(r"([a-z-]+)\s*\((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def space_of(value: Any, path: str) -> Space:
         if not value or len({repr(item) for item in value}) != len(value):
             raise InputError(f"the values to try for {path} must be different, and at least one.")
         return Space(tuple(value))
-    match = _CALL.fullmatch(value) if isinstance(value, str) else None
+    match = _CALL.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InputError(
             f"{path} = {shown(value)} is no space to search: write a list of values, or one of "

@@ -68,9 +68,14 @@ def data(name: str) -> pl.Federation:
     return pl.Federation.from_arrays(arrays, public=public)
 
 
-@cache
 def overheard(name: str) -> tuple[Job, dict[str, Call]]:
     """The job, and the last call of each exchange of a short run."""
+    return trained(name)[:2]
+
+
+@cache
+def trained(name: str) -> tuple[Job, dict[str, Call], Message]:
+    """And what nodes would get to evaluate."""
     method, seen = METHODS[name], list[Overheard]()
 
     def execute(job: Job) -> Overheard:
@@ -82,12 +87,12 @@ def overheard(name: str) -> tuple[Job, dict[str, Call]]:
     settings = {"model": model if method.needs.network else None, "rounds": 2, "evaluation": QUIET, "cohort": 2}
     if name.startswith("ntk-fl, judged"):
         settings["cohort"] = 3
-    pl.train(method, data(name), execute=execute, **settings)
+    run = pl.train(method, data(name), execute=execute, **settings)
     job, calls = seen[0].job, {}
     for call in seen[0].calls:
         job.exchange(call.context.asked).check(job.server, call.message)  # what an honest server sends is accepted
         calls[call.context.asked] = call
-    return job, calls
+    return job, calls, run.model()
 
 
 def cases() -> list[tuple[str, str]]:
@@ -186,6 +191,23 @@ def test_numbers_of_no_honest_run_are_refused_or_answered_in_the_form_of_a_reply
         form = each.form(job.server, message)
         if form is not None:
             form.check(answer.message.tensors)
+
+
+# --- models to evaluate ---
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_to_evaluate_has_the_shapes_of_the_methods(name: str):
+    """Otherwise a bias of [n, outputs] is one for each sample, and a single loss has the labels of all of them."""
+    job, _, model = trained(name)
+    learned = job.algorithm.learned(job.server)
+    learned.check(model)
+    assert model.tensors or learned.personal
+    for each, value in model.tensors.items():
+        for wrong in ({each: torch.stack([value] * 40)}, {f"{each}x": value}):
+            with pytest.raises(Exception) as error:  # which `runtimes.node` refuses, whatever it is
+                learned.check(Message(model.tensors | wrong, model.scalars))
+            assert isinstance(error.value, (pl.WireError, IndexError, RuntimeError)), (each, error.value)
 
 
 # --- parts that clients keep to themselves ---

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -185,6 +186,27 @@ def test_the_federation_is_what_it_was_at_the_beginning(liar: Liar):
         head, _ = unpack(answer(liar.node, work("a", "r", liar.proposal.hash, population, told, frame)))
         assert head["reason"] == "received a different federation than at the start of this run."
     assert liar.asks(2)[0]["kind"] == "reply"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("class_weights", [1.0] + [0.0] * 9), ("target_scale", [1e-9] * 10), ("levels", [["a"]])]
+)
+def test_class_weights_and_scales_are_those_of_the_study(liar: Liar, name: str, value: list[Any]):
+    """Told as agreed upon, weights of 0 for all classes but one left the gradient of that class's few samples."""
+    liar.common = json.dumps(json.loads(liar.common) | {name: value}).encode()
+    assert "what preprocessing sets, and owners approve" in why(liar.node, liar.asks(1)[0])
+
+
+def test_a_model_to_evaluate_cannot_have_a_bias_for_each_sample(make_node):
+    """The loss of a single evaluation was a number whose binary digits were the labels of all held-out samples."""
+    liar = Liar(make_node("a", ALL), proposed(evaluate={"every": 1}, model={"name": "linear"}))
+    rows = liar.enrolled["test_samples"]
+    for name, value in liar.model.items():
+        liar.model = liar.model | {name: torch.stack([value] * rows)}
+        assert f"tensor '{name}' is torch.float32 [{rows}, " in why(liar.node, liar.evaluates(1)[0])
+        liar.model = liar.model | {name: value}
+    liar.model = liar.model | {"more": torch.zeros(1)}
+    assert "tensor 'more' was not expected" in why(liar.node, liar.evaluates(1)[0])
 
 
 def test_a_fingerprint_confirms_no_guess_of_the_samples(make_node, liar: Liar):

@@ -210,6 +210,24 @@ def test_malformed_heads_are_refused():
         read_or_refused(mutated(random_))
 
 
+@pytest.mark.timeout(20)
+def test_spaces_of_a_header_are_read_once():
+    """An expression that shared them out in all ways held the front up for minutes, for one request of 4 KB."""
+    for value, read in (
+        (f"{' ' * 16000}\x01", None),
+        (f"b{' ' * 8000}b", None),
+        ("b\tb", None),
+        (f"{' ' * 8000}b\t ", "b"),
+        (" \t", ""),
+    ):
+        head = f"POST / HTTP/1.1\r\na:{value}".encode()
+        if read is None:
+            with pytest.raises(Refused):
+                Head.read(head)
+        else:
+            assert Head.read(head).headers == {"a": read}
+
+
 @pytest.mark.slow
 def test_many_malformed_heads_are_refused():
     random_ = random.Random(1)

@@ -13,7 +13,7 @@ import pytest
 from parley import __version__
 from parley.core.errors import InputError, WireError
 from parley.core.plugins import digest_of
-from parley.deploy.answering import answer
+from parley.deploy.answering import answer, invitation
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.proposal import Proposal
 from parley.runtimes.frame import pack, unpack
@@ -216,3 +216,12 @@ def test_every_message_is_in_the_log_before_anything_is_done_with_it(make_node, 
     line = list(node.logged())[-1]
     assert (line["event"], line["what"]) == ("received", "call, round 1, exchange 0, asked client")
     assert (line["study"], line["bytes_in"]) == (proposal.hash, len(frame))
+
+
+@pytest.mark.timeout(60)
+def test_a_name_of_spaces_does_not_keep_the_node_busy(make_node):
+    """An expression tried all ways to share them out: for a name of 100 KB, years."""
+    node = make_node("a", ALL)
+    study = dict(proposed().study) | {"channels": {"up": [f"a{' ' * 100_000}("]}}
+    head, _ = unpack(answer(node, invitation("a", "r", Proposal(__version__, study, {}))))
+    assert head["kind"] == "pending"

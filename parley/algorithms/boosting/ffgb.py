@@ -136,7 +136,7 @@ class FFGB(Algorithm):
 
     @exchange(
         form=lambda self, task, message: self._learners_form(task),
-        accepts=lambda self, task, message: self._received(task, message),
+        accepts=lambda self, task, message: _received(self.learner, task, message),
         discloses=lambda self: self.learner.discloses,
         stack=False,
     )
@@ -167,28 +167,6 @@ class FFGB(Algorithm):
     def _learners_form(self, task: Task) -> Form | None:
         form = self.learner.form(task, self.steps)
         return None if form is None else Form.of(learners=form)
-
-    def _received(self, task: Task, message: Message) -> Form:
-        """Learners of some rounds, as many as there are, that can be evaluated."""
-        trees: dict[str, Tree] = {}
-        for name, value in message.get("learners").items():
-            number, _, inner = name.partition("/")
-            if not (len(number) == 6 and number.isascii() and number.isdigit()):
-                raise WireError(f"'{number[:40]}' is no round of learners.")
-            trees.setdefault(number, {})[inner] = value
-        form = Form()
-        for number, tree in trees.items():
-            tensors = {name: value for name, value in tree.items() if name not in ("coefficients", "decay")}
-            parts = self.learner.form(task, None)
-            parts = Form(dict.fromkeys(tensors)) if parts is None else parts
-            parts.check(tensors)
-            many = {len(value) for value in tensors.values() if value.ndim}
-            if not self.learner.sound(task, tensors) or (self.learner.form(task, None) is not None and len(many) != 1):
-                raise WireError(f"the learners of round {number} cannot be evaluated.")
-            count = (many.pop() if self.learner.form(task, None) is not None else None,)
-            scales = {"coefficients": (torch.float64, count), "decay": (torch.float64, ())}
-            form |= Form.of(**{f"learners/{number}": {**parts, **scales}})
-        return Form(form)
 
     # --- the function learned ---
 
@@ -250,6 +228,9 @@ class SumOfLearners(Learned):
 
     learner: Learner = field(default_factory=RegressionTree)
 
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        _received(self.learner, self.task, message).check(message.tensors)
+
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         f = self.learner.fold(self.task, _rounds(message), x, None if before is None else before.cpu().double())
         return f.to(x.device, wide(x.device))
@@ -266,6 +247,29 @@ class SumOfLearners(Learned):
             parts.insert(0, replace(trees, values=trees.values.double() * factor * added.coefficients[:, None, None]))
             factor *= float(added.decay)
         return TreeModule(stacked(parts), torch.zeros(self.task.info.outputs), self.task.info.shape)
+
+
+def _received(learner: Learner, task: Task, message: Message) -> Form:
+    """Learners of some rounds, as many as there are, that can be evaluated."""
+    trees: dict[str, Tree] = {}
+    for name, value in message.get("learners").items():
+        number, _, inner = name.partition("/")
+        if not (len(number) == 6 and number.isascii() and number.isdigit()):
+            raise WireError(f"'{number[:40]}' is no round of learners.")
+        trees.setdefault(number, {})[inner] = value
+    form = Form()
+    for number, tree in trees.items():
+        tensors = {name: value for name, value in tree.items() if name not in ("coefficients", "decay")}
+        parts = learner.form(task, None)
+        parts = Form(dict.fromkeys(tensors)) if parts is None else parts
+        parts.check(tensors)
+        many = {len(value) for value in tensors.values() if value.ndim}
+        if not learner.sound(task, tensors) or (learner.form(task, None) is not None and len(many) != 1):
+            raise WireError(f"the learners of round {number} cannot be evaluated.")
+        count = (many.pop() if learner.form(task, None) is not None else None,)
+        scales = {"coefficients": (torch.float64, count), "decay": (torch.float64, ())}
+        form |= Form.of(**{f"learners/{number}": {**parts, **scales}})
+    return Form(form)
 
 
 def _since(state: State, since: int | None) -> Message:

@@ -139,6 +139,12 @@ class KernelSum(Learned):
     kernel: Kernel = field(default_factory=RBF)
     title: str = ""
 
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        points, sides = _points(message), (None, self.task.info.outputs)
+        coefficients = dict.fromkeys(points, (torch.float64, sides))
+        inputs = dict.fromkeys(points, (None, (None, prod(self.task.info.shape))))
+        Form.of(points=inputs, coefficients=coefficients).check(message.tensors)
+
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         f, points = _start(self.task)(x).double(), _points(message)
         if not points:

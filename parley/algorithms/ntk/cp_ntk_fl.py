@@ -188,6 +188,10 @@ class OnProjections(Learned):
     def weights(self, message: Message, memory: Memory | None = None) -> None:
         return None
 
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        rest = message.holding({n: v for n, v in message.tensors.items() if n != "seed"}, message.scalars)
+        Learned(self.method.inner(self.task)).check(rest)
+
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         """Without the seed every class is as likely as the others."""
         if "seed" in message.tensors:

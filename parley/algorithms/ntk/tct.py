@@ -182,10 +182,13 @@ class TCT(Algorithm):
             else (accepted, dict[str, Number]())
         )
         if "network" in message:
-            spec = (torch.float64, (self._width(task),))
-            common = Form.of(network=Form.like(self._convex_like(task)), moments={"mean": spec, "scale": spec})
-            return Accepted(Form(form | common), scalars | {"seed": SEED})
+            return Accepted(Form(form | Form.of(**self.common_form(task))), scalars | {"seed": SEED})
         return Accepted(form, scalars)
+
+    def common_form(self, task: Task) -> dict[str, Form]:
+        """The forms of the trees that say how features are made."""
+        spec = (torch.float64, (self._width(task),))
+        return {"network": Form.like(self._convex_like(task)), "moments": Form.of(mean=spec, scale=spec)}
 
     def _moments_form(self, task: Task) -> Form:
         spec = (torch.float64, (self._width(task),))
@@ -252,6 +255,13 @@ class Convexified(Learned):
 
     def weights(self, message: Message, memory: Memory | None = None) -> Tree | None:
         return None if "network" in message else self.first.weights(message, memory)
+
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        if "network" not in message:
+            self.first.check(message, memory)
+            return
+        form = Form.of(model=self.tct.linear_task(self.task).form, **self.tct.common_form(self.task))
+        form.check(message.tensors)
 
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         if "network" not in message:

@@ -9,6 +9,8 @@ evaluated from scratch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import torch
@@ -38,11 +40,19 @@ class BoostedTrees(Algorithm):
         return Needs(network=False, missing=True, cpu=True)
 
     def learned(self, task: Task) -> Learned:
-        return SumOfTrees(task, incremental=True, read=grown_since)
+        return SumOfTrees(task, incremental=True, read=grown_since, depth=self.depth)
 
 
+@dataclass(frozen=True)
 class SumOfTrees(Learned):
     """What is predicted before the first tree, plus all trees."""
+
+    depth: int = field(kw_only=True)
+
+    def check(self, message: Message, memory: Memory | None = None) -> None:
+        first = (torch.float64, (outputs_of(self.task),))
+        form = Form.of(bins={"first": first}) if "bins" in message else Form()
+        Form(form | trees_form(message, self.depth, prod(self.task.info.shape))).check(message.tensors)
 
     def outputs(self, message: Message, memory: Memory | None, x: Tensor, before: Tensor | None = None) -> Tensor:
         many = outputs_of(self.task)
