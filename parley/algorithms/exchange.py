@@ -96,6 +96,9 @@ class Exchange:
     """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
     floor: int | None = None
     """Fewest samples of a client that stand behind anything in its reply, where the reply describes samples."""
+    rows: Callable[[Task, ClientData], Tensor] | None = None
+    """Which of a client's own samples the method uses, [n] bool, where that is not all of them: a node compares them
+    with those that its other runs used, since two sums, subtracted, tell of the few between them."""
     rare: Callable[[Task, ClientData], str] | None = None
     """What of a client's own samples fewer than the floor have and its reply shows all the same, as the end of a
     sentence; nothing if that is so of none. A node asks its owner."""
@@ -133,6 +136,7 @@ class Settings(TypedDict, total=False):
     bias: Literal["steps", "lr"] | Callable[[Any], Literal["steps", "lr"] | None] | None
     stack: bool | Callable[[Any], bool]
     floor: int | Callable[[Any], int | None] | None
+    rows: Callable[[Any], Callable[[Task, ClientData], Tensor]]
     rare: Callable[[Any], Callable[[Task, ClientData], str]]
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from scipy.stats import chi2
+from torch import Tensor
 
 from parley.algorithms.exchange import Exchange, Reply, ask, exchange
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
@@ -171,9 +172,7 @@ class KaplanMeier(Algorithm):
     def _rows(self, task: Task, data: Data) -> tuple[Floats, Floats, Counts, dict[str, int]]:
         """Of rows that may be reported: times, events, groups; and how many others there are."""
         assert isinstance(data, ClientData)
-        time, event, _ = survival(task, data, self.event, self._since)
-        value = places_among(task, data, self.by, self.names) if self.by else np.zeros(len(data))
-        complete = np.isfinite(time) & np.isfinite(event) & np.isfinite(value)
+        time, event, value, complete = self._read(task, data)
         kept = torch.from_numpy(complete)
         _, _, wrong = survival(task, ClientData(data.x[kept], data.y[kept]), self.event, self._since)
         same = value[complete, None] == np.arange(len(self.names))
@@ -187,6 +186,17 @@ class KaplanMeier(Algorithm):
             group[in_groups],
             dict(zip(_SCALARS, counted, strict=True)),
         )
+
+    def _read(self, task: Task, data: ClientData) -> tuple[Floats, Floats, Floats, Any]:
+        """Times, events, places among the groups, and which rows have all of them."""
+        time, event, _ = survival(task, data, self.event, self._since)
+        value = places_among(task, data, self.by, self.names) if self.by else np.zeros(len(data))
+        return time, event, value, np.isfinite(time) & np.isfinite(event) & np.isfinite(value)
+
+    def complete(self, task: Task, data: ClientData) -> Tensor:
+        """Which rows have all that it needs, in one of the groups."""
+        _, _, value, complete = self._read(task, data)
+        return torch.from_numpy(complete & np.isin(value, np.arange(len(self.names))))
 
     def _discloses(self) -> tuple[str, ...]:
         return ("inputs", "labels") if self.floor < 2 else ()
@@ -227,6 +237,7 @@ class KaplanMeier(Algorithm):
         grid=("grid",),
         discloses=_discloses,
         floor=lambda self: self.floor,
+        rows=lambda self: self.complete,
         rare=lambda self: self.rare,
         stack=False,
     )

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from parley.algorithms.exchange import Exchange, Question, Reply, ask, exchange
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Needs, Questions, Replies
@@ -334,11 +335,15 @@ class Regression(Algorithm):
     def rows(self, task: Task, data: Data) -> tuple[Rows, int, int]:
         """Its complete rows, how many are not, and how many have impossible outcomes."""
         assert isinstance(data, ClientData)
-        x = self.design(task, data.x.double().numpy())
-        y, event, _ = self.outcomes(task, data)
-        whole = np.isfinite(x).all(axis=1) & np.isfinite(y) & np.isfinite(event)
-        kept = ClientData(data.x[torch.from_numpy(whole)], data.y[torch.from_numpy(whole)])
-        return Rows(x[whole], y[whole], event[whole]), int((~whole).sum()), self.outcomes(task, kept)[2]
+        whole = self.complete(task, data)
+        kept = ClientData(data.x[whole], data.y[whole])
+        y, event, wrong = self.outcomes(task, kept)
+        return Rows(self.design(task, kept.x.double().numpy()), y, event), int((~whole).sum()), wrong
+
+    def complete(self, task: Task, data: ClientData) -> Tensor:
+        """Which rows have all that it needs."""
+        x, (y, event, _) = self.design(task, data.x.double().numpy()), self.outcomes(task, data)
+        return torch.from_numpy(np.isfinite(x).all(axis=1) & np.isfinite(y) & np.isfinite(event))
 
     def design(self, task: Task, x: Floats) -> Floats:
         """The covariates of raw rows; NaN where a text is missing or none of the levels."""
@@ -394,6 +399,7 @@ class Regression(Algorithm):
         reads="sum",
         discloses=_discloses,
         floor=lambda self: self.floor,
+        rows=lambda self: self.complete,
         stack=False,
     )
     def columns(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:

@@ -51,6 +51,7 @@ from parley.deploy.consent import (
     known_nodes,
     shows,
     takes_part,
+    used,
     verdict,
     version_problem,
 )
@@ -266,14 +267,16 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
     low = floor(folder.policy, len(data.train), known_nodes(folder, proposal))
     if low is not None:
         raise InputError(low)
-    near = few_apart(folder, run, data, folder.policy.minimum_floor)
+    rows = used(proposal, folder.modules, data)
+    near = few_apart(folder, run, rows, folder.policy.minimum_floor)
     if near is not None:
         facts["warning"] = (
-            f"its samples differ by {near} from those of another run: what both tell, subtracted, tells of these few."
+            f"the samples it uses differ by {near} from those of another run: what both tell, subtracted, tells of "
+            "these few."
         )
         if decided.why == BY_POLICY:
-            raise _Refused("its samples have changed by few since another run, so its owner has to decide.", True)
-    if other_study(folder, run, proposal, data):
+            raise _Refused("would use samples that differ by few from another run's, so its owner has to decide.", True)
+    if other_study(folder, run, proposal, rows):
         facts["warning"] = f"{facts.get('warning', '')} {_TWO_GRIDS}".lstrip()
         if decided.why == BY_POLICY:
             raise _Refused(_OTHER_CELLS, True)
@@ -286,7 +289,7 @@ def _invited(folder: NodeFolder, name: str, run: str, proposal: Proposal, facts:
                 True,
             )
     _enrol(folder, name, run, data)
-    keep_rows(folder, run, data)
+    keep_rows(folder, run, rows)
     enrolled(folder, proposal.hash, run, str(facts.get("warning", "")))
     decision = described(replace(data, test=_held_out(folder, data)), keys.secret(_key(folder), "fingerprint"))
     return pack({"kind": "enrolled", "data": decision})

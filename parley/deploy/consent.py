@@ -13,13 +13,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from parley import __version__
 from parley.algorithms import algorithms
 from parley.algorithms.exchange import disclosed
 from parley.channels import Channel, channels
 from parley.core.errors import InputError, ParleyError
 from parley.core.text import shown
-from parley.data import Federation
+from parley.data import ClientData, Federation
 from parley.data.sources import InMemory
 from parley.deploy import keys
 from parley.deploy.node_data import OwnData
@@ -28,6 +30,7 @@ from parley.deploy.proposal import Proposal
 from parley.deploy.settings import PolicySettings
 from parley.engine.settings import Sampling
 from parley.models import models
+from parley.runtimes.protocol import Job
 from parley.study.channel_names import named_channel, stages
 from parley.study.study import Study
 from parley.study.train import client_job
@@ -96,10 +99,24 @@ def shows(proposal: Proposal, modules: Path, data: OwnData) -> str:
     asking = [each.rare for each in proposal.rebuilt(modules).algorithm.exchanges() if each.rare is not None]
     if not asking:
         return ""
-    study = replace(proposal.rebuilt(modules), device="cpu")
-    federation = Federation(data.info, ("own",), InMemory((data.train,)))
-    job = client_job(study, federation, 1, bytes(16))
+    job = _own_job(proposal, modules, data)
     return "; ".join(dict.fromkeys(filter(None, (rare(job.task, job.federation.client("own")) for rare in asking))))
+
+
+def used(proposal: Proposal, modules: Path, data: OwnData) -> OwnData:
+    """The samples that the study uses: of a regression, those with all covariates."""
+    asking = [each.rows for each in proposal.rebuilt(modules).algorithm.exchanges() if each.rows is not None]
+    if not asking:
+        return data
+    job = _own_job(proposal, modules, data)
+    kept = torch.stack([rows(job.task, job.federation.client("own")) for rows in asking]).any(0)
+    return replace(data, train=ClientData(data.train.x[kept], data.train.y[kept]))
+
+
+def _own_job(proposal: Proposal, modules: Path, data: OwnData) -> Job:
+    """What the study's functions say of this node's samples alone."""
+    study = replace(proposal.rebuilt(modules), device="cpu")
+    return client_job(study, Federation(data.info, ("own",), InMemory((data.train,))), 1, bytes(16))
 
 
 def policy_obstacle(policy: PolicySettings, folder: NodeFolder, proposal: Proposal) -> str | None:

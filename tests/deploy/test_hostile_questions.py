@@ -27,6 +27,7 @@ from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import submitted_study
 from parley.runtimes.frame import unpack
 from parley.runtimes.node import Envelope, EvaluationEnvelope, call_frame, evaluation_frame
+from parley.statistics.exact_sums import carried, exact_value
 from parley.statistics.run import statistics_table
 from tests.deploy.conftest import ALL, key_of
 
@@ -268,6 +269,29 @@ def test_two_columns_that_differ_in_few_rows_show_them(place: Place):
         x = np.stack([one, second, place.x[:, 0]], axis=1)
         assert rare(place, x, place.y, {"name": "glm", "family": "logistic", "floor": 10})[0] == STANDS_OUT
         place = again(place)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "glm", "family": "logistic"}, {"name": "glm", "covariates": ["x0"]}])
+def test_a_regression_beside_statistics_tells_of_a_few_incomplete_rows_unless_the_owner_agrees(
+    place: Place, algorithm: dict[str, Any]
+):
+    """The sums of all rows, less those of the complete ones, are the only incomplete row."""
+    x = place.x.copy()
+    x[17, 0] = np.nan
+    np.savez(place.node.path.parent / "a.npz", x=x, y=place.y)
+    place.node.set(missing=True)
+    sums = place.asker(place.study(statistics_table({}, pl.FederatedStatistics(bins=2))), "one")("client", Message())
+    regression = place.study({"rounds": 1, "algorithm": algorithm})
+    head, _ = unpack(answer(place.node, invitation("a", "two", regression)))
+    why = "would use samples that differ by few from another run's, so its owner has to decide."
+    assert (head["kind"], head["reason"]) == ("pending", why)
+    place.node.decide(regression.hash, "approved")
+    fitted = place.asker(regression, "two")("columns", Message())
+    assert (int(sums["sums"]["rows"]), int(fitted["sums"]["rows"])) == (60, 59)
+    if "covariates" not in algorithm:
+        row = sums["sums"]["first"][1] - fitted["sums"]["first"][1]
+        assert float(exact_value(carried(row.numpy()[None])[0], 1)) == x[17, 1]
+    assert "differ by 1 from those of another run" in str([one.near for one in disclosed(place.node)])
 
 
 def again(place: Place) -> Place:

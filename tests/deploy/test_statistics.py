@@ -172,7 +172,7 @@ def test_two_statistics_subtracted_tell_a_sample_unless_the_owner_says_so(place:
         file.write("77.125,4.5,ill\n")
     second = asked(bins=7)
     assert sums_of_a(place, second) is None
-    assert "a its samples have changed by few since another run, so its owner has to decide." in place.said(
+    assert "a would use samples that differ by few from another run's, so its owner has to decide." in place.said(
         place.submissions["last"]
     )
     third = asked(bins=9)
@@ -188,7 +188,7 @@ def test_two_statistics_subtracted_tell_a_sample_unless_the_owner_says_so(place:
         main(["node", "log", "--disclosed", "--node", str(node.path)])
     out = capfd.readouterr().out
     assert ended.value.code == 0
-    assert "its samples differ by 1 from those of another run" in " ".join(out.split())
+    assert "the samples it uses differ by 1 from those of another run" in " ".join(out.split())
     assert out.count("neighbours") == 2
     assert "6 answers of" in out
 
