@@ -160,12 +160,14 @@ def caption(comparison: Comparison) -> str:
     if any(line.quantiles for line in lines):
         what = comparison.metric.rpartition("/")[2]
         phrases.append(f"clients: quantiles of their {what} on their own held-out samples")
-        worst = [(line.label, line.worst) for line in lines if line.worst is not None][:_MOST_WORST]
-        phrases.append(f"The worst: {', '.join(f'{printable(label)} {comparison.show(v)}' for label, v in worst)}")
+        worst = [(line.label, line.worst) for line in lines if line.worst is not None]
+        if 0 < len(worst) <= _MOST_WORST:
+            shown = ", ".join(f"{printable(label)} {comparison.show(value)}" for label, value in worst)
+            phrases.append(f"The worst client: {shown}")
     if any(line.group.missing for line in lines):
         phrases.append("replies missing: those of a run that did not come or could not be used")
     if any(line.group.runs[0].status != "finished" for line in lines):
-        phrases.append("Of runs that have not finished: what there is until now")
+        phrases.append("Unfinished runs: as far as they have come")
     if comparison.trials:
         phrases.append(f"Without {comparison.trials} of parley tune's trials; name those to be compared")
     phrases += [f"{printable(line.label)} without {line.group.left_out}" for line in lines if line.group.unfinished]

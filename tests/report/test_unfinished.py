@@ -118,7 +118,7 @@ def test_where_no_seed_has_finished_there_is_what_there_is_and_it_is_marked(tmp_
         compared = shown(table(Comparison.stored(made, [])))
         assert "1 running, 1 interrupted" in compared
         assert "4–20 of 40" in compared
-        assert "have not finished: what there is until now" in compared
+        assert "Unfinished runs: as far as they have come" in compared
         assert "4–20 of 40" in report_page(made, [])
 
 

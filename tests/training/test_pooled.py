@@ -163,7 +163,7 @@ def test_recalibrated_outputs_leave_the_house_the_same_way(tmp_path):
             pl.Study(pl.FedAvg(lr=0.1, steps=3), federation, model=pl.models.linear(), rounds=3, evaluation=settings),
         )
         page = pl.report.write_report(store, [run.id], tmp_path / "page.html").read_text()
-    assert "How classes are told apart" in page
+    assert "Discrimination and calibration" in page
     assert "Confusion matrix" in page
     x = federation.client("north").x
     slope, shift = run.counts.recalibrated("platt")

@@ -105,8 +105,8 @@ def fairness(groups: Sequence[Group], names: Names) -> str:
         table(columns, behind, caption="The worst tenth", numeric=range(2, len(columns))),
     )
     about = (
-        "Clients are not named here; parley report --names names them. A number stands for the same name all over "
-        "this page; where seeds deal the data anew, its samples differ from seed to seed."
+        "Clients are numbered, alike on the whole page; parley report --names shows their names. Where each seed "
+        "partitions the data anew, a client's samples differ from seed to seed."
     )
     return section("clients-section", "Clients", plot, spread, worst, about="" if names.shown else about)
 

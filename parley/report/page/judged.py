@@ -1,4 +1,4 @@
-"""How classes are told apart: ROC and calibration curves, confusion matrices and class balance, over all samples."""
+"""Discrimination and calibration over all samples: ROC and calibration curves, confusion matrices, class balance."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ def judged(groups: Sequence[Group]) -> str:
     if not known:
         return ""
     about = (
-        "Counted over the held-out samples of all evaluated clients together, or the central test set, after the last "
-        "round; of several seeds the first. Scores are counted in bins of logits, so an AUC is right up to what stands "
-        "behind ±."
+        "After the last round, over the held-out samples of all evaluated clients or the central test set; of several "
+        "seeds, the first. Scores are counted in bins of logits; ± bounds what the bins change in the AUC."
     )
     parts = [_figure(known), _summary(known)]
     for group, counts in known:
         predicted, true, sizes = counts.calibration()
         rows = [(f"{s:.4g}", f"{t:.4g}", int(n)) for s, t, n in zip(predicted, true, sizes, strict=True)]
-        heads = ("mean probability", "came true", "samples")
+        heads = ("mean probability", "observed share", "samples")
         parts.append(_matrix(group, counts))
         parts.append(
             folded(
@@ -38,7 +37,7 @@ def judged(groups: Sequence[Group]) -> str:
                 table(heads, rows, caption=f"Calibration of {group.label}", numeric=(0, 1, 2)),
             )
         )
-    return section("judged", "How classes are told apart", *parts, about=about)
+    return section("judged", "Discrimination and calibration", *parts, about=about)
 
 
 def _counts(group: Group) -> Counts | None:
@@ -70,7 +69,7 @@ def _matrix(group: Group, counts: Counts) -> str:
         return ""
     names = _classes(group, counts)
     rows = [(name, *map(int, row)) for name, row in zip(names, counts.confusion, strict=True)]
-    title = f"Confusion matrix of {group.label}: classes down, what they are taken for across"
+    title = f"Confusion matrix of {group.label}: true classes down, predicted ones across"
     return table(("class", *names), rows, caption=title, numeric=range(1, len(names) + 1))
 
 
@@ -90,11 +89,11 @@ def _figure(known: Sequence[tuple[Group, Counts]]) -> str:
         axes[0].plot(predicted, true, marker="o", markersize=3, color=colour, label=group.label)
         if counts.classes == 2:
             axes[1].plot(*counts.roc, color=colour, label=group.label)
-    right = "share of class 1" if two else "share that is right"
-    axes[0].set(xlabel="mean probability, in tenths of the samples", ylabel=right)
+    right = "observed share of class 1" if two else "share predicted correctly"
+    axes[0].set(title="Calibration", xlabel="mean predicted probability, by tenths of the samples", ylabel=right)
     if two:
-        axes[1].set(xlabel="false positive rate", ylabel="true positive rate")
+        axes[1].set(title="ROC", xlabel="false positive rate", ylabel="true positive rate")
     if len(known) > 1:
         legend(axes[0], loc="upper left")
-    words = "Calibration curves: what came true over the probability said"
+    words = "Calibration curves: observed share over predicted probability"
     return picture(figure, words + ("; ROC curves." if two else "."))
