@@ -8,13 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from parley.core.text import printable
+
 LARGEST = 10 * 2**20
 """Bytes of a log."""
 
 
 def note(path: Path, text: str, say: Callable[[str], None]) -> None:
     """A line in a log, which is said too; a disk that is full ends nothing."""
-    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(text.split())}"
+    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(' '.join(text.split()))}"
     with suppress(OSError):
         if path.exists() and path.stat().st_size > LARGEST:
             path.replace(path.with_name(f"{path.name}.1"))

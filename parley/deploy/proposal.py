@@ -45,6 +45,9 @@ _SERVERS = (
     "tune",
 )
 """Sections and settings that do not concern nodes."""
+_SECTIONS = ("model", "channels", "privacy", "evaluate", "robust", "preprocessing", "cohort")
+LONGEST_NAME = 200
+"""Characters of a study's name."""
 _TEXTS = ("name", "revision", "preprocessing")
 """What holds titles and names of columns, which may look like anything and are never looked up."""
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py")
@@ -86,6 +89,8 @@ class Proposal:
             raise InputError("nodes train with one method: init_from.algorithm is for simulations.")
         kept = _without_paths(kept, {str(p): Path(p).name for p in study.plugins})
         _check_names(kept, modules)
+        if len(study.name) > LONGEST_NAME:
+            raise InputError(f"the study's name has more than {LONGEST_NAME} characters, which nodes refuse.")
         return cls(__version__, kept, modules, dict(roster or {}))
 
     @classmethod
@@ -107,6 +112,7 @@ class Proposal:
         for section in _SERVERS:
             if section in made.study:
                 raise WireError(f"its study has '{section}', which does not concern nodes.")
+        _check_sections(made.study)
         try:
             _check_names(made.study, made.modules)
         except InputError as error:
@@ -148,10 +154,7 @@ class Proposal:
 
     @property
     def rounds(self) -> int:
-        rounds = self.study.get("rounds")
-        if type(rounds) is not int or rounds < 1:
-            raise WireError("the study does not say how many rounds it has.")
-        return rounds
+        return int(self.study["rounds"])
 
     @property
     def evaluates(self) -> bool:
@@ -206,6 +209,24 @@ def _with_paths(value: Any, modules: Path) -> Any:
     if isinstance(value, tuple | list):
         return [_with_paths(inner, modules) for inner in value]
     return str(modules / value) if isinstance(value, str) and _IN_MODULE.fullmatch(value) else value
+
+
+def _check_sections(study: Mapping[str, Any]) -> None:
+    """Refuse what could not be listed for an owner beside other studies."""
+    rounds, name = study.get("rounds"), study.get("name")
+    if type(rounds) is not int or not 1 <= rounds < 2**31:
+        raise WireError("the study does not say how many rounds it has.")
+    if not isinstance(name, str | None) or len(name or "") > LONGEST_NAME:
+        raise WireError(f"the study's name is no text of at most {LONGEST_NAME} characters.")
+    for section in ("algorithm", *_SECTIONS):
+        if not isinstance(study.get(section), Mapping) and (section == "algorithm" or study.get(section) is not None):
+            raise WireError(f"the study has no section [{section}].")
+    for section in ("algorithm", "model"):
+        if study.get(section) is not None and not isinstance(study[section].get("name"), str):
+            raise WireError(f"the study's section [{section}] has no name.")
+    up = (study.get("channels") or {}).get("up", [])
+    if not isinstance(up, list | tuple) or not all(isinstance(text, str) for text in up):
+        raise WireError("the study's channels are no texts.")
 
 
 def _check_names(study: Mapping[str, Any], modules: Mapping[str, str]) -> None:

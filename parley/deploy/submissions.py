@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.core.errors import InputError, nearest
 from parley.core.files import write_atomically
+from parley.core.text import printable
 from parley.deploy.server_folder import ServerFolder
 from parley.store.locks import acquire, release
 
@@ -147,7 +148,7 @@ class Submissions:
         """A line in the run's log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with self.log(id).open("a", encoding="utf-8") as file:
-            file.write(f"{stamp} {' '.join(text.split())}\n")
+            file.write(f"{stamp} {printable(' '.join(text.split()))}\n")
 
     def ask_to_stop(self, id: str) -> None:
         (self.path / f"{id}.stop").touch()

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from parley.algorithms.exchange import Party, Reply
 from parley.core.context import Context, Position, Secrets
@@ -42,6 +42,9 @@ _OWNER, _SECRET, _DATA = "node.json", "secret", "data.safetensors"
 _VERSION = re.compile(r"(\d{1,18})-(\d{1,18})")
 _LONGEST = 50_000
 """Characters of what an exception says."""
+_KEPT = 3
+"""Rounds of which a node keeps replies and memories for a server that never says it is durable: a deployment's is
+after every round."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -176,14 +179,23 @@ def handle(node: Node, data: bytes) -> bytes:
         if head.get("recipient") != node.recipient or len(parts) != 1:
             raise WireError(f"it is not a message to '{node.recipient}'.")
         if kind == "evaluation":
-            return _evaluated(node, EvaluationEnvelope.read(head), parts[0])
+            return _evaluated(node, _bounded(node, EvaluationEnvelope.read(head)), parts[0])
         if kind != "call":
             raise WireError(f"a node answers calls and evaluations, not {kind!r}.")
-        return _answered(node, Envelope.read(head), parts[0])
+        return _answered(node, _bounded(node, Envelope.read(head)), parts[0])
     except WireError as error:
         return failure(Failure(node.recipient, f"refused what it was sent: {error}"))
     except InputError as error:  # its disk
         return failure(Failure(node.recipient, f"cannot answer: {error}"))
+
+
+E = TypeVar("E", Envelope, EvaluationEnvelope)
+
+
+def _bounded(node: Node, envelope: E) -> E:
+    """With the round that a server is durable at where it says less or more than an honest one would."""
+    least = -1 if node.rounds is None else envelope.round - _KEPT
+    return replace(envelope, durable=min(max(envelope.durable, least), envelope.round))
 
 
 def call_frame(envelope: Envelope, message: bytes) -> bytes:

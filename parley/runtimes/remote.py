@@ -16,6 +16,7 @@ from parley.algorithms.exchange import Reply
 from parley.core.errors import QuorumError, UnsupportedError, WireError
 from parley.core.failure import Failure
 from parley.core.message import Memory, Message
+from parley.core.text import printable
 from parley.core.wire import decode, encode
 from parley.runtimes.execute import evaluate, finite
 from parley.runtimes.frame import unpack
@@ -218,8 +219,8 @@ def _read(recipient: str, data: bytes | Failure, kind: str, parts: int) -> tuple
     except WireError as error:
         return Failure(recipient, f"sent bytes that are no reply: {error}"), []
     if head.get("kind") == "failure":
-        reason, trace = str(head.get("reason", "failed.")), str(head.get("trace", ""))
-        return Failure(recipient, reason, trace, head.get("fatal") is True, head.get("lost") is True), []
+        reason, trace = printable(head.get("reason", "failed.")), str(head.get("trace", "")).encode("utf-8", "replace")
+        return Failure(recipient, reason, trace.decode(), head.get("fatal") is True, head.get("lost") is True), []
     if head.get("kind") != kind or len(parsed) != parts:
         return Failure(recipient, f"sent something else than a {kind}."), []
     return head, parsed

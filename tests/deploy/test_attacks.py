@@ -7,6 +7,8 @@ tests/secure/test_nodes.
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -207,6 +209,23 @@ def test_a_model_to_evaluate_cannot_have_a_bias_for_each_sample(make_node):
         liar.model = liar.model | {name: value}
     liar.model = liar.model | {"more": torch.zeros(1)}
     assert "tensor 'more' was not expected" in why(liar.node, liar.evaluates(1)[0])
+
+
+def test_a_server_that_is_never_durable_fills_no_disk(make_node):
+    """A reply and a memory for every round of the study, for ever."""
+    policy = ALL.replace("rounds = 6", "rounds = 12")
+    liar = Liar(make_node("a", policy), proposed("scaffold", rounds=12, evaluate={"clients": "none"}))
+    model, version = liar.task.initial(), None
+    message = encode(Message.of(model=model, c={name: value * 0 for name, value in model.items()}))
+    for number in range(1, 13):
+        letter = Envelope("x", 1, number, 0, "client", version, -1, key_of(0, number), "a", False)
+        assert liar.sends(call_frame(letter, message))[0]["kind"] == "reply"
+        version = letter.label
+    folder = liar.node.run("r")
+    assert len(list(folder.glob("memory-*"))) <= 4
+    with closing(sqlite3.connect(folder / "ledger.db")) as file:
+        assert file.execute("SELECT count(*) FROM answers WHERE reply IS NOT NULL").fetchone()[0] <= 4
+        assert file.execute("SELECT count(*) FROM answers").fetchone() == (12,)
 
 
 def test_a_fingerprint_confirms_no_guess_of_the_samples(make_node, liar: Liar):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from parley import __version__
+from parley.cli.main import main
 from parley.core.errors import InputError, WireError
 from parley.core.plugins import digest_of
 from parley.deploy.answering import answer, invitation
@@ -225,3 +226,32 @@ def test_a_name_of_spaces_does_not_keep_the_node_busy(make_node):
     study = dict(proposed().study) | {"channels": {"up": [f"a{' ' * 100_000}("]}}
     head, _ = unpack(answer(node, invitation("a", "r", Proposal(__version__, study, {}))))
     assert head["kind"] == "pending"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounds": None},
+        {"rounds": "x"},
+        {"rounds": 10**400},
+        {"algorithm": "fedavg"},
+        {"algorithm": {}},
+        {"model": [3]},
+        {"evaluate": [1]},
+        {"channels": {"up": [1]}},
+        {"channels": {"up": None}},
+        {"name": {"a": 1}},
+        {"name": "x" * 300_000},
+    ],
+)
+def test_no_proposal_hides_the_others_from_the_owner(make_node, capfd, wrong: dict[str, Any]):
+    """One without rounds ended `parley node pending`, whatever else waited."""
+    node = make_node("a")
+    assert unpack(answer(node, invitation("a", "r", proposed())))[0]["kind"] == "pending"
+    bad = Proposal(__version__, dict(proposed().study) | wrong, {})
+    for _ in range(2):
+        assert unpack(answer(node, invitation("a", "q", bad)))[0]["kind"] == "failure"
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "pending", "--node", str(node.path)])
+    assert ended.value.code == 0
+    assert proposed().hash[:12] in capfd.readouterr().out

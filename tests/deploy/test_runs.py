@@ -435,6 +435,19 @@ def test_no_node_can_end_the_run_of_the_others(place: Place):
     assert "missing: b is malicious" in place.said(one)
 
 
+def test_what_a_node_says_does_nothing_to_the_operators_terminal(place: Place):
+    """Nor to the run: half of a character could not be written, and ended it."""
+    mean = failure(Failure("b", "is \x1b[2Jmean \ud800.", trace="\ud800"))
+    place.grid.tamper = lambda number, data: mean if number == 2 and b'"kind":"reply"' in data[:40] else data
+    one = place.run(table(rounds=1))
+    assert one.status == "finished", place.said(one)
+    assert r"missing: b is \x1b[2Jmean \ud800" in place.said(one)
+    place.grid.tamper = lambda number, data: mean if number == 2 else data
+    one = place.run(table(rounds=1, seed=2))
+    assert one.status == "finished", place.said(one)
+    assert "\x1b" not in place.said(one)
+
+
 def test_who_is_required_must_enrol_and_answer(place: Place):
     place.grid.offline = {2}
     one = place.run(table(faults={"require": ["b"]}))
