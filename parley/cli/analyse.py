@@ -103,8 +103,8 @@ def analyse(
 ) -> None:
     """Fit a regression, or draw survival curves, over all clients' rows, with standard errors and p values.
 
-    It is the fit of the pooled table. Clients tell sums of their rows; with the study's channel secure-sum the server
-    sees no client's own.
+    Results are those of the pooled table. Clients send sums over their rows; with the study's channel secure-sum the
+    server sees only the total.
     """
     from parley.analyse.run import Analysis, analysis_study, check_level, method_for, result
     from parley.core.errors import InputError

@@ -47,10 +47,9 @@ def attack(
 ) -> None:
     """Attack what the clients of STUDY send, as its server could.
 
-    One round is played with one victim at a time, through the study's channels, and the server's view of it is all that
-    the attacks get: division of a dense first layer's gradients, deep leakage from gradients (L-BFGS), and cosine
-    matching with total variation. The table says how alike reconstructions and originals are, beside what one guesses
-    who received nothing.
+    One round is played with one victim at a time, through the study's channels, and the attacks get what the server
+    sees: division of a dense first layer's gradients, deep leakage from gradients (L-BFGS), and cosine matching with
+    total variation. The table compares reconstructions with the originals, and with guesses that use no message.
     """
     from parley.attack.matching import Effort
     from parley.attack.run import attack as attacks

@@ -63,7 +63,7 @@ def conformance(
 ) -> None:
     """Compare methods with their exact fixed points on four quadratics; exit 1 if one misses.
 
-    With --peers nothing is judged of Parley: what other libraries do is shown, and the exit code is 0.
+    --peers shows what other libraries do; it judges nothing, and the exit code is 0.
     """
     from parley.algorithms import Algorithm
     from parley.conformance import (

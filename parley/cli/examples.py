@@ -63,9 +63,10 @@ EXAMPLES = {
 
 
 def show_examples(app: typer.Typer, path: str = "") -> None:
-    """Put each command's example below its help, in which brackets are no markup."""
+    """Put each command's example below its help, in which brackets are no markup and paragraphs fill the screen."""
     for command in app.registered_commands:
-        command.help = re.sub(r"(?<!\\)(\[[a-z#/@])", r"\\\1", command.help or inspect.getdoc(command.callback) or "")
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or inspect.getdoc(command.callback) or "")
+        command.help = re.sub(r"(?<!\\)(\[[a-z#/@])", r"\\\1", text)
         example = EXAMPLES.get(f"{path}{command.name}")
         command.epilog = f"Example: {example}" if example else command.epilog
     for group in app.registered_groups:

@@ -25,7 +25,7 @@ def gain(
     settings: Set = None,
     folds: Annotated[int, typer.Option("--folds", help="Parts of each client's samples, each held out in turn.")] = 8,
     repeats: Annotated[
-        OptionalInt, typer.Option("--repeats", help="Number of dealings of the samples; 1, or 3 in closed form.")
+        OptionalInt, typer.Option("--repeats", help="How often the folds are drawn; 1, or 3 in closed form.")
     ] = None,
     clients: Annotated[
         OptionalInt, typer.Option("--clients", help="Random clients to evaluate; all take part in training.")
@@ -36,7 +36,7 @@ def gain(
         typer.Option(
             "--measure",
             help="What an error is: loss (the study's); for classes also error-rate, or brier (squared error of the "
-            "probabilities), which rarely seen classes do not lead.",
+            "probabilities), which rare classes dominate less.",
         ),
     ] = None,
     seeds: Annotated[

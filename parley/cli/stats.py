@@ -86,8 +86,8 @@ def stats(
 ) -> None:
     """Show statistics of all clients' samples: counts, missing values, moments, quantiles, labels, schema differences.
 
-    Clients tell sums, and nothing that fewer than --floor of their samples stand behind; with the study's channel
-    secure-sum the server sees no client's own. With --freeze, training does the same to every client's samples.
+    Clients send sums, each over at least --floor of their samples; with the study's channel secure-sum the server sees
+    only the total. With --freeze, training normalises every client's samples by them.
     """
     from parley.core.errors import InputError
     from parley.core.text import printable
@@ -234,7 +234,7 @@ def show(statistics: Statistics) -> None:
     if statistics.labels:
         total, counted = (
             max(statistics.samples, 1),
-            [*statistics.labels.items(), *([("not told", statistics.rare)] if statistics.rare else [])],
+            [*statistics.labels.items(), *([("withheld", statistics.rare)] if statistics.rare else [])],
         )
         print_table(
             ["class", "samples", "share"],
@@ -249,22 +249,20 @@ def show(statistics: Statistics) -> None:
 def notes(statistics: Statistics) -> list[str]:
     """What has to be known to read the tables, in sentences."""
     silent = statistics.clients - statistics.contributed - len(statistics.absent)
-    sentences = [
-        f"{statistics.samples:,} samples; {statistics.contributed} of {statistics.clients} clients told of theirs."
-    ]
+    sentences = [f"{statistics.samples:,} samples of {statistics.contributed} out of {statistics.clients} clients."]
     if silent:
-        sentences.append(f"{silent} told nothing: they have fewer than {statistics.floor} samples (--floor).")
+        sentences.append(f"{silent} sent nothing: fewer than {statistics.floor} samples each (--floor).")
     sentences += [f"Client '{client}' {reason}" for client, reason in statistics.absent.items()]
     for feature in statistics.features:
         if feature.withheld:
             many = f"{feature.withheld} clients have" if feature.withheld > 1 else "One client has"
             sentences.append(
-                f"{many} fewer than {statistics.floor} values of '{feature.name}' (--floor) and told nothing of them."
+                f"{many} fewer than {statistics.floor} values of '{feature.name}' (--floor) and sent none."
             )
     if statistics.rare:
         sentences.append(
-            f"The classes of {statistics.rare:,} samples are not told: their client has fewer than {statistics.floor} "
-            "of some class (--floor), and other classes would give that away. All else counts these samples, too."
+            f"The classes of {statistics.rare:,} samples are withheld: their client has fewer than {statistics.floor} "
+            "of some class (--floor), and other classes would give that away. All other numbers include them."
         )
     lacking = max((feature.left_out / feature.count for feature in statistics.features if feature.count), default=0.0)
     if lacking:
@@ -280,8 +278,8 @@ def notes(statistics: Statistics) -> list[str]:
         )
     else:
         sentences.append(
-            "Low and high cell: where the cells with values begin and end. Quantiles are places in cells: but for "
-            "columns of zeros and ones they need not be values that occur."
+            "Low and high cell: where the cells with values begin and end. Quantiles are interpolated in cells, so "
+            "but for columns of zeros and ones they need not be values that occur."
         )
     errors = [feature.rank_error for feature in statistics.features if feature.rank_error is not None]
     if errors:

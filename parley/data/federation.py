@@ -169,7 +169,10 @@ class Federation:
         if self.info.kind == "text":
             raise InputError(f"'{self.info.name}' holds token ids, which cannot be standardised.")
         if self.info.categories:
-            raise InputError(f"'{self.info.name}' has columns of texts, so it is not standardised; see parley stats.")
+            raise InputError(
+                f"'{self.info.name}' has columns of texts: leave standardise out, and normalise with "
+                "'parley stats STUDY --freeze FILE'."
+            )
         if self.info.missing:
             raise InputError(f"'{self.info.name}' has missing values, so it cannot be standardised; see parley stats.")
         return self.scaled(pooled_scaling(lambda: (self.client(id).x for id in self.ids), self.info.shape))

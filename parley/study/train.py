@@ -330,7 +330,7 @@ def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
     """Refuse texts, missing values and class weights that a method cannot take."""
     if (texts := federation.info.categories) and not algorithm.needs.texts:
         raise InputError(
-            f"{algorithm.title} cannot do with columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
+            f"{algorithm.title} cannot take columns of texts ({', '.join(map(shown, texts[:5]))}); 'parley stats "
             "STUDY --freeze FILE' encodes them (in Python: preprocessing=statistics(study).preprocessing())."
         )
     if federation.info.class_weights and not algorithm.needs.network:
@@ -339,7 +339,7 @@ def check_inputs(algorithm: Algorithm, federation: Federation) -> None:
         )
     if federation.info.missing and not algorithm.needs.missing:
         raise InputError(
-            f"{algorithm.title} cannot do with missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
+            f"{algorithm.title} cannot take missing values; fill them in ('parley stats STUDY --freeze FILE --fill "
             'median\' says by what; in Python statistics(federation).preprocessing("standard", fill="median").apply('
             "federation)), or use boosted trees."
         )

@@ -41,6 +41,7 @@ def test_every_command_has_an_example_that_is_understood(name: str):
     assert words[: 1 + len(name.split())] == ["parley", *name.split()]
     COMMANDS[name].make_context("parley", words[1 + len(name.split()) :], parent=click.Context(WHOLE))
     assert COMMANDS[name].help
+    assert not re.search(r"[^\n]\n[^\n]", COMMANDS[name].help or ""), "Rich breaks a line there, whatever the width"
     assert EXAMPLES[name] in (COMMANDS[name].epilog or "")
 
 

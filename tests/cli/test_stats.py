@@ -49,7 +49,7 @@ def test_the_tables_and_files(parley, place: Path):
     words = " ".join(out.split())
     assert "column count mean std low block 25% median 75% high block histogram" in words
     assert "class samples share" in words
-    assert "185 samples; 3 of 3 clients told of theirs." in words
+    assert "185 samples of 3 out of 3 clients." in words
     assert "A quantile's rank is off by at most" in words
     columns = [
         np.genfromtxt(file, delimiter=",", skip_header=1, usecols=(0, 1)) for file in place.glob("clinics/*.csv")
@@ -74,9 +74,9 @@ def test_small_clients_rare_classes_and_missing_values_are_told(parley, place: P
     assert code == 0
     words = " ".join(out.split())
     assert "column count missing mean" in words
-    assert "185 samples; 3 of 4 clients told of theirs." in words
-    assert "1 told nothing: they have fewer than 10 samples (--floor)." in words
-    assert "samples are not told: their client has fewer than 10 of some class (--floor)" in words
+    assert "185 samples of 3 out of 4 clients." in words
+    assert "1 sent nothing: fewer than 10 samples each (--floor)." in words
+    assert "samples are withheld: their client has fewer than 10 of some class (--floor)" in words
     assert "left out" not in words.lower()
     assert "dead 0 0.00%" in words
     assert "tiny has no sample of the class" in words
@@ -162,7 +162,7 @@ def test_missing_values_are_filled_for_methods_that_cannot_do_with_them(parley, 
     path.write_text("\n".join([rows[0], f",{rows[1].partition(',')[2]}", *rows[2:]]) + "\n")
     (place / "gaps.toml").write_text(STUDY.replace('target = "label"', 'target = "label"\nmissing = true'))
     code, _, err = parley("run", "gaps.toml", "--quiet", "--store", "runs.db")
-    assert (code, "cannot do with missing values" in err) == (2, True)
+    assert (code, "cannot take missing values" in err) == (2, True)
     assert "parley stats STUDY --freeze FILE --fill median" in err
     assert parley("stats", "gaps.toml", "--freeze", "frozen.toml", "--fill", "median")[0] == 0
     code, _, err = parley("run", "frozen.toml", "--quiet", "--store", "runs.db")

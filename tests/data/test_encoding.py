@@ -218,7 +218,7 @@ def test_settings_of_a_column_that_make_no_sense_are_refused(settings: dict, sen
 
 
 def test_methods_refuse_texts_that_nobody_encoded():
-    with pytest.raises(InputError, match=r"cannot do with columns of texts \(pain, stage\)"):
+    with pytest.raises(InputError, match=r"cannot take columns of texts \(pain, stage\)"):
         pl.train(pl.FedAvg(), federation(patients()), model=pl.models.linear(), rounds=1, runtime="inline")
 
 

@@ -69,7 +69,7 @@ def test_statistics_are_asked_for_frozen_and_trained_with(bench: Bench, tmp_path
         )
     out = capfd.readouterr().out
     assert ended.value.code == 0, out
-    assert "3 of 3 clients told of theirs" in out
+    assert "of 3 out of 3 clients" in out
     bench.same_as_inline(bench.submissions["last"], statistics_table(table, FederatedStatistics()))
     frozen = study_table(tmp_path / "frozen.toml")
     assert len(frozen["preprocessing"]["center"]) == len(frozen["preprocessing"]["scale"]) > 1

@@ -233,7 +233,7 @@ def test_the_command(place: Place, tmp_path: Path, monkeypatch, capfd):  # noqa:
             main(["stats", "study.toml", "-f", str(place.folder.path), "--freeze", freeze, "--fill", "mean"])
         out = " ".join(capfd.readouterr().out.split())
         assert ended.value.code == 0, out
-        assert "119 samples; 3 of 3 clients told of theirs." in out
+        assert "119 samples of 3 out of 3 clients." in out
     assert (tmp_path / "one.toml").read_text() == (tmp_path / "two.toml").read_text()
     assert len(place.submissions.all()) == 1
     written = study_table(tmp_path / "one.toml")

@@ -429,7 +429,7 @@ def test_missing_values_learn_a_side():
     assert (run.predict(x).argmax(1).numpy() == y).all()
     with pytest.raises(InputError, match="missing=True takes NaN for missing values"):
         pl.Federation.from_arrays({"a": (x, y)})
-    with pytest.raises(InputError, match="FedAvg cannot do with missing values"):
+    with pytest.raises(InputError, match="FedAvg cannot take missing values"):
         pl.train(pl.FedAvg(), federation(x, y, np.zeros(400, int)), model=pl.models.linear(), rounds=1)
     with pytest.raises(InputError, match="cannot be standardised"):
         federation(x, y, np.zeros(400, int)).standardised()
