@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
-_INSTALLED = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib")))
-"""Where code lies that is not the user's own."""
+_PARLEY, _STDLIB = Path(__file__).parents[1], Path(sysconfig.get_path("stdlib"))
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of installed packages: the environment's own, the user's, the system's that an environment was built over."""
 
 
 class ParleyError(Exception):
@@ -66,9 +67,14 @@ def user_line(error: BaseException) -> str:
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith("<frozen") and not any(map(Path(frame.filename).is_relative_to, _INSTALLED)):
+        if not frame.filename.startswith("<frozen") and not _is_installed(Path(frame.filename)):
             return frame
     return None
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether the code there is not the user's own."""
+    return path.is_relative_to(_PARLEY) or path.is_relative_to(_STDLIB) or not _PACKAGES.isdisjoint(path.parts)
 
 
 def _of_file(name: str) -> str:
@@ -78,7 +84,7 @@ def _of_file(name: str) -> str:
 
 def raised_here(error: BaseException) -> bool:
     """Whether a line of Parley's raised it, not code that Parley called."""
-    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_INSTALLED[0])
+    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(_PARLEY)
 
 
 @contextmanager
