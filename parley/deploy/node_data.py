@@ -160,6 +160,8 @@ def check_described(description: Any) -> dict[str, Any]:
         values = description.get(name)
         if not isinstance(values, list) or len(values) > _MOST or any(type(value) is not kind for value in values):
             raise WireError(f"'{name}' of its description is not what it should be.")
+        if kind is str and any(value != value.encode("utf-8", "replace").decode() for value in values):
+            raise WireError(f"'{name}' of its description has half of a character.")
     if description.get("dtype") not in _DTYPES or description.get("target_dtype") not in _DTYPES:
         raise WireError("its description names an unknown type of numbers.")
     if type(description.get("missing")) is not bool:

@@ -12,6 +12,7 @@ from typing import Any
 from parley.algorithms.exchange import disclosed, parties
 from parley.core.errors import InputError, ParleyError, QuorumError, StopRun
 from parley.core.processes import end_with_parent
+from parley.core.text import printable
 from parley.data.schema import schema_differences
 from parley.deploy import keys
 from parley.deploy.carrier import Carrier
@@ -96,7 +97,7 @@ def _carry_out(folder: ServerFolder, submissions: Submissions, id: str, grid: An
         note(traceback.format_exc().replace("\n", " | "))
     note(f"{status}: {reason}")
     submissions.forget_stop(id)
-    submissions.update(id, status=status, reason=reason, pid=None)
+    submissions.update(id, status=status, reason=printable(reason), pid=None)
 
 
 def _trained(folder: ServerFolder, submissions: Submissions, submission: Submission, grid: Any, note: Any) -> Run:

@@ -127,6 +127,7 @@ WRONG = (
     {"dtype": "int8"},
     {"kind": "x"},
     {"classes": [1]},
+    {"classes": ["\ud800"]},
     {"fingerprint": 3},
 )
 

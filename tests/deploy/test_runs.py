@@ -442,6 +442,15 @@ def test_what_a_node_says_does_nothing_to_the_operators_terminal(place: Place):
     one = place.run(table(rounds=1))
     assert one.status == "finished", place.said(one)
     assert r"missing: b is \x1b[2Jmean \ud800" in place.said(one)
+
+    def described(number: int, data: bytes) -> bytes:
+        head, parts = unpack(data)
+        return pack(head | {"data": head["data"] | {"columns": ["\x1b[2J"]}}, *parts) if number == 2 else data
+
+    place.grid.tamper = described
+    ended = place.run(table(rounds=1, seed=3))
+    assert ended.status == "failed"
+    assert "\x1b" not in str(ended.reason) + place.said(ended)
     place.grid.tamper = lambda number, data: mean if number == 2 else data
     one = place.run(table(rounds=1, seed=2))
     assert one.status == "finished", place.said(one)
