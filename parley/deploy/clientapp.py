@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import TIMEOUT_MAX, Timer
 from typing import Any
 
 from parley.core.processes import end_with, end_with_parent
 from parley.deploy.extra import check_flower
+from parley.deploy.node_folder import NodeFolder
+from parley.deploy.settings import NodeSettings
 
 FOLDER = "PARLEY_NODE"
 """The environment variable that names the node's folder."""
@@ -76,6 +80,27 @@ def main() -> None:
     flwr_clientapp()
 
 
+@contextmanager
+def bounded(node: NodeFolder) -> Iterator[None]:
+    """End this process, which does nothing else, where an answer takes longer than the node's owner allows."""
+    hours = NodeSettings.hours
+    with suppress(Exception):  # `answer` finds the same and logs it
+        hours = node.settings.hours
+
+    def give_up() -> None:
+        with suppress(Exception):
+            node.log("given up", answered=f"it would take more than {hours:g} hours")
+        os._exit(1)
+
+    timer = Timer(min(hours * 3600, TIMEOUT_MAX), give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def client_app(folder: str) -> Any:
     """The application that answers, as Flower calls it."""
     from flwr.app import Message
@@ -93,7 +118,8 @@ def client_app(folder: str) -> Any:
         node = NodeFolder(Path(folder).resolve())
         with suppress(Exception):  # whose text would travel; `answer` finds the same and logs it
             torch.set_num_threads(node.settings.threads)
-        return Message(record_of(answer(node, bytes_of(message.content))), reply_to=message)
+        with bounded(node):
+            return Message(record_of(answer(node, bytes_of(message.content))), reply_to=message)
 
     app.query()(reply)
     return app

@@ -88,6 +88,8 @@ class NodeSettings:
     """The party of a method that this node is, such as "shuffler" or "key server"; it has keys and no data."""
     health: Port | None = None
     """Port of 127.0.0.1 at which GET /health says how the node is; by default none."""
+    hours: Above = 24.0
+    """Hours that one answer may take; then it is given up, and the log says so. A server could ask for endless ones."""
     threads: Annotated[int, Field(ge=1)] = 1
     """Threads that training may use; other numbers than 1 may round differently."""
 

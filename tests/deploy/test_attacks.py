@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -226,6 +228,26 @@ def test_a_server_that_is_never_durable_fills_no_disk(make_node):
     with closing(sqlite3.connect(folder / "ledger.db")) as file:
         assert file.execute("SELECT count(*) FROM answers WHERE reply IS NOT NULL").fetchone()[0] <= 4
         assert file.execute("SELECT count(*) FROM answers").fetchone() == (12,)
+
+
+@pytest.mark.long
+def test_an_answer_without_end_is_given_up(liar: Liar):
+    """A policy that approves a method approves any number of its steps."""
+    liar.node.set(hours=1 / 3600)
+    endless = """if True:
+        import sys, time
+        from pathlib import Path
+        from parley.deploy.clientapp import bounded
+        from parley.deploy.node_folder import NodeFolder
+        for seconds in (0, 60):
+            with bounded(NodeFolder(Path(sys.argv[1]))):
+                time.sleep(seconds)
+            print("answered", flush=True)
+        """
+    ended = subprocess.run([sys.executable, "-c", endless, str(liar.node.path)], capture_output=True, timeout=55)
+    assert (ended.returncode, ended.stdout) == (1, b"answered\n"), ended.stderr
+    (line,) = [line for line in liar.node.logged() if line["event"] == "given up"]
+    assert line["answered"].startswith("it would take more than 0.000277778 hours")
 
 
 def test_a_fingerprint_confirms_no_guess_of_the_samples(make_node, liar: Liar):
