@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,32 +16,30 @@ from parley.cli.screen import console
 
 def bench(
     workloads: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="Workloads to run; default: all.", metavar="[WORKLOAD]..."),
+        list[str] | None, typer.Argument(help="Workloads to run; default: all.", metavar="[WORKLOAD]...")
     ] = None,
     scale: Annotated[
         str,
         typer.Option(help="full, or smoke for a quick look.", metavar="NAME", autocompletion=one_of("full", "smoke")),
     ] = "full",
     cores: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Cores for each contestant; default: the workload's.", metavar="N"),
+        int | None, typer.Option(help="Cores for each contestant; default: the workload's.", metavar="N")
     ] = None,
     only: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--only", help="Let only these contestants or groups run (repeatable).", metavar="NAME"),
     ] = None,
     install: Annotated[bool, typer.Option(help="Install peers that are missing (full scale).")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the workload's data and weights.", metavar="N")] = 0,
     against: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Race the Parley in this other checkout instead, in interleaved pairs.", metavar="FOLDER"),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All workloads (but SCAFFOLD-100K), and write what they showed to a file.")
     ] = False,
     write: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             "--write",
             help="Write what was shown to this file, where other workloads stay; with --all: bench.json.",

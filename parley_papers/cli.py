@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ def _scales(incomplete: str) -> list[str]:
 
 def reproduce(
     study: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             help="A study (su2023/fig1), a paper (su2023) or all; without it, they are listed.",
             autocompletion=_study_names,
@@ -41,11 +41,10 @@ def reproduce(
     ] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for figures and numbers.", metavar="FOLDER")] = Path("reproduced"),
     workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Processes that train at a time; default: one per core.", metavar="N", min=1),
+        int | None, typer.Option(help="Processes that train at a time; default: one per core.", metavar="N", min=1)
     ] = None,
     keep: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             help="Folder for finished trials, a file per study: those in it are not trained again, new ones are added.",
             metavar="FOLDER",

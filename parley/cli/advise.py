@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from parley.cli.screen import console, print_table, write_texts, writing
 if TYPE_CHECKING:
     from parley.advise.plan.advice import Advice
 
-OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
 
 EXAMPLES = """Examples:
 
@@ -29,25 +28,23 @@ def advise(
     study: Annotated[Path, typer.Argument(help="The study file (TOML); it need not name a method.", metavar="STUDY")],
     settings: Set = None,
     rounds: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--rounds", help="Rounds to advise for; the study's, unless megabytes are given."),
+        int | None, typer.Option("--rounds", help="Rounds to advise for; the study's, unless megabytes are given.")
     ] = None,
     megabytes: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--megabytes", help="Megabytes that all clients together may send and receive."),
+        float | None, typer.Option("--megabytes", help="Megabytes that all clients together may send and receive.")
     ] = None,
     pilot: Annotated[
         bool, typer.Option("--pilot", help="Try the best candidates in short runs: half the run's rounds in all.")
     ] = False,
     gain: Annotated[
-        Optional[bool],  # noqa: UP045
+        bool | None,
         typer.Option("--gain/--no-gain", help="Estimate who profits by joining; by default where that is cheap."),
     ] = None,
-    page: Annotated[OptionalPath, typer.Option("--page", help="Also write a page (HTML).", metavar="FILE")] = None,
+    page: Annotated[Path | None, typer.Option("--page", help="Also write a page (HTML).", metavar="FILE")] = None,
     write: Annotated[
-        OptionalPath, typer.Option("--write", help="Write the advised study, for parley run.", metavar="FILE")
+        Path | None, typer.Option("--write", help="Write the advised study, for parley run.", metavar="FILE")
     ] = None,
-    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
     names: Annotated[bool, typer.Option("--names", help="Show the clients' names on the page.")] = False,
 ) -> None:
     """Advise on STUDY: which method, local steps, rates, server and channels for a number of rounds or megabytes.

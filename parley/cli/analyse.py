@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from parley.analyse.sites import Coefficient
     from parley.engine.run import Run
 
-OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
-OptionalText = Optional[str]  # noqa: UP045
 _TIMES = 8
 """At so many times, and the first, survival is printed."""
 
@@ -35,10 +33,10 @@ def analyse(
         typer.Option("--model", "-m", help="gaussian, logistic, poisson, gamma, cox or kaplan-meier.", metavar="NAME"),
     ] = "gaussian",
     outcome: Annotated[
-        OptionalText, typer.Option("--outcome", help="The column to explain; default: the target.", metavar="COLUMN")
+        str | None, typer.Option("--outcome", help="The column to explain; default: the target.", metavar="COLUMN")
     ] = None,
     covariates: Annotated[
-        OptionalText,
+        str | None,
         typer.Option("--covariates", help="Columns to regress on; default: all others.", metavar="NAME,NAME"),
     ] = None,
     event: Annotated[
@@ -51,7 +49,7 @@ def analyse(
         ),
     ] = "",
     times: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--times",
             help="Of survival times: stratified (each client its own baseline; cox's default), grid (sums in --grid's "
@@ -60,19 +58,19 @@ def analyse(
         ),
     ] = None,
     grid: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--grid", help="Where cells of time begin: START:STOP:STEP, or numbers.", metavar="0:1825:30|0,30,90"
         ),
     ] = None,
     ties: Annotated[
-        OptionalText, typer.Option("--ties", help="Of cox: efron (default) or breslow.", metavar="NAME")
+        str | None, typer.Option("--ties", help="Of cox: efron (default) or breslow.", metavar="NAME")
     ] = None,
     by: Annotated[
         str, typer.Option("--by", help="Of kaplan-meier: the column that makes groups.", metavar="COLUMN")
     ] = "",
     groups: Annotated[
-        OptionalText,
+        str | None,
         typer.Option("--groups", help="Its values; default: 0,1, of texts all levels.", metavar="VALUE,VALUE"),
     ] = None,
     penalty: Annotated[
@@ -88,16 +86,16 @@ def analyse(
         int, typer.Option("--floor", help="Fewest complete rows of a client behind anything it sends.")
     ] = 10,
     server: Annotated[
-        OptionalPath,
+        Path | None,
         typer.Option(
             "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
         ),
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.95,
-    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
     figure: Annotated[
-        OptionalPath,
+        Path | None,
         typer.Option("--figure", help="Also draw survival curves, or sites' estimates (with --sites).", metavar="FILE"),
     ] = None,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,20 +13,16 @@ from parley.cli.screen import console, print_table, save_figure, write_texts
 if TYPE_CHECKING:
     from parley.attack.findings import Findings
 
-OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
-OptionalInt = Optional[int]  # noqa: UP045
-
 
 def attack(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
     victims: Annotated[int, typer.Option("--victims", help="Random clients that are attacked, one at a time.")] = 5,
     batch: Annotated[
-        Optional[list[int]],  # noqa: UP045
-        typer.Option("--batch", help="Samples a victim has in the round (repeatable); 1, 4 and 16."),
+        list[int] | None, typer.Option("--batch", help="Samples a victim has in the round (repeatable); 1, 4 and 16.")
     ] = None,
     defence: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--defence",
             help='Channels to try after the study\'s own (repeatable), such as "top-k(0.1)" or "clip(1.0) noise(0.1)"; '
@@ -36,14 +32,14 @@ def attack(
     after: Annotated[int, typer.Option("--after", help="Rounds to train first; needed to measure membership.")] = 0,
     restarts: Annotated[int, typer.Option("--restarts", help="Random starts of each search.")] = 2,
     seed: Annotated[
-        OptionalInt, typer.Option("--seed", help="Chooses victims and starts of searches; the study's.")
+        int | None, typer.Option("--seed", help="Chooses victims and starts of searches; the study's.")
     ] = None,
     figure: Annotated[
-        OptionalPath,
+        Path | None,
         typer.Option("--figure", help="Draw originals beside reconstructions (.png, .svg or .pdf).", metavar="FILE"),
     ] = None,
-    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write every score as CSV.", metavar="FILE")] = None,
-    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every score as CSV.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
 ) -> None:
     """Attack what the clients of STUDY send, as its server could.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from parley.core.plugins import is_file_name
 
 def show(
     kind: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             help="algorithms, models, partitioners, data-sets, server-optimizers, channels, schedules, losses, "
             "runtimes, kernels, feature-maps, listeners or studies.",
@@ -24,7 +24,7 @@ def show(
         ),
     ] = None,
     name: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(help="One of them, to see its settings.", metavar="[NAME]", autocompletion=listed_names),
     ] = None,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 from warnings import warn
 
 import typer
@@ -16,7 +16,7 @@ from parley.core.errors import ParleyWarning
 
 def compare(
     runs: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
             metavar="[RUN]...",
@@ -24,15 +24,11 @@ def compare(
         ),
     ] = None,
     target: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(help="Value to reach; default: 95 % of the best final accuracy.", metavar="X"),
+        float | None, typer.Option(help="Value to reach; default: 95 % of the best final accuracy.", metavar="X")
     ] = None,
-    metric: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="What to compare by; default: accuracy.", metavar="NAME"),
-    ] = None,
+    metric: Annotated[str | None, typer.Option(help="What to compare by; default: accuracy.", metavar="NAME")] = None,
     against: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Test every other against this one; default: all pairs.",
             metavar="RUN",
@@ -40,11 +36,10 @@ def compare(
         ),
     ] = None,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Also draw the comparison (.png, .svg or .pdf).", metavar="FILE"),
+        Path | None, typer.Option(help="Also draw the comparison (.png, .svg or .pdf).", metavar="FILE")
     ] = None,
     export: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Also write the numbers: csv, parquet, latex or json; to comparison.csv and the like, or where --out "
             "says.",
@@ -53,7 +48,7 @@ def compare(
         ),
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             help="The file of numbers; its ending (.csv, .parquet, .tex, .json) is a format, too.", metavar="FILE"
         ),

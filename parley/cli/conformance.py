@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from parley.core.errors import InputError
 
 def conformance(
     algorithm: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             help="An algorithm, or a method of your own with a `promise`: file.py:Name or package.module:Name; "
             "default: all.",
@@ -24,7 +24,7 @@ def conformance(
         ),
     ] = None,
     runtime: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--runtime",
             help="Check on this runtime (repeatable); default: inline and stacked.",
@@ -32,7 +32,7 @@ def conformance(
         ),
     ] = None,
     channel: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--channel",
             help="Check what a channel promises instead: qsgd(4), or file.py:Name(0.1).",
@@ -41,11 +41,10 @@ def conformance(
         ),
     ] = None,
     peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Hold other libraries' own trainers against the fixed points instead."),
+        bool, typer.Option("--peers", help="Hold other libraries' own trainers against the fixed points instead.")
     ] = False,
     peer: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--peer",
             help="Only this library (repeatable): pfl, fluke, flower, flgo, fedlab, parley.",
@@ -57,8 +56,7 @@ def conformance(
         bool, typer.Option(help="Install libraries that are missing, into environments of their own.")
     ] = True,
     write: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--write", help="With --peers: write the rows to this JSON file too.", metavar="FILE"),
+        Path | None, typer.Option("--write", help="With --peers: write the rows to this JSON file too.", metavar="FILE")
     ] = None,
 ) -> None:
     """Compare methods with their exact fixed points on four quadratics; exit 1 if one misses.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -60,8 +60,7 @@ def show(
     ],
     settings: Set = None,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Also draw who has what (.png, .svg or .pdf).", metavar="FILE"),
+        Path | None, typer.Option(help="Also draw who has what (.png, .svg or .pdf).", metavar="FILE")
     ] = None,
     heterogeneity: Annotated[
         bool,

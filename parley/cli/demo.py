@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ def demo(
         Path, typer.Option(help="Folder for the page, the figure and the numbers.", metavar="FOLDER")
     ] = Path("parley-demo"),
     rounds: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Rounds for each method, at most; default: 60, fewer for slow methods.", metavar="N", min=1),
     ] = None,
     store: Store = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,7 +29,7 @@ _SERVER, _NODE = Path("parley-server"), Path("parley-node")
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder to make.", metavar="DIR")] = _SERVER,
     names: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--host",
             help="A name or address by which nodes reach this machine (repeatable); by default what it calls itself.",
@@ -68,7 +68,7 @@ def register(
         typer.Argument(help="What the node sent: a signing request (.csr) or its public key (.pub).", metavar="KEY"),
     ],
     name: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="What the node is called, where the public key alone does not say it.", metavar="NAME"),
     ] = None,
     folder: Folder = _SERVER,
@@ -124,29 +124,25 @@ def server(folder: Folder = _SERVER) -> None:
 @app.command("client")
 def client(
     server: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="The server, as HOST:PORT; kept in node.toml, like the others.", metavar="HOST:PORT"),
     ] = None,
     ca: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="The certificate of the deployment's authority.", metavar="FILE"),
+        Path | None, typer.Option(help="The certificate of the deployment's authority.", metavar="FILE")
     ] = None,
     key: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="The node's private key, if it is not node.key in the node's folder.", metavar="FILE"),
     ] = None,
     data: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="The samples: a .csv, .parquet, .npz or .safetensors file, a folder of images by class, or "
             "file.py:function.",
             metavar="PATH",
         ),
     ] = None,
-    target: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Of tables: the column to predict.", metavar="COLUMN"),
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Of tables: the column to predict.", metavar="COLUMN")] = None,
     node: NodeFolder = _NODE,
 ) -> None:
     """Join a federation with local data; connections go out only. Until Ctrl-C."""
@@ -164,10 +160,7 @@ def client(
 def run(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
-    rounds: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Rounds to train, in place of the study's.", metavar="N"),
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to train, in place of the study's.", metavar="N")] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Train anew, though the same study was submitted before.")
     ] = False,
@@ -322,8 +315,7 @@ def stop(
 @app.command("check")
 def check(
     node: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--node", help="Check this node's machine instead of the server's.", metavar="DIR"),
+        Path | None, typer.Option("--node", help="Check this node's machine instead of the server's.", metavar="DIR")
     ] = None,
     folder: Folder = _SERVER,
 ) -> None:
@@ -340,8 +332,7 @@ def check(
 @app.command("health")
 def health(
     node: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--node", help="Ask this node instead of the server.", metavar="DIR"),
+        Path | None, typer.Option("--node", help="Ask this node instead of the server.", metavar="DIR")
     ] = None,
     folder: Folder = _SERVER,
 ) -> None:
@@ -360,8 +351,7 @@ def health(
 def backup(
     file: Annotated[Path, typer.Argument(help="The file to write.", metavar="FILE")],
     node: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--node", help="Back up this node instead of the server.", metavar="DIR"),
+        Path | None, typer.Option("--node", help="Back up this node instead of the server.", metavar="DIR")
     ] = None,
     folder: Folder = _SERVER,
 ) -> None:
@@ -388,7 +378,7 @@ def restore(
 @app.command("demo")
 def demo(
     folder: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Argument(help="A folder to keep it in; by default it is made for the occasion and goes.", metavar="DIR"),
     ] = None,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,6 @@ from parley.cli.screen import console, print_table, write_texts, writing
 if TYPE_CHECKING:
     from parley.advise.gain import Gains
 
-OptionalFloat = Optional[float]  # noqa: UP045 (Typer evaluates it)
-OptionalInt = Optional[int]  # noqa: UP045
-OptionalText = Optional[str]  # noqa: UP045
-OptionalPath = Optional[Path]  # noqa: UP045
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -25,14 +21,14 @@ def gain(
     settings: Set = None,
     folds: Annotated[int, typer.Option("--folds", help="Parts of each client's samples, each held out in turn.")] = 8,
     repeats: Annotated[
-        OptionalInt, typer.Option("--repeats", help="How often the folds are drawn; 1, or 3 in closed form.")
+        int | None, typer.Option("--repeats", help="How often the folds are drawn; 1, or 3 in closed form.")
     ] = None,
     clients: Annotated[
-        OptionalInt, typer.Option("--clients", help="Random clients to evaluate; all take part in training.")
+        int | None, typer.Option("--clients", help="Random clients to evaluate; all take part in training.")
     ] = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.9,
     measure: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--measure",
             help="What an error is: loss (the study's); for classes also error-rate, or brier (squared error of the "
@@ -40,29 +36,27 @@ def gain(
         ),
     ] = None,
     seeds: Annotated[
-        int,
-        typer.Option("--seeds", help="Number of training seeds; from 2 on intervals include their variance."),
+        int, typer.Option("--seeds", help="Number of training seeds; from 2 on intervals include their variance.")
     ] = 1,
     local_rounds: Annotated[
-        OptionalInt,
-        typer.Option("--local-rounds", help="Rounds own models may train; the study's, but at least 50."),
+        int | None, typer.Option("--local-rounds", help="Rounds own models may train; the study's, but at least 50.")
     ] = None,
     local_rate: Annotated[
-        Optional[list[float]],  # noqa: UP045
+        list[float] | None,
         typer.Option("--local-rate", help="Rates to try for own models (repeatable); 0.3, 1 and 3 times the study's."),
     ] = None,
     kernel: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--kernel",
             help="Kernel regression in place of the study's model: rbf, laplace, linear, polynomial or two-layer-ntk.",
         ),
     ] = None,
     lengthscale: Annotated[
-        OptionalFloat, typer.Option("--lengthscale", help="Of the kernel; the median distance between samples.")
+        float | None, typer.Option("--lengthscale", help="Of the kernel; the median distance between samples.")
     ] = None,
     sigma: Annotated[
-        OptionalFloat,
+        float | None,
         typer.Option(
             "--sigma", help="Standard deviation of the noise, to say when linear and kernel models stop; measured."
         ),
@@ -71,10 +65,10 @@ def gain(
         float, typer.Option("--norm", help="Distance of the start from the truth; unknown for real data.")
     ] = 1.0,
     figure: Annotated[
-        OptionalPath, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
+        Path | None, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
     ] = None,
-    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
 ) -> None:
     """Estimate which clients of STUDY profit by joining, from their data alone.
 

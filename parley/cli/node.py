@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -25,17 +25,12 @@ def init(
     name: Annotated[str, typer.Argument(help="What the server will call this node.", metavar="NAME")],
     node: Node = _NODE,
     data: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="The samples (see 'parley deploy client --help').", metavar="PATH"),
+        str | None, typer.Option(help="The samples (see 'parley deploy client --help').", metavar="PATH")
     ] = None,
-    target: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Of tables: the column to predict.", metavar="COLUMN"),
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Of tables: the column to predict.", metavar="COLUMN")] = None,
     test_fraction: Annotated[float, typer.Option(help="Share of the samples to hold out for evaluation.")] = 0.2,
     party: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="A party of a method in place of data, such as 'shuffler'.", metavar="PARTY"),
+        str | None, typer.Option(help="A party of a method in place of data, such as 'shuffler'.", metavar="PARTY")
     ] = None,
 ) -> None:
     """Make a node: a key of its own, node.toml, and a policy.toml that approves nothing."""
@@ -137,7 +132,7 @@ def reject(
 @app.command("purge")
 def purge(
     days: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Of runs and studies older than this; by default the policy's approval_days.", min=0),
     ] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 Store = Annotated[
-    Optional[Path],  # noqa: UP045 (Typer evaluates it)
+    Path | None,
     typer.Option(
         "--store", help="The run store; default $PARLEY_STORE, else parley-runs/runs.db here.", metavar="FILE"
     ),
 ]
 Set = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option("--set", help="Override a setting: --set algorithm.lr=0.05 (repeatable).", metavar="SETTING=VALUE"),
 ]

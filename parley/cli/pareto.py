@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,48 +13,43 @@ from parley.cli.screen import console, print_table, save_figure
 if TYPE_CHECKING:
     from parley.advise.tradeoff import Tradeoff
 
-OptionalFloat = Optional[float]  # noqa: UP045 (Typer evaluates it)
-OptionalInt = Optional[int]  # noqa: UP045
 _COLUMNS = ("gamma", "K", "alpha", "server step", "momentum", "rho", "start left", "drift")
 
 
 def pareto(
     study: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(help="A study file, to measure its own problem; or give --kappa0, or --L and --mu."),
+        Path | None, typer.Argument(help="A study file, to measure its own problem; or give --kappa0, or --L and --mu.")
     ] = None,
     settings: Set = None,
-    kappa0: Annotated[OptionalFloat, typer.Option("--kappa0", help="Condition number L/mu of the clients.")] = None,
-    smoothness: Annotated[OptionalFloat, typer.Option("--L", help="Largest curvature of any client.")] = None,
-    mu: Annotated[OptionalFloat, typer.Option("--mu", help="Smallest curvature of any client that matters.")] = None,
+    kappa0: Annotated[float | None, typer.Option("--kappa0", help="Condition number L/mu of the clients.")] = None,
+    smoothness: Annotated[float | None, typer.Option("--L", help="Largest curvature of any client.")] = None,
+    mu: Annotated[float | None, typer.Option("--mu", help="Smallest curvature of any client that matters.")] = None,
     radius: Annotated[
-        OptionalFloat, typer.Option("--C", help="Radius of a ball around the clients' own optima; 1, or measured.")
+        float | None, typer.Option("--C", help="Radius of a ball around the clients' own optima; 1, or measured.")
     ] = None,
     distance: Annotated[
-        OptionalFloat, typer.Option("--distance", help="Distance of the start from the optimum; 1, or measured.")
+        float | None, typer.Option("--distance", help="Distance of the start from the optimum; 1, or measured.")
     ] = None,
-    rounds: Annotated[OptionalInt, typer.Option("--rounds", help="Rounds to train; 50, or the study's.")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Rounds to train; 50, or the study's.")] = None,
     server: Annotated[
         str, typer.Option("--server", help="The server's momentum: none, nesterov or heavy-ball.")
     ] = "heavy-ball",
     alpha: Annotated[float, typer.Option("--alpha", help="Proximal strength to find the best guarantee with.")] = 0.0,
     max_steps: Annotated[
-        OptionalInt,
-        typer.Option("--max-steps", help="Largest number of local steps (K); 1000."),
+        int | None, typer.Option("--max-steps", help="Largest number of local steps (K); 1000.")
     ] = None,
     max_gamma: Annotated[
-        OptionalFloat, typer.Option("--max-gamma", help="At most this client step (gamma); 0 is one exact gradient.")
+        float | None, typer.Option("--max-gamma", help="At most this client step (gamma); 0 is one exact gradient.")
     ] = None,
     ridge: Annotated[float, typer.Option("--ridge", help="With a study: weight decay added to every loss.")] = 0.0,
     clients: Annotated[
-        OptionalInt, typer.Option("--clients", help="With a study: clients to measure; all, or 20 for networks.")
+        int | None, typer.Option("--clients", help="With a study: clients to measure; all, or 20 for networks.")
     ] = None,
     samples: Annotated[
-        OptionalInt, typer.Option("--samples", help="With a study: largest number of samples per client.")
+        int | None, typer.Option("--samples", help="With a study: largest number of samples per client.")
     ] = None,
     figure: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--figure", help="Also draw the trade-off (.png, .svg or .pdf).", metavar="FILE"),
+        Path | None, typer.Option("--figure", help="Also draw the trade-off (.png, .svg or .pdf).", metavar="FILE")
     ] = None,
 ) -> None:
     """Choose gamma, K, alpha and the server's step and momentum for a number of rounds.

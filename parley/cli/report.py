@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from parley.cli.screen import without_collection, writing
 
 def report(
     runs: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
             metavar="[RUN]...",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,8 +34,7 @@ def run(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     settings: Set = None,
     seeds: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Train once with each seed: 0-4, or 0,3,7.", metavar="SEEDS"),
+        str | None, typer.Option(help="Train once with each seed: 0-4, or 0,3,7.", metavar="SEEDS")
     ] = None,
     workers: Annotated[
         int,
@@ -58,19 +57,16 @@ def run(
     store: Store = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only the run's id.")] = False,
     runtime: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Who executes the clients: inline, stacked, pool, wire, ray or auto.",
             metavar="NAME",
             autocompletion=runtime_names,
         ),
     ] = None,
-    rounds: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Rounds to train, in place of the study's.", metavar="N"),
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to train, in place of the study's.", metavar="N")] = None,
     init_from: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Start from the weights of a stored run, or of a .safetensors file.",
             metavar="RUN",

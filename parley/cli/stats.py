@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from parley.statistics.method import FederatedStatistics
     from parley.statistics.run import Statistics
 
-OptionalPath = Optional[Path]  # noqa: UP045 (Typer evaluates it)
-OptionalText = Optional[str]  # noqa: UP045
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN = {0.0: "low {}", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "high {}"}
 
@@ -30,7 +28,7 @@ def stats(
     floor: Annotated[int, typer.Option("--floor", help="Fewest samples of a client behind anything it sends.")] = 10,
     bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
     quantiles: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--quantiles",
             help="From blocks (means of neighbouring values), or from the histograms' cells, which need sums only; "
@@ -40,7 +38,7 @@ def stats(
     ] = None,
     blocks: Annotated[int, typer.Option("--blocks", help="Most blocks of a client and column.")] = 100,
     ranges: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--range",
             help="A public range of all columns to put the cells into, such as 0,16; default: about the mean.",
@@ -48,7 +46,7 @@ def stats(
         ),
     ] = None,
     freeze: Annotated[
-        OptionalPath,
+        Path | None,
         typer.Option(
             "--freeze",
             help="Write the study with the normalisation and the label map into this file, beside it.",
@@ -59,7 +57,7 @@ def stats(
         str, typer.Option("--method", help="What is frozen: standard, min-max, robust or none.", metavar="NAME")
     ] = "standard",
     fill: Annotated[
-        OptionalText, typer.Option("--fill", help="Freeze also what missing values become: the mean or the median.")
+        str | None, typer.Option("--fill", help="Freeze also what missing values become: the mean or the median.")
     ] = None,
     target_method: Annotated[
         str,
@@ -70,15 +68,15 @@ def stats(
         ),
     ] = "none",
     class_weight: Annotated[
-        OptionalText,
+        str | None,
         typer.Option(
             "--class-weight", help="Freeze also weights of the classes in the loss: balanced.", metavar="NAME"
         ),
     ] = None,
-    csv: Annotated[OptionalPath, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[OptionalPath, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
     server: Annotated[
-        OptionalPath,
+        Path | None,
         typer.Option(
             "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
         ),

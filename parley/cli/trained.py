@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,11 @@ Run = Annotated[
     str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
 ]
 Client = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--client", help="The model this client has, not the server's.", metavar="ID"),
 ]
 Recalibrate = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         help="temperature or platt: fit probabilities of two classes to all clients' held-out samples, which "
         "pooled = true in \\[evaluate] counted.",
@@ -39,7 +39,7 @@ def export(
     ],
     best: Best = False,
     formats: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--format",
             help="safetensors, torchscript or onnx (repeatable); default: all.",
@@ -69,14 +69,13 @@ def export(
 def predict(
     run: Run,
     data: Annotated[
-        Path,
-        typer.Argument(help="Samples like those trained on: .csv with a header, or .npz or .safetensors with x."),
+        Path, typer.Argument(help="Samples like those trained on: .csv with a header, or .npz or .safetensors with x.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The .csv file to write.", metavar="FILE")],
     best: Best = False,
     client: Client = None,
     target: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="A .csv column to leave out; default: the one the run was trained on.", metavar="COLUMN"),
     ] = None,
     recalibrate: Recalibrate = None,

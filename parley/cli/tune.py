@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def tune(
     study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
     params: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--param",
             help="A setting and where to look for it (repeatable): a list [1, 2, 5], half-decades(-3, 1), "
@@ -33,7 +33,7 @@ def tune(
         ),
     ] = None,
     methods: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--method",
             help="An algorithm (repeatable); all get as many trials and rounds.",
@@ -42,21 +42,17 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Trials of each method; default: the whole grid, or 20.", metavar="N"),
+        int | None, typer.Option(help="Trials of each method; default: the whole grid, or 20.", metavar="N")
     ] = None,
     sampler: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="grid, random or tpe (the default).", metavar="NAME", autocompletion=one_of("grid", "random", "tpe")
         ),
     ] = None,
-    sampler_seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Seed of the sampler; default 0.", metavar="N"),
-    ] = None,
+    sampler_seed: Annotated[int | None, typer.Option(help="Seed of the sampler; default 0.", metavar="N")] = None,
     pruner: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Stop trials that lead nowhere: none (the default), median or halving.",
             metavar="NAME",
@@ -64,11 +60,10 @@ def tune(
         ),
     ] = None,
     metric: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="What trials are judged by; default: clients' held-out samples.", metavar="NAME"),
+        str | None, typer.Option(help="What trials are judged by; default: clients' held-out samples.", metavar="NAME")
     ] = None,
     workers: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             help="Processes that train at the same time; default 1. With the runtime ray they share the cluster.",
             metavar="N",

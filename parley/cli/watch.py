@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from parley.cli.screen import console
 
 def watch(
     run: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             help="A run's id, the beginning of one, or 'last'; default: all that are running.",
             metavar="[RUN]",
@@ -21,7 +21,7 @@ def watch(
         ),
     ] = None,
     seconds: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Stop watching after so long, 0 after one look; default: when the runs end.", metavar="S"),
     ] = None,
     store: Store = None,
