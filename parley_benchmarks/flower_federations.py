@@ -23,7 +23,7 @@ from parley.core.processes import free_port
 from parley.deploy import carrier, certificates
 from parley.deploy.client import POLL
 from parley.deploy.demo import HOSPITALS, Federation, ended_at_last, prepared
-from parley.deploy.flower import Control, surroundings
+from parley.deploy.flower import Control, started, surroundings
 from parley.deploy.guard import guarded
 from parley.deploy.proposal import Proposal
 from parley.deploy.submissions import FINISHED, Submissions, submitted_study
@@ -142,27 +142,28 @@ class Plain:
 
     def start(self, keys: dict[str, Path], data: dict[str, Path]) -> Iterator[subprocess.Popen[bytes]]:
         """The server, and the nodes once their keys are known."""
-        tls = ("--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key")
-        where = ("--host", "127.0.0.1", "--port", str(self.control.port), "--database", "flower/state.db")
-        yield self._started("flower-superlink", *tls, *where, "--enable-supernode-auth")
+        words: dict[str, object] = {
+            "--ssl-ca-certfile": "ca.crt",
+            "--ssl-certfile": "server.crt",
+            "--ssl-keyfile": "server.key",
+            "--host": "127.0.0.1",
+            "--port": self.control.port,
+            "--database": "flower/state.db",
+        }
+        yield self._started(guarded("flower-superlink", words, "--enable-supernode-auth"), poll=1.0)
         until = time.monotonic() + _PATIENCE
         for name, key in keys.items():
             while self._number(key.with_name("node.pub"), name) is None:
                 if time.monotonic() > until:
                     raise ParleyError("Flower's server took no keys; is something wrong with it?")
-            yield self._started(
-                "flower-supernode",
-                "--superlink",
-                f"127.0.0.1:{self.control.port}",
-                "--root-certificates",
-                "ca.crt",
-                "--auth-supernode-private-key",
-                str(key),
-                "--port",
-                str(free_port()),
-                "--node-config",
-                f'data="{data[name]}"',
-            )
+            words = {
+                "--superlink": f"127.0.0.1:{self.control.port}",
+                "--root-certificates": "ca.crt",
+                "--auth-supernode-private-key": key,
+                "--port": free_port(),
+                "--node-config": f'data="{data[name]}"',
+            }
+            yield self._started(guarded("flower-supernode", words), poll=POLL)
 
     def _number(self, key: Path, name: str) -> int | None:
         try:
@@ -170,18 +171,8 @@ class Plain:
         except ParleyError:  # it does not listen yet
             return None
 
-    def _started(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        environment = surroundings(self.control.home, poll=1.0 if name == "flower-superlink" else POLL)
-        with (self.folder / "flower.log").open("ab") as output:
-            return subprocess.Popen(
-                guarded(name, *words),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=self.folder,
-            )
+    def _started(self, command: Sequence[object], poll: float) -> subprocess.Popen[bytes]:
+        return started(command, surroundings(self.control.home, poll=poll), self.folder / "flower.log", self.folder)
 
     def train(self, size: Size, rounds: int, initial: dict[str, Tensor], alive: Callable[[], None]) -> Chunk:
         save_file(initial, self.folder / "weights.safetensors")

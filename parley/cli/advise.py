@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Json, Set
 from parley.cli.screen import console, print_table, write_texts, writing
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def advise(
     write: Annotated[
         Path | None, typer.Option("--write", help="Write the advised study, for parley run.", metavar="FILE")
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    json: Json = None,
     names: Annotated[bool, typer.Option("--names", help="Show the clients' names on the page.")] = False,
 ) -> None:
     """Advise on STUDY: which method, local steps, rates, server and channels for a number of rounds or megabytes.

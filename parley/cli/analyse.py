@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Csv, Deployment, Json, Set, StudyFile
 from parley.cli.screen import console, print_table, save_figure, write_texts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TIMES = 8
 
 
 def analyse(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     model: Annotated[
         str,
@@ -85,15 +85,10 @@ def analyse(
     floor: Annotated[
         int, typer.Option("--floor", help="Fewest complete rows of a client behind anything it sends.")
     ] = 10,
-    server: Annotated[
-        Path | None,
-        typer.Option(
-            "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
-        ),
-    ] = None,
+    server: Deployment = None,
     level: Annotated[float, typer.Option("--level", help="Confidence level of the intervals.")] = 0.95,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Csv = None,
+    json: Json = None,
     figure: Annotated[
         Path | None,
         typer.Option("--figure", help="Also draw survival curves, or sites' estimates (with --sites).", metavar="FILE"),

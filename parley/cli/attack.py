@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Json, Set, StudyFile
 from parley.cli.screen import console, print_table, save_figure, write_texts
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attack(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     victims: Annotated[int, typer.Option("--victims", help="Random clients that are attacked, one at a time.")] = 5,
     batch: Annotated[
@@ -39,7 +39,7 @@ def attack(
         typer.Option("--figure", help="Draw originals beside reconstructions (.png, .svg or .pdf).", metavar="FILE"),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write every score as CSV.", metavar="FILE")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    json: Json = None,
 ) -> None:
     """Attack what the clients of STUDY send, as its server could.
 

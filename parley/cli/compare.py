@@ -9,20 +9,13 @@ from warnings import warn
 import typer
 
 from parley.cli.examples import one_of, study_and_run_names
-from parley.cli.options import Store
+from parley.cli.options import Runs, Store
 from parley.cli.screen import console, save_figure, without_collection, writing
 from parley.core.errors import ParleyWarning
 
 
 def compare(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
-            metavar="[RUN]...",
-            autocompletion=study_and_run_names,
-        ),
-    ] = None,
+    runs: Runs = None,
     target: Annotated[
         float | None, typer.Option(help="Value to reach; default: 95 % of the best final accuracy.", metavar="X")
     ] = None,

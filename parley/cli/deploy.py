@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Set, StudyFile
 from parley.cli.screen import print_table
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def client(
 
 @app.command("run")
 def run(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds to train, in place of the study's.", metavar="N")] = None,
     again: Annotated[
@@ -175,23 +175,29 @@ def run(
     A study that was submitted before is not started a second time. [data] of the study is for simulations: here the
     data are the nodes'.
     """
+    from parley.study.toml import study_table
+
+    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+    path, id = submitted(folder, study, study_table(study, overrides), again=again, resume=resume)
+    if not detach:
+        follow(path, id, whole=False)
+
+
+def submitted(
+    folder: Path, path: Path, table: dict[str, Any], *, again: bool = False, resume: bool = False
+) -> tuple[Path, str]:
+    """Submit the study of a file, of which this is the table; the server's folder and the id."""
     from parley.deploy.proposal import Proposal
     from parley.deploy.server_folder import ServerFolder
     from parley.deploy.submissions import Submissions, submitted_study
-    from parley.study.toml import study_table
 
     opened = ServerFolder.open(folder)
-    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
-    written = {"table": study_table(study, overrides), "base": str(study.resolve().parent)}
+    written = {"table": table, "base": str(path.resolve().parent)}
     proposal = Proposal.of(submitted_study(written), opened.nodes())
     submission, fresh = Submissions(opened).submit(written, proposal, again=again, resume=resume)
-    print(
-        f"{submission.id} ({proposal.title}, study {submission.hash[:12]}) "
-        f"{'submitted' if fresh else submission.status}",
-        flush=True,
-    )
-    if not detach:
-        follow(opened.path, submission.id, whole=False)
+    status = "submitted" if fresh else submission.status
+    print(f"{submission.id} ({proposal.title}, study {submission.hash[:12]}) {status}", flush=True)
+    return opened.path, submission.id
 
 
 def follow(path: Path, id: str, *, whole: bool) -> None:
@@ -202,21 +208,13 @@ def follow(path: Path, id: str, *, whole: bool) -> None:
 def asked_of_nodes(folder: Path, path: Path, table: dict[str, Any]) -> Run:
     """The run of a question about the nodes' samples: submitted like any study, and not asked twice; `path` is the
     study's file."""
-    from parley.deploy.proposal import Proposal
     from parley.deploy.server_folder import ServerFolder
-    from parley.deploy.submissions import Submissions, submitted_study
     from parley.study.stored import load_run
 
-    opened = ServerFolder.open(folder)
-    written = {"table": table, "base": str(path.resolve().parent)}
-    proposal = Proposal.of(submitted_study(written), opened.nodes())
-    submission, fresh = Submissions(opened).submit(written, proposal, again=False, resume=False)
-    status = "submitted" if fresh else submission.status
-    print(f"{submission.id} ({proposal.title}, study {submission.hash[:12]}) {status}", flush=True)
-    run = finished(opened.path, submission.id, whole=False)
+    run = finished(*submitted(folder, path, table), whole=False)
     if not run:
         raise typer.Exit(1)
-    return load_run(opened.store, run)
+    return load_run(ServerFolder.open(folder).store, run)
 
 
 def finished(path: Path, id: str, *, whole: bool) -> str:

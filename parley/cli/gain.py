@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Csv, Json, Set, StudyFile
 from parley.cli.screen import console, print_table, write_texts, writing
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def gain(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     folds: Annotated[int, typer.Option("--folds", help="Parts of each client's samples, each held out in turn.")] = 8,
     repeats: Annotated[
@@ -67,8 +67,8 @@ def gain(
     figure: Annotated[
         Path | None, typer.Option("--figure", help="Also draw all gains (.png, .svg or .pdf).", metavar="FILE")
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
+    csv: Csv = None,
+    json: Json = None,
 ) -> None:
     """Estimate which clients of STUDY profit by joining, from their data alone.
 

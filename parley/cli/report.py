@@ -7,20 +7,12 @@ from typing import Annotated
 
 import typer
 
-from parley.cli.examples import study_and_run_names
-from parley.cli.options import Store
+from parley.cli.options import Runs, Store
 from parley.cli.screen import without_collection, writing
 
 
 def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Runs: ids, beginnings of ids, names of studies, or 'last'; default: all but tuning trials.",
-            metavar="[RUN]...",
-            autocompletion=study_and_run_names,
-        ),
-    ] = None,
+    runs: Runs = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="What the page is called.", metavar="TEXT")] = "",
     names: Annotated[bool, typer.Option("--names", help="Show the clients' names.")] = False,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parley.cli.examples import run_names, runtime_names
-from parley.cli.options import Set, Store
+from parley.cli.options import Set, Store, StudyFile
 from parley.cli.screen import print_table
 from parley.core.numbers import megabytes, metric_text
 from parley.core.processes import Interrupted
@@ -31,7 +31,7 @@ MOST_NAMES = 20
 
 
 def run(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     seeds: Annotated[
         str | None, typer.Option(help="Train once with each seed: 0-4, or 0,3,7.", metavar="SEEDS")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.cli.examples import run_names
-from parley.cli.options import Store
+from parley.cli.options import RunId, Store
 from parley.cli.run import show_run
 from parley.cli.screen import print_table
 from parley.core.numbers import megabytes, metric_text, setting_text
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List the runs of the store; show, delete or export one.", invoke_without_command=True)
 
-Run = Annotated[
-    str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
-]
+Run = RunId
 
 
 @app.callback()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parley.cli.options import Set
+from parley.cli.options import Csv, Deployment, Json, Set, StudyFile
 from parley.cli.screen import console, print_table, write_texts, writing
 from parley.core.numbers import percent
 
@@ -23,7 +23,7 @@ _SHOWN = {0.0: "low {}", 0.25: "25%", 0.5: "median", 0.75: "75%", 1.0: "high {}"
 
 
 def stats(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     settings: Set = None,
     floor: Annotated[int, typer.Option("--floor", help="Fewest samples of a client behind anything it sends.")] = 10,
     bins: Annotated[int, typer.Option("--bins", help="Cells of the histograms.")] = 8,
@@ -73,14 +73,9 @@ def stats(
             "--class-weight", help="Freeze also weights of the classes in the loss: balanced.", metavar="NAME"
         ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table as CSV.", metavar="FILE")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write everything as JSON.", metavar="FILE")] = None,
-    server: Annotated[
-        Path | None,
-        typer.Option(
-            "--server-folder", "-f", help="Ask the nodes of this deployment, on the server's machine.", metavar="DIR"
-        ),
-    ] = None,
+    csv: Csv = None,
+    json: Json = None,
+    server: Deployment = None,
 ) -> None:
     """Show statistics of all clients' samples: counts, missing values, moments, quantiles, labels, schema differences.
 

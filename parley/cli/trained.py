@@ -7,12 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.cli.examples import one_of, run_names
-from parley.cli.options import Store
+from parley.cli.examples import one_of
+from parley.cli.options import RunId, Store
 
-Run = Annotated[
-    str, typer.Argument(help="A run's id, the beginning of one, or 'last'.", metavar="RUN", autocompletion=run_names)
-]
+Run = RunId
 Client = Annotated[
     str | None,
     typer.Option("--client", help="The model this client has, not the server's.", metavar="ID"),

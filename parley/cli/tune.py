@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from parley.cli.examples import algorithm_names, one_of
-from parley.cli.options import Set, Store
+from parley.cli.options import Set, Store, StudyFile
 from parley.cli.screen import print_table, save_figure, writing
 from parley.core.numbers import metric_text
 from parley.core.processes import Interrupted
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    study: Annotated[Path, typer.Argument(help="The study file (TOML).", metavar="STUDY")],
+    study: StudyFile,
     params: Annotated[
         list[str] | None,
         typer.Option(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -18,7 +18,7 @@ from parley.core.errors import InputError
 from parley.core.processes import free_port
 from parley.deploy import certificates, health, keys, logs
 from parley.deploy.clientapp import FOLDER, SOCKET, write_programs
-from parley.deploy.flower import surroundings
+from parley.deploy.flower import end, started, surroundings
 from parley.deploy.guard import guarded
 from parley.deploy.host import MAIN as HOST
 from parley.deploy.node_folder import NodeFolder
@@ -106,36 +106,16 @@ class Client:
         home.mkdir(parents=True, exist_ok=True)
         programs = self.folder.path / "programs"
         environment = surroundings(home, programs, poll=POLL) | {FOLDER: str(self.folder.path)}
-        with self._output.open("ab") as output:
-            if self._host is None or self._host.poll() is not None:
-                self._host = subprocess.Popen(
-                    [sys.executable, "-c", HOST, str(programs / SOCKET)],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    cwd=home,
-                )
-            self._process = subprocess.Popen(
-                guarded(
-                    "flower-supernode",
-                    "--superlink",
-                    str(settings.server),
-                    "--root-certificates",
-                    str(self._ca),
-                    "--auth-supernode-private-key",
-                    str(self.folder.path / settings.key),
-                    "--port",
-                    str(free_port()),
-                ),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=home,
-            )
+        if self._host is None or self._host.poll() is not None:
+            host = (sys.executable, "-c", HOST, programs / SOCKET)
+            self._host = started(host, environment, self._output, home)
+        words = {
+            "--superlink": settings.server,
+            "--root-certificates": self._ca,
+            "--auth-supernode-private-key": self.folder.path / settings.key,
+            "--port": free_port(),
+        }
+        self._process = started(guarded("flower-supernode", words), environment, self._output, home)
         self.note(f"node {settings.name} connects to {settings.server} (process {self._process.pid}).")
 
     @property
@@ -150,8 +130,4 @@ class Client:
 
     def _end(self) -> None:
         for process in (self._process, self._host):
-            for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-                if process is not None and process.poll() is None:
-                    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, number)
-                        process.wait(patience)
+            end(process)

@@ -18,6 +18,7 @@ from sklearn.datasets import load_breast_cancer
 from parley.core.errors import ParleyError
 from parley.core.processes import free_port, search_path
 from parley.deploy.consent import verdict
+from parley.deploy.flower import started
 from parley.deploy.node_folder import NodeFolder
 from parley.deploy.server_folder import ServerFolder
 from parley.deploy.submissions import Submission, Submissions
@@ -132,15 +133,8 @@ def ended_at_last(processes: list[subprocess.Popen[bytes]]) -> Iterator[list[sub
 
 
 def _parley(output: Path, *words: str) -> subprocess.Popen[bytes]:
-    with output.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, "-c", "from parley.cli.main import main; main()", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        )
+    environment = os.environ | {"PYTHONPATH": search_path(), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return started([sys.executable, "-c", "from parley.cli.main import main; main()", *words], environment, output)
 
 
 def _until(done: Callable[[], bool], processes: list[subprocess.Popen[bytes]], otherwise: str) -> None:

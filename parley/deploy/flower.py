@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,33 @@ def surroundings(home: Path, *first: Path, poll: float = 1.0) -> dict[str, str]:
     }
 
 
+def started(
+    command: Sequence[object], environment: Mapping[str, str], log: Path, folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """A program at work in a folder, with a group of processes of its own; what it says goes into `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            list(map(str, command)),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=folder,
+        )
+
+
+def end(process: subprocess.Popen[bytes] | None) -> None:
+    """End a program and what it has started."""
+    if process is None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(5.0)
+    process.wait()
+
+
 @dataclass(frozen=True)
 class Control:
     """Flower's control interface, on this machine only."""
@@ -70,11 +100,6 @@ class Control:
     def unregister(self, number: int) -> None:
         self._ask("supernode", "unregister", str(number), CONNECTION, "--format", "json")
 
-    def nodes(self) -> dict[int, str]:
-        """Number -> registered, online, offline or unregistered."""
-        answer = self._ask("supernode", "list", CONNECTION, "--format", "json", "--verbose")
-        return {int(node["node-id"]): str(node["status"]) for node in answer.get("nodes", [])}
-
     def start(self, app: Path, config: str) -> int:
         """Start an application; its number. A failure without a number is an error whatever the exit code says."""
         answer = self._ask("run", str(app), CONNECTION, "--run-config", config, "--format", "json")
@@ -82,14 +107,6 @@ class Control:
         if number is None:
             raise ParleyError(f"Flower did not start the run: {answer.get('error-message') or answer}.")
         return int(number)
-
-    def runs(self) -> dict[int, str]:
-        """Number -> status, such as running or finished:completed."""
-        answer = self._ask("list", CONNECTION, "--format", "json")
-        return {int(run["run-id"]): str(run["status"]) for run in answer.get("runs", [])}
-
-    def stop(self, number: int) -> None:
-        self._ask("stop", str(number), CONNECTION, "--format", "json")
 
     def _ask(self, *words: str) -> dict[str, Any]:
         """What one of Flower's commands says, which it does as JSON after other lines."""

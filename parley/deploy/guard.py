@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from parley.deploy.extra import program
 MAIN = "from parley.deploy.guard import main; main()"
 
 
-def guarded(name: str, *arguments: str) -> list[str]:
+def guarded(name: str, options: Mapping[str, object], *flags: str) -> list[object]:
     """The command that runs a program of Flower's in this way."""
-    return [sys.executable, "-c", MAIN, program(name), *arguments]
+    return [sys.executable, "-c", MAIN, program(name), *(word for option in options.items() for word in option), *flags]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import ssl
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 from parley.core.errors import InputError, ParleyError
 from parley.core.processes import alive, free_port
 from parley.deploy import certificates, health, keys, logs
-from parley.deploy.flower import Control, surroundings
+from parley.deploy.flower import Control, end, started, surroundings
 from parley.deploy.front import Front
 from parley.deploy.guard import guarded
 from parley.deploy.server_folder import ServerFolder
@@ -124,32 +123,17 @@ class Supervisor:
         crt, key = self.folder.certificate(certificates.LOOPBACK)
         home = self.control.home
         environment = surroundings(home) | {FOLDER: str(self.folder.path)}
-        with (home / "superlink.log").open("ab") as output:
-            self._process = subprocess.Popen(
-                guarded(
-                    "flower-superlink",
-                    "--ssl-ca-certfile",
-                    str(self.control.ca),
-                    "--ssl-certfile",
-                    str(crt),
-                    "--ssl-keyfile",
-                    str(key),
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                    str(self.control.port),
-                    "--enable-supernode-auth",
-                    "--database",
-                    str(home / "state.db"),
-                    "--disable-runtime-dependency-installation",
-                ),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=home,
-            )
+        words = {
+            "--ssl-ca-certfile": self.control.ca,
+            "--ssl-certfile": crt,
+            "--ssl-keyfile": key,
+            "--host": "127.0.0.1",
+            "--port": self.control.port,
+            "--database": home / "state.db",
+        }
+        flags = ("--enable-supernode-auth", "--disable-runtime-dependency-installation")
+        command = guarded("flower-superlink", words, *flags)
+        self._process = started(command, environment, home / "superlink.log", home)
         self._starts.append(time.monotonic())
         self.note(f"Flower was started (process {self._process.pid}).")
 
@@ -158,19 +142,7 @@ class Supervisor:
         return min(6, sum(1 for start in self._starts if time.monotonic() - start < 300))
 
     def _end_flower(self) -> None:
-        """End Flower and what it started, which are a group of processes of their own."""
-        if self._process is None:
-            return
-        for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-            try:
-                os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                break
-            try:
-                self._process.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
-        self._process.wait()
+        end(self._process)
         self._process = None
 
     async def _ready(self) -> bool:
