@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from parley.algorithms.exchange import Exchange, Question, Reply, ask, exchange
+from parley.algorithms.exchange import Exchange, Question, Reply, ask
 from parley.algorithms.protocol import Contexts, Learned, Replies, algorithm
 from parley.algorithms.trees.binning import Floats, merged
 from parley.analyse.digits import decoded, digits_form, encoded
@@ -44,6 +44,7 @@ from parley.core.errors import InputError, WireError
 from parley.core.form import Form
 from parley.core.message import Memory, Message
 from parley.data import ClientData
+from parley.statistics.floors import disclosed, floored
 from parley.training.stack import Data
 from parley.training.task import Task
 
@@ -174,15 +175,10 @@ class Cox(Regression):
         shapes |= dict.fromkeys(("d", "s0", "e0"), (cells,)) | dict.fromkeys(("s1", "e1"), (cells, size))
         return Form.of(risk=digits_form(**shapes))
 
-    def _discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels") if self.floor < 2 else ()
-
-    @exchange(
+    @floored(
         form=lambda self, task, message: Form.of(times=(torch.float64, (None,))),
         accepts=lambda self, task, message: Form(),
         discloses=("labels",),
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def event_times(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """When events happened, each time once."""
@@ -190,16 +186,14 @@ class Cox(Regression):
         kept = len(rows.y) >= self.floor
         return Reply(Message.of(times=event_times_of(rows.y, rows.event * kept)))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: self._risk_form(task, message),
         accepts=_accepted,
         reads="sum",
         times=MOST_POINTS,
         grid=("grid",),
-        discloses=lambda self: ("inputs", "labels") if self.times == "raw" else self._discloses(),
-        floor=lambda self: self.floor,
+        discloses=lambda self: ("inputs", "labels") if self.times == "raw" else disclosed(self.floor),
         rare=lambda self: self.rare,
-        stack=False,
     )
     def risk(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Of every cell: events, and the sums of e^eta and e^eta x over the rows at risk and those with events."""
@@ -208,15 +202,12 @@ class Cox(Regression):
         sums = risk_sums(Rows(rows.x[:0], rows.y[:0], rows.event[:0]) if few else rows, beta, grid)
         return Reply(Message.of(risk=encoded(sums | {"withheld": np.array(float(few))})))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: Form.of(curvature=digits_form(sum=(len(self.names(task)),) * 2, withheld=())),
         accepts=lambda self, task, message: self._accepted(task, message, weights=True),
         reads="sum",
         grid=("grid",),
         times=MOST_POINTS,
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def curvature(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The weighted sum of e^eta x x' over its rows."""

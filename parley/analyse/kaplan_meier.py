@@ -22,7 +22,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from parley.algorithms.exchange import Exchange, Reply, ask, exchange
+from parley.algorithms.exchange import Exchange, Reply, ask
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
 from parley.algorithms.trees.binning import Counts, Floats
 from parley.analyse.regression import Levels
@@ -46,6 +46,7 @@ from parley.core.message import Memory, Message, State
 from parley.core.text import shown
 from parley.data import ClientData
 from parley.data.columns import level_of
+from parley.statistics.floors import floored
 from parley.statistics.method import Prior
 from parley.training.stack import Data
 from parley.training.task import Task
@@ -198,9 +199,6 @@ class KaplanMeier(Algorithm):
         _, _, value, complete = self._read(task, data)
         return torch.from_numpy(complete & np.isin(value, np.arange(len(self.names))))
 
-    def _discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels") if self.floor < 2 else ()
-
     def rare(self, task: Task, data: ClientData) -> str:
         """Narrow cells tell when the events of single rows happened."""
         time, event, group, _ = self._rows(task, data)
@@ -218,28 +216,23 @@ class KaplanMeier(Algorithm):
     def _accepted(self, task: Task, message: Message) -> Form:
         return Form.of(grid=(torch.float64, (accepted_grid(message, self.grid if self.times == "grid" else None),)))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: Form.of(times=(torch.float64, (None,))),
         accepts=lambda self, task, message: Form(),
         discloses=("labels",),
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def event_times(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """When events happened, each time once."""
         time, event, _, _ = self._rows(task, data)
         return Reply(Message.of(times=event_times_of(time, event)))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: self._counts_form(message),
         accepts=_accepted,
         reads="sum",
         grid=("grid",),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
         rows=lambda self: self.complete,
         rare=lambda self: self.rare,
-        stack=False,
     )
     def counts(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Of every group and cell: events, and rows last seen in it."""

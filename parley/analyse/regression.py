@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parley.algorithms.exchange import Exchange, Question, Reply, ask, exchange
+from parley.algorithms.exchange import Exchange, Question, Reply, ask
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Needs, Questions, Replies
 from parley.algorithms.trees.binning import Floats
 from parley.analyse.digits import decoded, digits_form, encoded
@@ -35,6 +35,7 @@ from parley.core.text import shown
 from parley.core.tree import Tree
 from parley.data import ClientData
 from parley.statistics.exact_sums import DIGITS, carried, exact_sums
+from parley.statistics.floors import floored
 from parley.statistics.method import moments
 from parley.training.stack import Data
 from parley.training.task import Task
@@ -390,17 +391,11 @@ class Regression(Algorithm):
         shapes |= {"first": (many, DIGITS[1]), "second": (many, DIGITS[2])}
         return Form.of(sums={name: (torch.int64, shape) for name, shape in shapes.items()})
 
-    def _discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels") if self.floor < 2 else ()
-
-    @exchange(
+    @floored(
         form=lambda self, task, message: self._columns_form(task),
         accepts=lambda self, task, message: Form(),
         reads="sum",
-        discloses=_discloses,
-        floor=lambda self: self.floor,
         rows=lambda self: self.complete,
-        stack=False,
     )
     def columns(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Rows, missing ones, impossible outcomes, events, and each covariate's sums."""
@@ -415,15 +410,12 @@ class Regression(Algorithm):
         sums |= {"first": torch.from_numpy(exact_sums(values, 1)), "second": torch.from_numpy(exact_sums(values, 2))}
         return Reply(Message.of(sums=sums))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: self._form(task),
         accepts=lambda self, task, message: accepted(self, task, message),
         reads="sum",
         times=MOST_POINTS,
-        discloses=_discloses,
-        floor=lambda self: self.floor,
         rare=lambda self: self.rare,
-        stack=False,
     )
     def derivatives(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Its rows' log-likelihood, score and information at the coefficients."""
@@ -446,12 +438,9 @@ class Regression(Algorithm):
         shares = weights / size
         return not bool((shares >= 0).all() and shares.sum() ** 2 / (shares**2).sum() >= max(2.0, self.floor / 4))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: Form.of(site=Form.like(_outcome(np.zeros(len(self.coefficients(task)))))),
         accepts=lambda self, task, message: accepted(self, task, message),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def site(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The estimates of its own rows, or why there are none."""
@@ -471,12 +460,9 @@ class Regression(Algorithm):
         counted = {name: torch.tensor(value, dtype=torch.float64) for name, value in counts.items()}
         return Reply(Message.of(site=estimates | counted))
 
-    @exchange(
+    @floored(
         form=lambda self, task, message: Form.of(held_out={"judged": (torch.float64, ()), "told": (torch.float64, ())}),
         accepts=lambda self, task, message: accepted(self, task, message),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def held_out(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How well the others' coefficients predict its rows, and of how many rows that is said."""

@@ -226,14 +226,36 @@ class Elsewhere(Source):
 
 
 @dataclass(frozen=True)
-class HeldOut(Source):
+class Derived(Source):
+    """The clients of another source, whose samples become something else when they are loaded."""
+
+    source: Source
+
+    def size(self, i: int) -> int:
+        return self.source.size(i)
+
+    def form(self) -> SampleForm:
+        return self.source.form()
+
+    @property
+    def done(self) -> str:
+        """What is done to the samples, as the end of their recipe."""
+        return ""
+
+    @property
+    def recipe(self) -> str | None:
+        before = self.source.recipe
+        return None if before is None else before + self.done
+
+
+@dataclass(frozen=True)
+class HeldOut(Derived):
     """One side of a random split of each client of `source`; both sides come from the same `key`.
 
     A client of n samples holds out round(fraction * n) of them, but always keeps at least one for training. Of each
     class it holds out its share, rounded up or down.
     """
 
-    source: Source
     fraction: float
     key: Key
     side: Literal["train", "test"]
@@ -249,13 +271,9 @@ class HeldOut(Source):
         rows = torch.from_numpy(np.flatnonzero(test if self.side == "test" else ~test))
         return ClientData(data.x[rows], data.y[rows])
 
-    def form(self) -> SampleForm:
-        return self.source.form()
-
     @property
-    def recipe(self) -> str | None:
-        inner = self.source.recipe
-        return None if inner is None else f"{inner} {self.side} of {self.fraction} by {self.key.digest.hex()}"
+    def done(self) -> str:
+        return f" {self.side} of {self.fraction} by {self.key.digest.hex()}"
 
     def transformed(self, step: Step, known: Known) -> Source:
         return replace(self, source=self.source.transformed(step, known))
@@ -292,15 +310,11 @@ def held_out(
 
 
 @dataclass(frozen=True)
-class Cached(Source):
+class Cached(Derived):
     """Keeps the clients used last in memory; a copy in another process starts empty."""
 
-    source: Source
     capacity: int = 64
     kept: OrderedDict[int, ClientData] = field(default_factory=OrderedDict, repr=False, compare=False)
-
-    def size(self, i: int) -> int:
-        return self.source.size(i)
 
     def load(self, i: int) -> ClientData:
         if i not in self.kept:
@@ -310,13 +324,6 @@ class Cached(Source):
         self.kept.move_to_end(i)
         return self.kept[i]
 
-    def form(self) -> SampleForm:
-        return self.source.form()
-
-    @property
-    def recipe(self) -> str | None:
-        return self.source.recipe
-
     def transformed(self, step: Step, known: Known) -> Source:
         return Cached(self.source.transformed(step, known), self.capacity)
 
@@ -325,14 +332,10 @@ class Cached(Source):
 
 
 @dataclass(frozen=True)
-class Transformed(Source):
+class Transformed(Derived):
     """Clients of `source` whose inputs are scaled or encoded when they are loaded."""
 
-    source: Source
     step: Step
-
-    def size(self, i: int) -> int:
-        return self.source.size(i)
 
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
@@ -342,58 +345,41 @@ class Transformed(Source):
         return self.step.form(self.source.form())
 
     @property
-    def recipe(self) -> str | None:
-        inner = self.source.recipe
-        return None if inner is None else f"{inner} standardised"
+    def done(self) -> str:
+        return " standardised"
 
 
 @dataclass(frozen=True)
-class Relabelled(Source):
+class Relabelled(Derived):
     """Clients of `source` whose classes are numbered anew when they are loaded."""
 
-    source: Source
     numbers: Tensor
     """int64 [classes]: the new number of each."""
     only: frozenset[int] | None = None
     """The clients to which it is done; None: all."""
 
-    def size(self, i: int) -> int:
-        return self.source.size(i)
-
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
         return data if self.only is not None and i not in self.only else ClientData(data.x, self.numbers[data.y])
 
-    def form(self) -> SampleForm:
-        return self.source.form()
-
     @property
-    def recipe(self) -> str | None:
-        inner = self.source.recipe
-        return None if inner is None else f"{inner} relabelled {self.numbers.tolist()}"
+    def done(self) -> str:
+        return f" relabelled {self.numbers.tolist()}"
 
 
 @dataclass(frozen=True)
-class ScaledTargets(Source):
+class ScaledTargets(Derived):
     """Clients of `source` whose targets are scaled when they are loaded."""
 
-    source: Source
     scaling: TargetScaling
-
-    def size(self, i: int) -> int:
-        return self.source.size(i)
 
     def load(self, i: int) -> ClientData:
         data = self.source.load(i)
         return ClientData(data.x, self.scaling.apply(data.y))
 
-    def form(self) -> SampleForm:
-        return self.source.form()
-
     @property
-    def recipe(self) -> str | None:
-        inner = self.source.recipe
-        return None if inner is None else f"{inner} targets by {self.scaling.center}, {self.scaling.scale}"
+    def done(self) -> str:
+        return f" targets by {self.scaling.center}, {self.scaling.scale}"
 
 
 def _once(x: Tensor, step: Step, known: Known) -> Tensor:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.algorithms.exchange import F, Settings, exchange
 from parley.algorithms.trees.binning import LARGEST, Counts, Floats
 from parley.algorithms.trees.binning import above_floor as above_floor
 
 _FEW = 16
 _WIDTH = 3.0
 """Standard deviations on both sides of the mean that cells divide."""
+
+
+def floored(form: Callable[..., Any], *, accepts: Callable[..., Any], **settings: Unpack[Settings]) -> Callable[[F], F]:
+    """Declare an answer to which at least the method's `floor` of samples must stand behind all that is said."""
+    usual: Settings = {
+        "discloses": lambda self: disclosed(self.floor),
+        "floor": lambda self: self.floor,
+        "stack": False,
+    }
+    return exchange(form, accepts=accepts, **(usual | settings))
+
+
+def disclosed(floor: int) -> tuple[str, ...]:
+    """What a floor that hides nothing shows of samples."""
+    return ("inputs", "labels") if floor < 2 else ()
 
 
 def cell_edges(means: Floats, deviations: Floats, bins: int) -> Floats:

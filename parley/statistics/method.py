@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.algorithms.exchange import Exchange, Reply, ask, exchange
+from parley.algorithms.exchange import Exchange, Reply, ask
 from parley.algorithms.protocol import Algorithm, Cohort, Contexts, Learned, Needs, Questions, algorithm
 from parley.algorithms.trees.binning import LARGEST, Counts, Floats, check_ranges, counts
 from parley.core.errors import InputError, WireError
@@ -143,9 +143,6 @@ class FederatedStatistics(Algorithm):
             edges[row] = np.linspace(low, high, self.bins + 1)
         return edges
 
-    def _discloses(self) -> tuple[str, ...]:
-        return ("inputs", "labels") if self.floor < 2 else ()
-
     def _rising_edges(self, task: Task, message: Message) -> Form:
         """Cells that overlap would tell, as the difference of two counts above the floor, of a single sample."""
         form = Form.of(edges=(torch.float64, (features(task), self.bins + 1)))
@@ -164,14 +161,11 @@ class FederatedStatistics(Algorithm):
 
     # --- the client ---
 
-    @exchange(
+    @floors.floored(
         form=lambda self, task, message: Form.of(sums=Form.like(_nothing(task))),
         accepts=lambda self, task, message: Form(),
         reads="sum",
-        discloses=_discloses,
-        floor=lambda self: self.floor,
         rounds=(1, 1),  # edges that move between two rounds would tell of single values
-        stack=False,
     )
     def client(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Counts, sums and sums of squares; zeros for what too few samples stand behind."""
@@ -196,15 +190,12 @@ class FederatedStatistics(Algorithm):
             sums["labels"] = torch.from_numpy(floors.above_floor(labels, self.floor)[0])
         return Reply(Message.of(sums=sums))
 
-    @exchange(
+    @floors.floored(
         form=lambda self, task, message: Form.of(cells={"counts": (torch.int64, (features(task), self.bins + 2))}),
         accepts=lambda self, task, message: self._rising_edges(task, message),
         reads="sum",
         grid=("edges",),
         rounds=(1, 1),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def cells(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many values lie in each cell, small numbers left out."""
@@ -220,13 +211,10 @@ class FederatedStatistics(Algorithm):
             begin += len(values)
         return Reply(Message.of(cells={"counts": torch.from_numpy(np.concatenate(counted))}))
 
-    @exchange(
+    @floors.floored(
         form=lambda self, task, message: self._blocks_form(task),
         accepts=lambda self, task, message: Form(),
         rounds=(1, 1),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def neighbours(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """Means of blocks of neighbouring values, how many values each is of, and whether they are equal."""
@@ -235,27 +223,21 @@ class FederatedStatistics(Algorithm):
         parts = {name: np.concatenate([getattr(each, name) for each in made]) for name in _BLOCKS}
         return Reply(Message.of(blocks={name: torch.from_numpy(value) for name, value in parts.items()}))
 
-    @exchange(
+    @floors.floored(
         form=lambda self, task, message: Form.of(names={"bytes": (torch.uint8, (len(self.categories), MOST, WIDTH))}),
         accepts=lambda self, task, message: Form(),
         rounds=(1, 1),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def names(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The names of the levels that enough samples have."""
         assert isinstance(data, ClientData)
         return Reply(Message.of(names={"bytes": level_names(task.info, data, tuple(self.categories), self.floor)}))
 
-    @exchange(
+    @floors.floored(
         form=lambda self, task, message: Form.of(levels={"counts": (torch.int64, (len(self.categories), MOST + 1))}),
         accepts=lambda self, task, message: Form.of(names=(torch.uint8, (len(self.categories), MOST, WIDTH))),
         reads="sum",
         rounds=(1, 1),
-        discloses=_discloses,
-        floor=lambda self: self.floor,
-        stack=False,
     )
     def levels(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """How many samples have each level, small numbers left out."""

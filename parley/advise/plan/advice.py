@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from parley.advise.gain.result import Gains
@@ -119,7 +119,3 @@ class Advice:
         if self.gains is not None:
             whole["gains"] = json.loads(self.gains.json())
         return json.dumps(whole, indent=2, default=str) + "\n"
-
-    def with_gains(self, gains: Gains) -> Advice:
-        """The same with who gains."""
-        return replace(self, gains=gains)

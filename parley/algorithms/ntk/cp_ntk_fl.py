@@ -129,10 +129,8 @@ class CpNtkFL(Parties, NtkFL):
         return Reply(sealed_rows(rows, shared, message.tensor("shuffler"), context), observed=reply.observed)
 
     @exchange(
-        form=lambda self, task, message: Form.of(losses=(torch.float64, (len(self.times),))),
         accepts=lambda self, task, message: self._candidates_form(self.inner(task)).with_scalars(whole=self._whole),
-        asks=lambda self: "everyone" if self.select == "validation" else "cohort",
-        stack=False,
+        like=NtkFL.losses,
     )
     def losses(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """As NTK-FL's, on projected inputs."""

@@ -233,15 +233,10 @@ class HistogramBoosting(BinnedTrees):
         return raw + sum_of(later, data.x, raw.shape[1]) if later else raw
 
     @exchange(
-        form=lambda self, task, message: self._nodes_form(task, message),
         accepts=lambda self, task, message: self._split(task, message),
-        reads="sum",
         times=lambda self: 2 * self.depth,
-        compress=lambda self: ("sums",) if self.real else (),
-        feedback=False,
-        discloses=("inputs", "labels"),
-        floor=lambda self: self.floor,
-        stack=False,
+        fixed=(),
+        like=client,
     )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from parley.algorithms.averaging.local_update import FedAvg
 from parley.algorithms.protocol import Algorithm, Cohort, Learned, Questions, algorithm, as_algorithm
-from parley.algorithms.wrappers.wrapper import Wrapper, inner, outer
+from parley.algorithms.wrappers.wrapper import Wrapper
 from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import Message, State
@@ -46,13 +46,13 @@ class EMA(Wrapper):
         learned, state = self.of.learned(task), self.of.init(task, key)
         if learned.incremental:
             raise InputError(f"the model of {self.of.title} grows, so its models cannot be averaged.")
-        return outer("of", state).replace(ema=learned.message(state).tensors)
+        return self.outer(state).replace(ema=learned.message(state).tensors)
 
     def round(self, task: Task, state: State, cohort: Cohort, number: int, key: Key) -> Questions:
-        outcome = yield from self.of.round(task, inner(state, "of"), cohort, number, key)
+        outcome = yield from self.of.round(task, self.inner(state), cohort, number, key)
         new, metrics = outcome if isinstance(outcome, tuple) else (outcome, {})
         mean = self._mean(state.get("ema"), self.of.learned(task).message(new).tensors)
-        return outer("of", new).replace(ema=mean), metrics
+        return self.outer(new).replace(ema=mean), metrics
 
     def _mean(self, before: Tree, now: Tree) -> Tree:
         if before.keys() != now.keys() or any(before[name].shape != value.shape for name, value in now.items()):
