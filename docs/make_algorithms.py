@@ -173,10 +173,11 @@ def settings(name: str) -> str:
     shared = _shared(name, nearest)
     shown = [setting for setting in fields if setting.name not in shared]
     page = f"[{nearest}]({nearest}.md#settings)"
-    if not shown:
+    if len(shared) == len(settings_of(algorithms[nearest])) and not shown:
         return f"Its settings are those of {page}.\n"
     names = ", ".join(f"`{each}`" for each in shared)
-    return f"{_configuration['table'](shown)}\nAs in {page}: {names}.\n"
+    table = _configuration["table"](shown) + "\n" if shown else ""
+    return f"{table}As in {page}: {names}.\n"
 
 
 def _grouped(statements: list[str]) -> list[str]:

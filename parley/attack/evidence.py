@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, jacrev
 
 from parley.algorithms.averaging.local_sgd import LocalSGD
-from parley.algorithms.averaging.local_update import LocalUpdate
+from parley.algorithms.averaging.local_update import Averaging
 from parley.algorithms.exchange import Reply
 from parley.algorithms.protocol import Algorithm
 from parley.attack.exact import first_layer, from_gradient, from_jacobian, labels
@@ -133,7 +133,7 @@ def _(method: LocalSGD, samples: int) -> tuple[int, float]:
 
 
 @work_of.register
-def _(method: LocalUpdate, samples: int) -> tuple[int, float]:
+def _(method: Averaging, samples: int) -> tuple[int, float]:
     steps, lr = work_of.dispatch(LocalSGD)(method, samples)
     return steps, 1.0 if method.form == "gradients" else lr
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from parley.algorithms.averaging import baselines
 from parley.algorithms.averaging import local_update as family
-from parley.algorithms.averaging.local_update import LocalUpdate
+from parley.algorithms.averaging.local_update import Averaging, LocalUpdate
 from parley.algorithms.averaging.server import Adagrad, Adam, Descent, HeavyBall, Nesterov, ServerOptimizer, Yogi
 from parley.conformance.quadratics import QuadraticSetting
 from parley.theory.servers import SERVERS, error_factors, tune
@@ -28,7 +28,7 @@ class Member:
     """A method, the surrogate it should minimise, and how many rounds that takes."""
 
     name: str
-    method: LocalUpdate
+    method: Averaging
     theta: Theta
     gamma: float
     alpha: float = 0.0

@@ -145,7 +145,7 @@ def test_nasty_values_of_all_settings(value: Any):
         (lambda: pl.FedAvg(epochs=2.5), "FedAvg: epochs must be a whole number, not 2.5"),
         (lambda: pl.FedAvg(lr="fast"), "FedAvg: lr must be a number, not 'fast'"),
         (lambda: pl.FedAvg(lr=True), "FedAvg: lr must be a number, not true"),
-        (lambda: pl.FedAvg(form="both"), "FedAvg: form must be 'gradients' or 'delta', not 'both'"),
+        (lambda: pl.LocalUpdate(form="both"), "LocalUpdate: form must be 'gradients' or 'delta', not 'both'"),
         (lambda: pl.FedAvg(server="adam"), "FedAvg: server must be a section, not 'adam'"),
         (lambda: pl.Adam(lr=math.nan), "Adam: lr must be a finite number, not nan"),
         (lambda: pl.models.mlp(2.5), "Mlp: hidden must be a list of whole numbers"),

@@ -15,7 +15,7 @@ from parley.advise.gain.folds import Array, Setup, Tell, looked_at
 from parley.advise.gain.measures import SQUARED
 from parley.advise.gain.stop import StopAdvice, by_rule, linear_rule
 from parley.advise.linear import LinearProblem, least_squares
-from parley.algorithms.averaging.local_update import LocalUpdate
+from parley.algorithms.averaging.local_update import Averaging
 from parley.algorithms.averaging.server import Descent
 from parley.algorithms.kernel.least_squares import LeastSquares
 from parley.algorithms.protocol import Algorithm
@@ -144,11 +144,11 @@ def exact_method(setup: Setup, scale: float) -> KernelStep | None:
     return GradientSteps(eta=scale * method.lr, s=method.work().count(1))
 
 
-def _plain(method: Algorithm) -> TypeGuard[LocalUpdate]:
+def _plain(method: Algorithm) -> TypeGuard[Averaging]:
     """Local SGD and an average, nothing a subclass or a setting unknown here would change."""
-    if not isinstance(method, LocalUpdate) or method.needs.pooled or type(method.server) is not Descent:
+    if not isinstance(method, Averaging) or method.needs.pooled or type(method.server) is not Descent:
         return False
-    inherited = all(getattr(type(method), name) is getattr(LocalUpdate, name) for name in _COURSE)
+    inherited = all(getattr(type(method), name) is getattr(Averaging, name) for name in _COURSE)
     usual = all(getattr(method, s.name) == s.default for s in settings_of(type(method)) if s.name not in _UNDERSTOOD)
     return inherited and usual and LocalOptimizer(method.optimizer, method.lr, method.options).plain
 

@@ -11,7 +11,7 @@ import torch
 
 from parley.algorithms.averaging.feddyn import FedDyn
 from parley.algorithms.averaging.local_sgd import LocalSGD
-from parley.algorithms.averaging.local_update import FedAdam, FedAvg, FedAvgM, FedProx, LocalUpdate
+from parley.algorithms.averaging.local_update import Averaging, FedAdam, FedAvg, FedAvgM, FedProx
 from parley.algorithms.averaging.scaffold import Scaffold
 from parley.algorithms.averaging.server import Adam, Descent, HeavyBall, Nesterov
 from parley.channels.base import Channel
@@ -62,7 +62,7 @@ class Candidate:
         servers = ("sgd", "heavy-ball", "nesterov", "adam")
         return methods.index(self.work.method) + servers.index(self.server.name), self.work.K
 
-    def algorithm(self, like: LocalSGD | None = None, batch: int | None = 0) -> LocalUpdate:
+    def algorithm(self, like: LocalSGD | None = None, batch: int | None = 0) -> Averaging:
         """The method with these settings; batches and their order are those of `like`, else `batch`."""
         common: dict[str, Any] = {"lr": _rounded(self.work.gamma), "steps": self.work.K, "batch": batch}
         if like is not None:
@@ -126,7 +126,7 @@ def _servers(clients: LocalQuadratics, work: LocalWork) -> list[ServerStep]:
     return servers
 
 
-def traffic(algorithm: LocalUpdate, task: Task, channels: Sequence[Channel] = ()) -> int:
+def traffic(algorithm: Averaging, task: Task, channels: Sequence[Channel] = ()) -> int:
     """Bytes that one client receives and sends in a round, exactly as the wire would carry them."""
     message = algorithm.broadcast(task, algorithm.init(task, Key(0)), 1)
     (client,) = algorithm.exchanges()

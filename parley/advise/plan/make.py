@@ -20,7 +20,7 @@ from parley.advise.plan.measure import Measured, measure
 from parley.advise.plan.pilot import Arm, Pilot
 from parley.advise.plan.pilot import pilot as run_pilot
 from parley.algorithms.averaging.local_sgd import LocalSGD
-from parley.algorithms.averaging.local_update import FedAvg, FedAvgM, LocalUpdate
+from parley.algorithms.averaging.local_update import Averaging, FedAvg, FedAvgM
 from parley.algorithms.averaging.server import HeavyBall
 from parley.algorithms.protocol import as_algorithm
 from parley.channels.base import Channel
@@ -114,7 +114,7 @@ def advise(
         made = [*reasons.forecast_reasons(chosen.ranked, next(iter(others), None), measured, goal), *made]
     else:
         made = [_own_reason(chosen, tried), *made]
-    assert isinstance(chosen.algorithm, LocalUpdate)
+    assert isinstance(chosen.algorithm, Averaging)
     steps = limit * chosen.algorithm.work().count(measured.sizes[1]) * measured.participants / measured.clients
     if whole and (parts := reasons.parts_reason(task, measured, steps)) is not None:
         made.append(parts)
@@ -191,8 +191,8 @@ def _arms(ranked: Sequence[Ranked], study: Study, like: LocalSGD, task: Task, go
             )
         return arms
     channels: tuple[Channel, ...] = (qsgd(8),) if goal.megabytes is not None else ()
-    method = study.algorithm if isinstance(study.algorithm, LocalUpdate) else FedAvg()
-    tries: list[tuple[str, LocalUpdate]] = [("the study's own", method)]
+    method = study.algorithm if isinstance(study.algorithm, Averaging) else FedAvg()
+    tries: list[tuple[str, Averaging]] = [("the study's own", method)]
     tries += [(f"lr times {factor:g}", replace(method, lr=method.lr * factor)) for factor in (3.0, 1 / 3)]
     if type(method) is FedAvg:
         settings = {"lr": method.lr, "steps": method.steps, "epochs": method.epochs, "batch": method.batch or 0}
@@ -215,7 +215,7 @@ def _different(ranked: Sequence[Ranked], count: int) -> list[Ranked]:
 
 def _limit(goal: Goal, arm: Arm, task: Task, participants: int) -> int:
     """Rounds that the budget pays for with this method."""
-    assert isinstance(arm.algorithm, LocalUpdate)
+    assert isinstance(arm.algorithm, Averaging)
     each = arm.ranked.bytes_each if arm.ranked is not None else traffic(arm.algorithm, task, arm.channels)
     limit = goal.limit(each)
     if limit < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.algorithms.averaging.local_sgd import LocalSGD
-from parley.algorithms.averaging.local_update import FedAvg, LocalUpdate
+from parley.algorithms.averaging.local_update import AveragedGradients, FedAvg
 from parley.algorithms.averaging.preset import Default, preset
 from parley.algorithms.averaging.server import Descent
 from parley.algorithms.exchange import Reply, exchange
@@ -57,7 +57,7 @@ Centralised = preset(
 MinibatchSGD = preset(
     "minibatch-sgd",
     "MinibatchSGD",
-    LocalUpdate,
+    AveragedGradients,
     "Mini-batch SGD on the pooled data (Charles and Konečný, Table 1: Theta_1, gamma = 0, one client).",
     needs=POOLED,
     lr=Default(0.0, "Not used: the server takes the step."),
@@ -67,10 +67,9 @@ MinibatchSGD = preset(
 Lookahead = preset(
     "lookahead",
     "Lookahead",
-    LocalUpdate,
+    FedAvg,
     "Lookahead (Zhang et al., 2019): K fast steps on the pooled data, then a slow step towards where they led.",
     needs=POOLED,
     steps=Default(5, "Fast steps per slow step."),
-    form=Default("delta", "The slow step moves towards the fast weights by server.lr."),
     server=Default(Descent(lr=0.5), "The slow step size is server.lr."),
 )

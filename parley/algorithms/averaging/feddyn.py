@@ -11,10 +11,10 @@ however few local steps there are. No more traffic than FedAvg.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from parley.algorithms.averaging.local_update import FedAvg
-from parley.algorithms.averaging.server import Descent
+from parley.algorithms.averaging.server import Descent, ServerOptimizer
 from parley.algorithms.exchange import Reply, exchange
 from parley.algorithms.protocol import Contexts, Learned, Needs, Replies, algorithm
 from parley.core.errors import InputError
@@ -35,6 +35,8 @@ class FedDyn(FedAvg):
     drawn by the scheme "unbiased" unless the study says otherwise. Its speed depends on alpha.
     """
 
+    server: ClassVar[ServerOptimizer] = Descent()  # type: ignore[misc] # the server's step is FedDyn's own
+
     alpha: float = 0.1
     """Strength of the regularisation; the paper's range is .001 to .1, quadratics of curvature 1 like about 1."""
     report: Literal["server", "mean"] = "server"
@@ -44,8 +46,6 @@ class FedDyn(FedAvg):
         super().__post_init__()
         if self.alpha == 0:
             raise InputError("FedDyn divides by alpha; it must be above 0.")
-        if self.server != Descent():
-            raise InputError("FedDyn's server step is its own; leave server as it is.")
 
     @property
     def needs(self) -> Needs:

@@ -4,15 +4,15 @@
     client   x_1 = x;  for k = 1 ... K:  g_k = gradient of f_i + alpha/2 ||. - x||^2 at x_k,  x_{k+1} = x_k - gamma g_k
              send q_t^i = sum_k theta_k g_k
 
-FedAvg and its relatives usually send the change of the model, x - x_{K+1} = gamma sum_k g_k, in place of q: that is
-`form = "delta"`, where a server step of 1 is plain averaging. In the form "gradients" the server's learning rate is
-separate, and gamma = 0 is FedSGD.
+FedAvg and its relatives send the change of the model, x - x_{K+1} = gamma sum_k g_k, in place of q: that is the form
+"delta", where a server step of 1 is plain averaging. In the form "gradients" the server's learning rate is separate,
+and gamma = 0 is FedSGD.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from parley.algorithms.averaging.local_sgd import Local, LocalSGD
 from parley.algorithms.averaging.preset import Default, preset
@@ -33,38 +33,34 @@ from parley.training.transforms import GradientTransform, pull
 _SLOT = "server-"
 
 
-@algorithm("local-update")
+Weights = Literal["all", "last"] | tuple[float, ...]
+Sent = Literal["gradients", "delta"]
+
+
 @dataclass(frozen=True)
-class LocalUpdate(LocalSGD, OneExchange):
-    """The whole family: any Theta, alpha, gamma and server optimizer."""
+class Averaging(LocalSGD, OneExchange):
+    """What all members of the family have in common; without more, the change of the model is averaged."""
+
+    theta: ClassVar[Weights] = "all"
+    form: ClassVar[Sent] = "delta"
 
     lr: float = 0.1
-    """Local step size (gamma); 0 is allowed in the form "gradients"."""
-    theta: Literal["all", "last"] | tuple[float, ...] = "all"
-    """Weights of the gradients sent: all (Theta_1:K), last (Theta_K) or a list of K numbers."""
+    """Local step size (gamma)."""
     alpha: float = 0.0
     """Strength of the proximal pull towards the server's model."""
     server: ServerOptimizer = field(default_factory=Descent)
     """What the server does with the average: sgd, heavy-ball, nesterov, adam, yogi or adagrad."""
-    form: Literal["gradients", "delta"] = "gradients"
-    """Send sum_k theta_k g_k, or the change of the model x - x_{K+1}."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.alpha >= 0:
             raise InputError(f"alpha must be at least 0, not {self.alpha}.")
-        if not isinstance(self.theta, str):
-            object.__setattr__(self, "theta", tuple(float(weight) for weight in self.theta))
-            if not any(self.theta) or any(not w >= 0 for w in self.theta):
-                raise InputError("theta must be a list of numbers that are not negative and not all zero.")
-            if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
-                raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
         if self.lr == 0 and self.schedule != Constant():
             raise InputError("lr is 0, so a schedule of the local step size changes nothing; leave it out.")
+        if self.form == "delta" and self.lr == 0:
+            raise InputError('lr must be above 0; 0 is for the form "gradients" of local-update.')
         if self.form == "gradients" and not self.local_optimizer().plain:
             raise InputError('form = "gradients" is defined for plain local SGD; use form = "delta".')
-        if self.form == "delta" and (self.lr == 0 or self.theta != "all"):
-            raise InputError('form = "delta" needs lr > 0 and theta = "all"; use form = "gradients".')
 
     def start(self, task: Task) -> Tree:
         """What the server's model is before the first round: all parameters, or those that clients share."""
@@ -126,18 +122,32 @@ def _slots(state: State) -> Slots:
     return {name.removeprefix(_SLOT): state[name] for name in sorted(state.groups()) if name.startswith(_SLOT)}
 
 
-@algorithm("fedavg")
+@algorithm("local-update")
 @dataclass(frozen=True)
-class FedAvg(LocalUpdate):
-    """Federated averaging (McMahan et al., 2017): local SGD, then the mean of the models."""
+class LocalUpdate(Averaging):
+    """The whole family: any Theta, alpha, gamma and server optimizer."""
 
-    form: Literal["gradients", "delta"] = "delta"
-    """Send the change of the model; a server step of 1 is plain averaging."""
+    theta: Weights = "all"  # type: ignore[misc]
+    """Weights of the gradients sent: all (Theta_1:K), last (Theta_K) or a list of K numbers."""
+    form: Sent = "gradients"  # type: ignore[misc]
+    """Send sum_k theta_k g_k, for which lr may be 0, or the change of the model x - x_{K+1}."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.form != "delta" and type(self).client is not LocalUpdate.client:
-            raise InputError(f'{self.title} is defined by the change of the model; leave form = "delta".')
+        if self.form == "delta" and self.theta != "all":
+            raise InputError('form = "delta" needs theta = "all"; use form = "gradients".')
+        if not isinstance(self.theta, str):
+            object.__setattr__(self, "theta", tuple(float(weight) for weight in self.theta))
+            if not any(self.theta) or any(not w >= 0 for w in self.theta):
+                raise InputError("theta must be a list of numbers that are not negative and not all zero.")
+            if self.steps is None or self.epochs is not None or len(self.theta) != self.steps:
+                raise InputError(f"theta has {len(self.theta)} weights, so steps must be {len(self.theta)}.")
+
+
+@algorithm("fedavg")
+@dataclass(frozen=True)
+class FedAvg(Averaging):
+    """Federated averaging (McMahan et al., 2017): local SGD, then the mean of the models."""
 
 
 @algorithm("fedprox")
@@ -149,20 +159,33 @@ class FedProx(FedAvg):
     """Strength of the proximal pull (mu in Li et al.)."""
 
 
-@algorithm("maml")
 @dataclass(frozen=True)
-class MAML(LocalUpdate):
-    """MAML (Finn et al., 2017) with true second-order gradients through the K local steps."""
+class AveragedGradients(Averaging):
+    """The sum of the K gradients is averaged."""
+
+    form: ClassVar[Sent] = "gradients"
+
+
+@algorithm("fomaml")
+@dataclass(frozen=True)
+class FOMAML(AveragedGradients):
+    """First-order MAML (Finn et al., 2017): the gradient after K - 1 local steps, Theta_K."""
+
+    theta: ClassVar[Weights] = "last"
 
     server: ServerOptimizer = field(default_factory=lambda: Descent(lr=0.1))
     """What the server does with the average."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.form != "gradients" or self.theta != "all":
-            raise InputError("MAML sends the gradient through all its local steps; leave form and theta as they are.")
-        if self.clip is not None:
-            raise InputError("MAML differentiates through its local steps, which are not clipped; leave out clip.")
+
+@algorithm("maml")
+@dataclass(frozen=True)
+class MAML(AveragedGradients):
+    """MAML (Finn et al., 2017) with true second-order gradients through the K local steps."""
+
+    clip: ClassVar[None] = None  # type: ignore[misc] # nothing cuts a gradient through the steps
+
+    server: ServerOptimizer = field(default_factory=lambda: Descent(lr=0.1))
+    """What the server does with the average."""
 
     def steps_from(self, task: Task, x: Tree, message: Message, memory: Memory, data: Data, context: Contexts) -> Local:
         lr = self.local_optimizer(context.round).lr
@@ -175,20 +198,12 @@ class MAML(LocalUpdate):
 FedSGD = preset(
     "fedsgd",
     "FedSGD",
-    LocalUpdate,
+    AveragedGradients,
     "FedSGD (McMahan et al., 2017): gamma = 0, the clients' gradients at the server's model are averaged.",
     lr=Default(0.0, "Local step size; 0, the clients do not move."),
     steps=Default(1, "Gradients per client and round."),
     batch=Default(None, "Samples per gradient; 0 takes all of a client's samples."),
     server=Default(Descent(lr=0.1), "The server's optimizer; its learning rate is the only one."),
-)
-FOMAML = preset(
-    "fomaml",
-    "FOMAML",
-    LocalUpdate,
-    "First-order MAML (Finn et al., 2017): the gradient after K - 1 local steps, Theta_K.",
-    theta=Default("last", "Only the last gradient is sent."),
-    server=Default(Descent(lr=0.1), "What the server does with the average."),
 )
 Reptile = preset(
     "reptile",

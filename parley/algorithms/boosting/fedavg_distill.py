@@ -16,7 +16,6 @@ from parley.algorithms.boosting.distill import mean_outputs, public_inputs
 from parley.algorithms.boosting.distilling import Distilling
 from parley.algorithms.exchange import Exchange
 from parley.algorithms.protocol import Replies, algorithm
-from parley.core.errors import InputError
 from parley.core.key import Key
 from parley.core.message import State
 from parley.core.tree import subtract
@@ -33,8 +32,6 @@ class FedAvgDistill(Distilling, FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.form != "delta":
-            raise InputError(f'{self.title} needs the models of clients; leave form = "delta".')
         self.check_distillation()
 
     def init(self, task: Task, key: Key) -> State:

@@ -175,7 +175,7 @@ def test_a_network_is_looked_at_along_some_directions() -> None:
     assert any("directions of" in one for one in advice.unknown)
     assert "fedals" in advice.named("part periods").value
     algorithm = advice.best.algorithm
-    assert isinstance(algorithm, pl.LocalUpdate)
+    assert isinstance(algorithm, pl.LocalSGD)
     steps = 15 * algorithm.work().count(int(np.median(federation.sizes()))) / 2  # half of the clients in a round
     assert f"takes about {steps:,.0f} here, so it does not pay" in advice.named("part periods").reason
     assert pl.train(advice.best, rounds=3).best("accuracy") > 0.2

@@ -8,7 +8,6 @@ import torch
 
 from parley.algorithms.averaging import feddyn as module
 from parley.algorithms.averaging.feddyn import FedDyn
-from parley.algorithms.averaging.server import HeavyBall
 from parley.algorithms.protocol import Cohort
 from parley.conformance.problem import quadratic_problem, weights_of
 from parley.core.errors import InputError, QuorumError
@@ -78,7 +77,6 @@ def test_no_more_traffic_than_fedavg_and_settings_that_make_no_sense():
     assert {name.split("/")[0] for name in METHOD.broadcast(run.task, run.state, 1).tensors} == {"model"}
     for settings, says in (
         ({"alpha": 0.0}, "above 0"),
-        ({"server": HeavyBall()}, "server step"),
         ({"alpha": -1.0}, "at least"),
     ):
         with pytest.raises(InputError, match=says):

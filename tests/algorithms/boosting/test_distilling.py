@@ -271,8 +271,6 @@ def test_what_is_refused(name: str):
 def test_settings_of_each():
     with pytest.raises(pl.InputError, match="lr must be above 0 and mu at least 0"):
         pl.FFGBDistill(lr=0.0)
-    with pytest.raises(pl.InputError, match='leave form = "delta"'):
-        pl.FedAvgDistill(form="gradients")
     assert pl.FedAvgDistill(student_batch=0).student_batch is None
 
 

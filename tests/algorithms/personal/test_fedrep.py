@@ -127,8 +127,6 @@ def test_statistics_of_a_head_are_the_clients(table):
 def test_settings_that_make_no_sense(table):
     with pytest.raises(InputError, match="either steps or epochs"):
         FedRep(head_steps=3, head_epochs=1)
-    with pytest.raises(InputError, match="change of the model"):
-        FedRep(form="gradients")
     with pytest.raises(InputError, match="at least one layer each, and the model has 1"):
         train(PLAIN, table, model=lambda: nn.Linear(6, 3), rounds=1)
 

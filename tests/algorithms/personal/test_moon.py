@@ -113,8 +113,6 @@ def test_running_statistics_are_updated_once_a_step(table, network):
 def test_settings_that_make_no_sense():
     with pytest.raises(InputError, match="temperature above 0"):
         MOON(temperature=0.0)
-    with pytest.raises(InputError, match="change of the model"):
-        MOON(form="gradients")
 
 
 def flipped(patch) -> None:

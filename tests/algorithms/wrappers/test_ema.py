@@ -111,13 +111,13 @@ def averages_what_clients_start_from(patch) -> None:
     """The average goes back to the clients."""
     from parley.algorithms.wrappers import ema
 
-    own = ema.inner
+    original = ema.EMA.inner
 
-    def inner(state, name):
+    def inner(self, state):
         mean = {f"model/{name}": value for name, value in ema.Message(state.get("ema"))["model"].items()}
-        return ema.State(own(state, name).tensors | mean, own(state, name).scalars)
+        return ema.State(original(self, state).tensors | mean, original(self, state).scalars)
 
-    patch.setattr(ema, "inner", inner)
+    patch.setattr(ema.EMA, "inner", inner)
 
 
 @pytest.mark.parametrize("mistake", [other_way_round, averages_what_clients_start_from], ids=lambda m: m.__name__)
