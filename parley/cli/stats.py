@@ -139,6 +139,12 @@ def stats(
                 "--fill median or --fill mean.",
                 markup=False,
             )
+        if frozen.class_weights and result.rare:
+            console().print(
+                f"The class weights are of {sum(result.labels.values()):,} of {result.samples:,} samples, those of "
+                "clients that report all their classes; with a lower --floor they are of more.",
+                markup=False,
+            )
 
 
 def _method(
@@ -171,10 +177,10 @@ def _check_place(freeze: Path, study: Path) -> None:
 def _simulated(path: Path, settings: list[str], method: FederatedStatistics) -> Statistics:
     from parley.core.errors import InputError
     from parley.statistics.run import Statistics, differences_of, statistics_study
-    from parley.study.toml import load_study
+    from parley.study.toml import load_clients
     from parley.study.train import train
 
-    described = load_study(path, settings)
+    described = load_clients(path, settings)
     asked = statistics_study(described, method)
     differences = differences_of(described)
     try:
@@ -256,6 +262,13 @@ def notes(statistics: Statistics) -> list[str]:
         sentences.append(
             f"The classes of {statistics.rare:,} samples are withheld: their client has fewer than {statistics.floor} "
             "of some class (--floor), and other classes would give that away. All other numbers include them."
+        )
+    if lacking_levels := {name: count for name, count in statistics.rare_levels.items() if count}:
+        which = ", ".join(f"'{name}' {count:,}" for name, count in lacking_levels.items())
+        sentences.append(
+            f"Samples whose level is not reported, or missing: of column {which}; their client has fewer than "
+            f"{statistics.floor} of it (--floor), or another level would give it away. Levels that no client reports count "
+            "as others."
         )
     lacking = max((feature.left_out / feature.count for feature in statistics.features if feature.count), default=0.0)
     if lacking:

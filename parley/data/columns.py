@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal, get_args
 
@@ -26,9 +26,9 @@ OTHER = "other"
 class Column(Brief):
     """One column; the last four settings are written by `parley stats --freeze`."""
 
-    kind: Kind = "numeric"
+    kind: Kind | None = None
     """Numbers, texts of which each becomes an input of zeros and ones, texts in an order, which become numbers, or
-    dates."""
+    dates; by default what the data hold, texts being categorical."""
     scaling: Method | None = None
     """Scaling of numbers: standard, min-max, robust or none; by default the method of `parley stats`."""
     impute: Impute | None = None
@@ -58,7 +58,7 @@ class Column(Brief):
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
         object.__setattr__(self, "parts", tuple(self.parts))
-        if self.kind != "date" and (self.parts != ("days",) or self.since):
+        if self.kind not in (None, "date") and (self.parts != ("days",) or self.since):
             raise InputError('parts and since are for dates; say kind = "date".')
         if not self.parts or len(set(self.parts)) < len(self.parts) or not set(self.parts) <= set(get_args(Part)):
             raise InputError(f"parts must be some of {', '.join(get_args(Part))}, each once.")
@@ -72,7 +72,7 @@ class Column(Brief):
             raise InputError("an ordinal column needs its levels, in order.")
         if any(level_of(name) != name for name in self.levels):
             raise InputError("levels must be texts without blanks around them, and whole numbers without a point.")
-        if self.fill is not None and isinstance(self.fill, str) != (self.kind == "categorical"):
+        if None not in (self.kind, self.fill) and isinstance(self.fill, str) != (self.kind == "categorical"):
             raise InputError(f"fill must be a {'level' if self.kind == 'categorical' else 'number'}.")
         if isinstance(self.fill, str) and self.levels and self.fill not in self.levels:
             raise InputError("fill must be one of the levels.")
@@ -88,13 +88,21 @@ class Column(Brief):
             raise InputError(f"least must be at least 0, not {self.least}.")
         if self.kind == "categorical" and self.impute in ("mean", "median"):
             raise InputError(f"a categorical column has no {self.impute}; impute is most-frequent or none.")
-        if self.kind != "categorical" and self.impute == "most-frequent":
+        if self.kind not in (None, "categorical") and self.impute == "most-frequent":
             raise InputError("most-frequent is for categorical columns; impute is mean, median or none.")
+
+    def of(self, held: str, name: str) -> Column:
+        """Itself with the kind of what the data hold (texts, dates or numbers), if it has none yet."""
+        kind: Kind = "categorical" if held == "texts" else "date" if held == "dates" else "numeric"
+        try:
+            return replace(self, kind=kind) if self.kind is None else self
+        except InputError as error:
+            raise InputError(f"column '{shown(name)}' holds {held}: {error}") from None
 
     @property
     def texts(self) -> bool:
         """Whether its cells are texts."""
-        return self.kind in ("categorical", "ordinal")
+        return self.kind in ("categorical", "ordinal") or (self.kind is None and bool(self.levels))
 
     @property
     def holds(self) -> Literal["texts", "dates", "numbers"]:

@@ -90,9 +90,11 @@ class Preprocessing(Brief):
 
     def _encoding(self, federation: Federation) -> Encoding:
         info = federation.info
-        encoding = Encoding.of(self.table, info.columns, info.name)
-        for name, column in self.table.items():
-            held = "texts" if name in info.categories else "dates" if name in info.dates else "numbers"
+        held_in = dict.fromkeys(info.categories, "texts") | dict.fromkeys(info.dates, "dates")
+        table = {name: column.of(held_in.get(name, "numbers"), name) for name, column in self.table.items()}
+        encoding = Encoding.of(table, info.columns, info.name)
+        for name, column in table.items():
+            held = held_in.get(name, "numbers")
             if column.holds != held:
                 advice = {"texts": "name it in categories", "dates": "name it in dates"}.get(column.holds)
                 advice = advice or f'say kind = "{"categorical" if held == "texts" else "date"}"'

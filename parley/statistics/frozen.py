@@ -8,7 +8,7 @@ from math import ceil, fsum, sqrt
 
 from parley.core.errors import InputError
 from parley.core.show import Brief
-from parley.data.columns import Column, Kind, Method
+from parley.data.columns import Column, Method
 from parley.data.dates import first_day
 from parley.statistics.method import SHARES
 
@@ -91,8 +91,7 @@ def encoded_columns(
     encoded = {}
     for name in columns:
         held = "texts" if name in levels else "dates" if measured[name].date else "numbers"
-        kind: Kind = {"texts": "categorical", "dates": "date"}.get(held, "numeric")  # type: ignore[assignment]
-        column = table.get(name, Column(kind))
+        column = table.get(name, Column()).of(held, name)
         if column.holds != held:
             raise InputError(f"column '{name}' is {column.kind}, but the data have {held} there.")
         if column.kind == "categorical":

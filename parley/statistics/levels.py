@@ -18,7 +18,6 @@ from torch import Tensor
 
 from parley.algorithms.trees.binning import Counts
 from parley.data import ClientData, DataInfo
-from parley.statistics.floors import above_floor
 
 MOST, WIDTH = 256, 64
 """Levels of a column that are told of, and bytes of a name; others count as other levels."""
@@ -55,13 +54,22 @@ def union(replies: Sequence[Tensor], declared: Mapping[str, Sequence[str]]) -> T
 
 
 def level_counts(info: DataInfo, data: ClientData, column: str, floor: int) -> dict[str, int]:
-    """Level -> samples of a client, "" for missing ones; without those that too few have, or that give them away."""
+    """Level -> samples of a client, "" for missing ones; without those that too few have, or that give them away.
+
+    The floor does not apply to missing cells, so they hide rare levels before another level has to.
+    """
     levels = info.levels[info.categories.index(column)]
     codes = data.x[:, info.columns.index(column)].double().numpy()
-    numbers = np.where(np.isnan(codes), len(levels), codes).astype(np.int64)
-    counts: Counts = np.bincount(numbers, minlength=len(levels) + 1)[None]
-    kept = above_floor(counts, floor)[0] if len(data) >= floor else np.zeros(len(levels) + 1, np.int64)
-    return {name: int(count) for name, count in zip((*levels, ""), kept, strict=True) if count}
+    known = codes[~np.isnan(codes)].astype(np.int64)
+    counts: Counts = np.bincount(known, minlength=len(levels))
+    order = [code for code in np.argsort(counts, kind="stable") if counts[code]]
+    hidden, missing = int((counts[order] < floor).sum()), len(codes) - len(known)
+    if hidden:
+        while hidden < len(order) and counts[order[:hidden]].sum() + missing < floor:
+            hidden += 1
+        counts[order[:hidden]], missing = 0, 0
+    reported = zip((*levels, ""), (*counts.tolist(), missing), strict=True)
+    return {name: count for name, count in reported if count} if len(known) >= floor else {}
 
 
 def level_names(info: DataInfo, data: ClientData, columns: Sequence[str], floor: int) -> Tensor:

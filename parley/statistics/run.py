@@ -79,6 +79,8 @@ class Statistics(Brief):
     """Where quantiles come from."""
     levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Column of texts -> level -> samples, without those of levels that are too rare at a client."""
+    rare_levels: Mapping[str, int] = field(default_factory=dict)
+    """Column of texts -> samples that its levels lack for that reason."""
 
     @classmethod
     def of(cls, run: Run) -> Statistics:
@@ -101,7 +103,7 @@ class Statistics(Brief):
             info.columns,
             classes,
             "blocks" if "neighbours" in asked else "cells",
-            _levels(run),
+            *_levels(run),
         )
 
     @property
@@ -412,12 +414,14 @@ def _names(run: Run) -> list[tuple[str, bool]]:
     return [(name, False) for name in info.columns or plain_names] + [(name, True) for name in named]
 
 
-def _levels(run: Run) -> dict[str, dict[str, int]]:
-    """Samples of each level that was told of."""
+def _levels(run: Run) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """Samples of each level that was reported, and how many samples of each column the levels lack."""
     if "levels" not in run.state:
-        return {}
-    names_and_counts, columns = run.state["levels"], plain(run.algorithm)["categories"]
-    rows = zip(
-        columns, unpacked(names_and_counts["names"]), names_and_counts["counts"].clamp_min(0).tolist(), strict=True
+        return {}, {}
+    columns, counts = plain(run.algorithm)["categories"], run.state["levels"]["counts"].clamp_min(0)
+    rows = zip(columns, unpacked(run.state["levels"]["names"]), counts.tolist(), strict=True)
+    samples = int(run.state["sums"]["rows"])
+    return (
+        {column: dict(zip(names, each, strict=False)) for column, names, each in rows},
+        {column: max(samples - int(each.sum()), 0) for column, each in zip(columns, counts, strict=True)},
     )
-    return {column: dict(zip(names, counts, strict=False)) for column, names, counts in rows}

@@ -247,7 +247,7 @@ def test_rows_that_do_not_fit_the_model_are_refused(change, sentence: str):
     [
         ('categories = ["pain", "stage"]', 'categories = ["pain", "ward"]', "no input column 'ward'"),
         ('dates = ["came"]', "", "column 'came' .* looks like a date: name columns of dates in dates"),
-        ('kind = "date"', "", r"\[preprocessing.table.came\] parts and since are for dates"),
+        ('kind = "date"', 'kind = "numeric"', r"\[preprocessing.table.came\] parts and since are for dates"),
         ('dates = ["came"]', 'dates = ["went"]', "no input column 'went', which dates names"),
         ('categories = ["pain", "stage"]', "", "column 'pain' .* name columns of texts in categories"),
         ("indicator = true", "indicator = 3", "preprocessing.table.age.indicator must be true or false"),

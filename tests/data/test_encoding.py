@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import parley as pl
+from parley.cli.stats import notes
 from parley.core.errors import InputError
 from parley.data.columns import coded, level_of
 from parley.data.dates import WEEKDAYS, calendar, day_of, rounded_down
@@ -109,6 +110,42 @@ def test_levels_below_the_floor_are_not_told_nor_are_those_that_would_give_them_
     assert len(frame) - sum(alone.values()) >= 10
 
 
+def test_a_few_missing_cells_hide_no_level():
+    frame = patients(gaps=0.0)
+    frame = frame[frame.pain != "odd"]
+    frame.loc[frame.index[:3], "pain"] = None
+    found = pl.statistics(federation(frame), floor=10, runtime="inline")
+    assert found.levels["pain"] == frame.pain.value_counts().sort_index().to_dict()
+    assert found.rare_levels == {"pain": 0, "stage": 0}
+
+
+def test_it_is_said_how_many_samples_the_levels_lack():
+    frame = patients()
+    found = pl.statistics(federation(frame), floor=10, runtime="inline")
+    lacking = int(frame.pain.notna().sum()) - sum(found.levels["pain"].values())
+    assert found.rare_levels["pain"] >= lacking > 0  # with missing cells that hide rare levels
+    assert any(f"'pain' {found.rare_levels['pain']}" in sentence for sentence in notes(found))
+
+
+def test_the_kind_of_a_column_is_by_default_what_the_data_hold():
+    frame = patients(gaps=0.0)
+    found = pl.statistics(federation(frame), floor=1, runtime="inline")
+    table = {
+        "pain": pl.Column(levels=("none", "mild")),
+        "stage": pl.Column(unknown="refuse"),
+        "age": pl.Column(unit="y"),
+    }
+    kinds = {name: column.kind for name, column in found.preprocessing("standard", table=table).table.items()}
+    assert kinds == {"age": "numeric", "dose": "numeric", "pain": "categorical", "stage": "categorical"}
+    for wrong in (
+        {"age": pl.Column(levels=("1",))},
+        {"pain": pl.Column(impute="mean")},
+        {"dose": pl.Column(since="2020-01-01")},
+    ):
+        with pytest.raises(InputError, match=f"column '{next(iter(wrong))}' holds .*: "):
+            found.preprocessing("standard", table=wrong)
+
+
 def test_declared_levels_are_counted_by_secure_sums_and_others_are_refused():
     frame, declared = patients(gaps=0.0), {"pain": ("none", "mild", "severe"), "stage": ("I", "II", "III")}
     table = {name: pl.Column("categorical", levels=levels) for name, levels in declared.items()}
@@ -192,7 +229,10 @@ def test_names_travel_as_bytes_and_come_back():
         ({"pain": pl.Column("categorical", levels=("a",))}, "the column 'age', which is not in preprocessing.table"),
         ({"age": pl.Column()}, "column 'age' is encoded was not computed yet"),
         ({name: pl.Column() for name in NUMBERS + TEXTS}, "column 'age' is encoded was not computed yet"),
-        ({name: pl.Column(center=0.0, scale=1.0) for name in NUMBERS + TEXTS}, "'pain' holds numbers, but the data"),
+        (
+            {name: pl.Column("numeric", center=0.0, scale=1.0) for name in NUMBERS + TEXTS},
+            "'pain' holds numbers, but the data",
+        ),
         ({name: pl.Column(center=0.0, scale=1.0) for name in [*NUMBERS, *TEXTS, "ward"]}, "lacks the column 'ward'"),
     ],
 )
@@ -205,10 +245,11 @@ def test_a_table_that_does_not_fit_the_data_is_refused(table: dict[str, pl.Colum
     ("settings", "sentence"),
     [
         ({"levels": ("a", "a"), "kind": "categorical"}, "a name twice"),
-        ({"levels": ("a",)}, "numeric column has no levels"),
-        ({"kind": "ordinal"}, "needs its levels"), ({"fill": "x"}, "fill must be a number"),
+        ({"levels": ("a",), "kind": "numeric"}, "numeric column has no levels"),
+        ({"kind": "ordinal"}, "needs its levels"), ({"kind": "numeric", "fill": "x"}, "fill must be a number"),
         ({"kind": "categorical", "levels": ("a",), "fill": "b"}, "one of the levels"), ({"scale": 0.0}, "positive"),
-        ({"kind": "categorical", "impute": "mean"}, "has no mean"), ({"impute": "most-frequent"}, "for categorical"),
+        ({"kind": "categorical", "impute": "mean"}, "has no mean"),
+        ({"kind": "numeric", "impute": "most-frequent"}, "for categorical"),
         ({"kind": "categorical", "levels": (" a",)}, "without blanks"), ({"center": float("inf")}, "finite"),
     ],
 )  # fmt: skip
@@ -306,7 +347,8 @@ def test_days_are_counted_from_the_date_that_is_given():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"parts": ("year",)}, "parts and since are for dates"), ({"kind": "date", "parts": ()}, "parts must be some"),
+        ({"kind": "numeric", "parts": ("year",)}, "parts and since are for dates"),
+        ({"kind": "date", "parts": ()}, "parts must be some"),
         ({"kind": "date", "since": "1.1.2020"}, "since must be"), ({"kind": "date", "levels": ("a",)}, "no levels"),
     ],
 )  # fmt: skip
@@ -331,7 +373,7 @@ def test_dates_that_nobody_declared_are_refused_with_the_right_hint(tmp_path):
         federation(tmp_path / "all.csv", dates=["came"])
     with pytest.raises(InputError, match="cannot be among both categories and dates"):
         federation(frame, dates=["came", "pain"])
-    table = {name: pl.Column(center=0.0, scale=1.0) for name in [*NUMBERS, "came"]}
+    table = {name: pl.Column("numeric", center=0.0, scale=1.0) for name in [*NUMBERS, "came"]}
     table |= {name: pl.Column("categorical", levels=("a",)) for name in TEXTS}
     agreed, data = pl.Preprocessing(table=table), federation(frame, dates=["came"])
     with pytest.raises(InputError, match="column 'came' holds numbers, but the data have dates there; say kind"):
