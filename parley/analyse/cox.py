@@ -115,6 +115,12 @@ class Cox(Regression):
         if not events:
             raise NoFit(4, f"there are no events among {rows:,} rows, so there is nothing to explain.")
 
+    def check_rows(self, rows: Rows) -> None:
+        events = int((rows.event > 0).sum())
+        for count, what in ((events, "with"), (len(rows.y) - events, "without")):
+            if self.times == "grid" and 0 < count < self.floor:
+                raise InputError(f"has fewer than {self.floor} rows {what} events, the floor for a grid cell.")
+
     # --- a baseline of each client's own ---
 
     def likelihood(self, rows: Rows, beta: Floats) -> Point:
@@ -227,10 +233,8 @@ class Cox(Regression):
         if self.times != "grid" or not len(rows.y):
             return rows
         cell, y = cells_of(rows.y, grid), rows.y.copy()
+        self.check_rows(rows)
         for group in (rows.event > 0, ~(rows.event > 0)):
-            if 0 < group.sum() < self.floor:
-                what = "with" if rows.event[group].any() else "without"
-                raise InputError(f"has fewer than {self.floor} rows {what} events, the floor for a grid cell.")
             moved = merged((cell[group] + 1)[:, None], len(grid), self.floor)[:, 0] - 1
             y[group] = np.where(moved == cell[group], y[group], np.where(moved < 0, -np.inf, grid[moved]))
         return Rows(rows.x, y, rows.event)

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from parley.algorithms.trees.binning import Counts, Floats
 from parley.analyse.kaplan_meier import KaplanMeier, at_risk_of, greenwood, log_log_interval, log_rank, product_limit
 from parley.analyse.tables import data_frame
+from parley.analyse.times import ALL_EVENTS
 from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.show import Brief, as_html
 from parley.core.text import csv_text
@@ -174,6 +175,8 @@ class SurvivalCurves(Brief):
         sentences = [
             f"Kaplan-Meier: {self.rows:,} rows with {events:,} events of {self.contributed} of {self.clients} clients."
         ]
+        if events == self.rows:
+            sentences.append(ALL_EVENTS)
         if self.p is not None:
             sentences.append(
                 f"Log-rank test of '{self.by}': chi-squared {self.statistic:.4g} with {self.freedom} degrees of "

@@ -131,6 +131,9 @@ class Regression(Algorithm):
     def check_events(self, events: int, rows: int) -> None:
         """Refuse outcomes that are all alike."""
 
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse a client's rows of which it may send nothing, however many they are."""
+
     def reserved(self) -> tuple[str, ...]:
         """Columns that are no covariates."""
         return ()
@@ -404,6 +407,8 @@ class Regression(Algorithm):
         rows, missing, wrong = self.rows(task, data)
         if len(rows.y) < self.floor:
             return Reply(Message.of(sums=sums))
+        if not wrong:
+            self.check_rows(rows)
         values = np.concatenate([rows.x, rows.y[:, None]], axis=1).T
         counted = (1, len(rows.y), missing, wrong, int(rows.event.sum()))
         sums |= {name: torch.tensor(count) for name, count in zip(_COUNTS, counted, strict=True)}

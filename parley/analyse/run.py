@@ -25,7 +25,7 @@ from parley.analyse.newton import INTERCEPT, REASONS
 from parley.analyse.regression import Regression
 from parley.analyse.sites import METRICS, Coefficient, Heterogeneity, LeftOut, Site, heterogeneity, wald
 from parley.analyse.tables import data_frame
-from parley.analyse.times import Times
+from parley.analyse.times import ALL_EVENTS, Times
 from parley.core.errors import InputError, ParleyError, nearest
 from parley.core.show import Brief, as_html
 from parley.core.text import csv_text
@@ -161,6 +161,8 @@ class Analysis(Brief):
                 "those of a normal prior about 0; estimates are biased towards 0, and intervals do not cover at their "
                 "level."
             )
+        if self.model == "cox" and self.events == self.rows:
+            sentences.append(ALL_EVENTS)
         for name, level in self.references.items():
             sentences.append(f"Levels of '{name}' are compared with '{level}'.")
         if self.missing:

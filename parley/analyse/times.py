@@ -20,6 +20,7 @@ from parley.data import ClientData
 from parley.training.task import Task
 
 _MOST_CELLS = 20_000
+ALL_EVENTS = "All rows count as events; where some were only last seen, name the column that says so (event)."
 Times = Literal["stratified", "grid", "raw"]
 
 

@@ -101,7 +101,7 @@ def analyse(
     """
     from parley.analyse.run import Analysis, analysis_study, check_level, method_for, result
     from parley.core.errors import InputError
-    from parley.study.toml import load_study
+    from parley.study.toml import load_clients
     from parley.study.train import train
 
     check_level(level)
@@ -122,7 +122,7 @@ def analyse(
         leave_one_out=leave_one_out,
     )
     if server is None:
-        asked = analysis_study(load_study(study, settings or []), method, outcome)
+        asked = analysis_study(load_clients(study, settings or []), method, outcome)
         secure, run = bool(asked.channels), train(asked)
     elif outcome is not None:
         raise InputError("--outcome is for simulations; at the nodes the outcome is the target that their owners set.")

@@ -73,9 +73,9 @@ def show(
     from parley.core.errors import InputError
 
     if what.endswith(".toml") or Path(what).is_file():
-        from parley.study.toml import load_study
+        from parley.study.toml import load_clients
 
-        study = load_study(what, settings or [])
+        study = load_clients(what, settings or [])
         if study.preprocessing is not None and not study.preprocessing.known:
             study = replace(study, preprocessing=None)  # `parley stats` has still to find out the numbers
         _show_federation(study.federation(), figure)

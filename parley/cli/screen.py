@@ -33,7 +33,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right:
     headed = any(columns)
     table = Table(show_header=headed, box=box.SIMPLE_HEAD if headed else None, pad_edge=False)
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*[Text("-" if cell is None else printable(cell)) for cell in row])
     console().print(table)

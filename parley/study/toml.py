@@ -44,6 +44,12 @@ def load_study(path: Path | str, overrides: Sequence[str] = ()) -> Study:
     return study_from_dict(study_table(path, overrides), Path(path).parent)
 
 
+def load_clients(path: Path | str, overrides: Sequence[str] = ()) -> Study:
+    """The same for a question about the clients' samples, which needs no [algorithm]."""
+    table = study_table(path, overrides)
+    return study_from_dict({"algorithm": {"name": "statistics"}} | table, Path(path).parent)
+
+
 def study_table(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """What is written in a TOML file, with these settings put in; nothing is checked but the form."""
     path = Path(path)

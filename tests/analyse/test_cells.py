@@ -16,6 +16,7 @@ from parley.core.key import Key
 from parley.core.message import Memory, Message
 from parley.data import ClientData
 from parley.study.task import make_task
+from tests.analyse.conftest import dealt
 
 GRID = tuple(np.linspace(0, 3, 31).tolist())
 
@@ -48,6 +49,25 @@ def test_fewer_events_than_the_floor_are_not_told_of():
     few = Rows(rows().x, rows().y, (np.arange(120) < 4).astype(float))
     with pytest.raises(InputError, match="fewer than 10 rows with events"):
         pl.Cox(times="grid", grid=GRID, floor=10)._in_cells(few, np.array(GRID))
+
+
+def test_a_client_with_too_few_events_is_in_no_number_of_the_fit():
+    random = np.random.default_rng(1)
+    x, time, event = random.normal(size=(240, 2)), random.exponential(size=240), np.arange(240) % 2
+    event[200:] = np.arange(40) < 4  # of the last client
+    y, owner = np.where(event, time, -time), np.repeat([0, 1, 2], [100, 100, 40])
+    fits = [
+        pl.analyse(dealt(x[rows], y[rows], owner[rows]), "cox", times="grid", grid=(0.0, 0.5, 1.0))
+        for rows in (owner < 3, owner < 2)
+    ]
+    first, second = ((fit.rows, fit.events, fit.contributed, fit.likelihood, fit.coefficients) for fit in fits)
+    assert first == second
+    assert first[:3] == (200, 100, 2)
+    assert "has fewer than 10 rows with events" in fits[0].absent["c2"]
+    # Events that are neither 0 nor 1 are refused as such.
+    outcomes = pl.Federation.from_arrays({i: (np.c_[x, np.full(240, 2.0)], time) for i in "ab"})
+    with pytest.raises(InputError, match="'x2' must be 0 or 1"):
+        pl.analyse(outcomes, "cox", event="x2", times="grid", grid=(0.0, 0.5, 1.0))
 
 
 def asked(method: pl.Cox, whole: list[float], part: list[float]) -> dict[str, np.ndarray]:

@@ -49,7 +49,22 @@ def test_sites_and_who_is_left_out(analyse):
     assert [one["client"] for one in found["left_out"]] == ["east", "north", "south", "west"]
     assert all(f"{one['score']:.5g}" in out for one in found["left_out"])
     assert "concordance" in out
+    for rest in (("--model", "cox", "--covariates", "age"), ("--model", "kaplan-meier", "--times", "raw")):
+        code, out, err = analyse(*rest)
+        assert (code, "All rows count as events" in " ".join(out.split())) == (0, True), err
     assert "NOT the usual ones" in analyse(*COX, "--penalty", "5")[1]
+
+
+def test_levels_of_texts_are_in_the_heads_of_tables(parley, tmp_path, monkeypatch):
+    (tmp_path / "sites").mkdir()
+    for site in "ab":
+        rows = "".join(f"{age},{'mf'[age % 2]},{age % 7}\n" for age in range(30, 70))
+        (tmp_path / "sites" / f"{site}.csv").write_text("age,sex,score\n" + rows)
+    (tmp_path / "study.toml").write_text('[data]\nfolder = "sites"\ntarget = "score"\ncategories = ["sex"]\n')
+    monkeypatch.chdir(tmp_path)
+    code, out, err = parley("analyse", "study.toml", "--model", "gaussian", "--sites")
+    assert code == 0, err
+    assert re.search(r"sex\[m\] +estimate +std. error", out)
 
 
 @pytest.mark.parametrize(
