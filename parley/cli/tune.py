@@ -178,10 +178,17 @@ def _say(trial: TrialResult, all: SearchResult) -> None:
     if trial.pruned:
         state = f"stopped after round {trial.rounds}"
     else:
-        state = "diverged" if trial.score is None else f"{metric} {metric_text(metric, trial.score)}"
+        state = "diverged" if trial.score is None else f"{metric} {_score(metric, trial)}"
     so_far = "" if best is None or best.score is None else f", best {metric_text(metric, best.score)}"
     line = f"{trial.method} {len(all.trials)}/{all.candidate.trials}: {settings_text(trial.settings)}: {state}{so_far}"
     print(line, file=sys.stderr)
+
+
+def _score(metric: str, trial: TrialResult) -> str | None:
+    """With the clients behind it, where it is a mean over clients that lacks some."""
+    from parley.engine.roll_call import over_clients
+
+    return None if trial.score is None else metric_text(metric, trial.score) + over_clients(trial.coverage)
 
 
 def _show(results: list[SearchResult]) -> None:
@@ -191,7 +198,7 @@ def _show(results: list[SearchResult]) -> None:
     for result in results:
         best, metric = result.best, result.candidate.metric
         lost = sum(item.score is None and not item.pruned for item in result.trials)
-        score = None if best is None or best.score is None else metric_text(metric, best.score)
+        score = None if best is None else _score(metric, best)
         settings, run = (None, None) if best is None else (settings_text(best.settings), best.run or "deleted")
         pruned = sum(item.pruned for item in result.trials)
         rows.append(

@@ -27,7 +27,7 @@ from parley.engine.stopping import Headline
 from parley.runtimes.execute import failed
 from parley.runtimes.protocol import EvaluationCall, Job, Runtime, Score
 from parley.store.records import Metric
-from parley.training.metrics import Scorer, check_measured, check_target
+from parley.training.metrics import ALWAYS, Scorer, check_measured, check_target
 from parley.training.pooled import MOST_CLASSES, POOLED, Counts
 
 _HELD = 2**26
@@ -68,6 +68,10 @@ class Evaluator:
         if settings.headline is not None:
             name = settings.headline.removeprefix("-")
             where, _, last = name.partition("/")
+            if name in (*ALWAYS, *scorers):
+                raise InputError(
+                    f"evaluate.headline is '{name}'; say of which samples: clients/{name} or central/{name}."
+                )
             if (where == "central" and not self.central) or (where == "clients" and not self.clients):
                 raise InputError(f"evaluate.headline is '{name}', but nothing is evaluated there ({where}).")
             if where == "pooled" and (not settings.pooled or not self.clients or last not in POOLED):

@@ -235,6 +235,7 @@ class Comparison:
     def metric_words(self) -> str:
         """`accuracy on the central test set`."""
         where, _, what = self.metric.partition("/")
+        what = "AUC" if what == "auc" else what
         return f"{what} {_WHERE[where]}" if where in _WHERE else self.metric
 
     @cached_property
@@ -245,12 +246,13 @@ class Comparison:
     @property
     def _untrained(self) -> str:
         """Which groups met the target before any training, as a guess of the most frequent class may."""
+        rewards_guesses = self.metric.endswith("accuracy")
         early = [line.group.label for line in self.lines if any(hit.round == 0 for hit in line.successes)]
         if not early:
             return ""
         return (
             f"The target {self.target_text} was met in round 0, before any training, by "
-            f"{shown(', '.join(early), 200)}: set --target, or compare by loss or auc."
+            f"{shown(', '.join(early), 200)}: set --target{', or compare by loss or auc' * rewards_guesses}."
         )
 
     @cached_property

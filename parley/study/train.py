@@ -36,7 +36,7 @@ from parley.store.artefacts import keep_secret, secret_root
 from parley.store.memories import Memories
 from parley.store.runs import RunStore
 from parley.study.channel_names import stages
-from parley.study.difference import check_resumable, why_not
+from parley.study.difference import check_resumable, difference, essential, why_not
 from parley.study.initial import Initial, from_file, from_rounds, from_run, started
 from parley.study.study import InitFrom, Logging, Model, Study, as_study
 from parley.study.task import make_task, pool, warn_of_scale
@@ -465,10 +465,14 @@ def _found(store: RunStore, study: Study, resume: bool | str, config: Mapping[st
 
 
 def _nearest_run(store: RunStore, config: Mapping[str, Any]) -> str:
-    """The end of that sentence: in what the study's newest run, else the store's, differs from the one asked for."""
-    runs = store.runs()
-    runs = [info for info in runs if info.name == config.get("name")] or runs
-    why = why_not(runs[-1].id, runs[-1].config, config) if runs and runs[-1].config else None
+    """The end of that sentence: in what the study's most similar run, else the store's newest, differs from the one
+    asked for."""
+    runs = [info for info in store.runs() if info.config]
+    runs = [info for info in runs if info.name == config.get("name")] or runs[-1:]
+    nearest_run = min(
+        reversed(runs), key=lambda info: len(difference(essential(info.config), essential(config))), default=None
+    )
+    why = nearest_run and why_not(nearest_run.id, nearest_run.config, config)
     return f"; {why or 'start it without --resume'}"
 
 

@@ -44,6 +44,8 @@ class TrialResult:
     rounds: int
     run: str
     pruned: bool
+    coverage: str = ""
+    """`3 of 5`: the clients behind a score that is a mean over clients and lacks some."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -199,6 +201,7 @@ class _Book:
         trial.set_user_attr("run", outcome.run)
         trial.set_user_attr("rounds", outcome.rounds)
         trial.set_user_attr("diverged", outcome.score is None)
+        trial.set_user_attr("coverage", outcome.coverage)
         if outcome.pruned:
             self.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
         else:
@@ -223,6 +226,7 @@ class _Book:
             int(about.get("rounds", 0)),
             str(about.get("run", "")),
             pruned,
+            str(about.get("coverage", "")),
         )
 
 

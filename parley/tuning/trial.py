@@ -11,7 +11,9 @@ import numpy as np
 
 from parley.core.errors import InputError, StopRun, nearest
 from parley.engine.listeners import Listener
+from parley.engine.roll_call import stored_coverages
 from parley.store.records import RoundRecord
+from parley.store.runs import RunStore
 from parley.study.side_by_side import Report, Workspace
 from parley.training.metrics import smaller_is_better
 from parley.tuning.attempt import Attempt, attempt, mean_of_last
@@ -31,6 +33,8 @@ class Outcome:
     run: str
     rounds: int
     pruned: bool = False
+    coverage: str = ""
+    """`3 of 5`: the clients behind a mean over clients that lacks some."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,16 @@ class Trial:
         if outcome.curves:
             _check(candidate.metric, outcome.curves)
         pruned = outcome.status == "stopped" and bool(outcome.curves)
-        return Outcome(score_of(outcome, candidate.metric, tuning.score), outcome.run, outcome.rounds, pruned)
+        score = score_of(outcome, candidate.metric, tuning.score)
+        return Outcome(
+            score, outcome.run, outcome.rounds, pruned, _coverage(workspace.store, outcome, candidate.metric)
+        )
+
+
+def _coverage(store: RunStore, outcome: Attempt, metric: str) -> str:
+    measured = [name for name in outcome.curves if name in (metric, f"{metric}/clients")]
+    failures = store.failures(outcome.run) if measured else []
+    return stored_coverages(store, outcome.run, measured, failures).get(metric, "")
 
 
 class _Measured(Listener):

@@ -35,6 +35,21 @@ def test_the_example_writes_studies_that_can_be_run(parley, place):
     assert again.split() == ["tuned/fedavg.toml", "tuned/fedprox.toml", "tuned/trials.png"]
 
 
+def test_scores_say_over_how_many_clients(parley, place):
+    (place / "rows").mkdir()
+    for name, classes in (("a", "01" * 10), ("b", "01" * 10), ("c", "0" * 20)):
+        rows = "".join(f"{number},{number % 7},{kind}\n" for number, kind in enumerate(classes))
+        (place / "rows" / f"{name}.csv").write_text("x,z,y\n" + rows)
+    (place / "study.toml").write_text(
+        'rounds = 2\n[data]\nfolder = "rows"\ntarget = "y"\ntest_fraction = 0.5\n[model]\nname = "linear"\n'
+        '[algorithm]\nname = "fedavg"\n[evaluate]\nclients = "all"\nmetrics = ["auc"]\nheadline = "clients/auc"\n'
+    )
+    code, out, err = parley("tune", "study.toml", "--param", "algorithm.lr=[0.001, 0.002]", "--sampler", "grid")
+    assert code == 0, err
+    assert "(2 of 3 clients)" in out
+    assert err.count("(2 of 3 clients)") >= 2
+
+
 def test_where_all_diverge_the_figure_is_written_and_their_rounds_counted(parley, place):
     rates = ["--param", "algorithm.lr=[1e38, 1e37]", "--trials", "2", "--set", "rounds=2"]
     code, out, err = parley("tune", STUDY, *rates, "--method", "fedavg", "--out", "new")

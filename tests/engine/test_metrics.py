@@ -127,6 +127,10 @@ def test_the_headline_chooses_best_and_target():
         ({"metric": "auc"}, "evaluate.metric names 'auc', which is not measured: add it to evaluate.metrics, ['auc']."),
         ({"headline": "central/f1"}, "evaluate.headline names 'f1', which is not measured"),
         ({"headline": "clients/accuracy"}, "evaluate.headline is 'clients/accuracy', but nothing is evaluated there"),
+        (
+            {"headline": "accuracy"},
+            "evaluate.headline is 'accuracy'; say of which samples: clients/accuracy or central",
+        ),
         ({"headline": "sever/x"}, "evaluate.headline is 'sever/x', but no such metric was recorded"),
         ({"metrics": (3,)}, "3 is no metric: it must be a name, or a function of outputs and targets."),
     ],

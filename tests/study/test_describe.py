@@ -234,6 +234,9 @@ def test_without_a_run_to_resume_the_nearest_one_is_named(tmp_path: Path):
         first = train(pl.FedAvg(lr=0.2), federation(), store=store, **START)
         with pytest.raises(InputError, match=rf"run '{first.id}' differs in algorithm.lr = 0.2, not 0.3"):
             train(pl.FedAvg(lr=0.3), federation(), store=store, resume=True, **(START | {"rounds": 4}))
+        train(pl.FedAvg(lr=0.2), federation(), store=store, **(START | {"seed": 2}))  # newer, but farther
+        with pytest.raises(InputError, match=rf"run '{first.id}' differs in algorithm.lr = 0.2, not 0.3"):
+            train(pl.FedAvg(lr=0.3), federation(), store=store, resume=True, **(START | {"rounds": 4}))
 
 
 def test_a_run_whose_samples_came_in_another_order_is_refused(tmp_path: Path, monkeypatch):
