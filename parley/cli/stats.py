@@ -263,13 +263,12 @@ def notes(statistics: Statistics) -> list[str]:
             f"The classes of {statistics.rare:,} samples are withheld: their client has fewer than {statistics.floor} "
             "of some class (--floor), and other classes would give that away. All other numbers include them."
         )
-    if lacking_levels := {name: count for name, count in statistics.rare_levels.items() if count}:
-        which = ", ".join(f"'{name}' {count:,}" for name, count in lacking_levels.items())
-        sentences.append(
-            f"Samples whose level is not reported, or missing: of column {which}; their client has fewer than "
-            f"{statistics.floor} of it (--floor), or another level would give it away. Levels that no client reports count "
-            "as others."
-        )
+    for name, count in statistics.rare_levels.items():
+        if count:
+            sentences.append(
+                f"The levels of {count:,} samples in '{name}', missing ones among them, are withheld: their client has "
+                f"fewer than {statistics.floor} of a level (--floor). A level that no client reports counts as another."
+            )
     lacking = max((feature.left_out / feature.count for feature in statistics.features if feature.count), default=0.0)
     if lacking:
         sentences.append(

@@ -124,7 +124,7 @@ def test_it_is_said_how_many_samples_the_levels_lack():
     found = pl.statistics(federation(frame), floor=10, runtime="inline")
     lacking = int(frame.pain.notna().sum()) - sum(found.levels["pain"].values())
     assert found.rare_levels["pain"] >= lacking > 0  # with missing cells that hide rare levels
-    assert any(f"'pain' {found.rare_levels['pain']}" in sentence for sentence in notes(found))
+    assert any(f"levels of {found.rare_levels['pain']} samples in 'pain'" in sentence for sentence in notes(found))
 
 
 def test_the_kind_of_a_column_is_by_default_what_the_data_hold():
