@@ -21,6 +21,7 @@ exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 
 html_theme = "furo"
 html_title = f"Parley {release}"
+html_domain_indices = False  # the API reference is the index of modules
 html_theme_options = {"source_edit_link": ""}
 
 myst_enable_extensions = ["colon_fence"]

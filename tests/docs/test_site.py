@@ -6,7 +6,9 @@ import re
 import runpy
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -32,6 +34,30 @@ def test_the_site_builds_without_a_warning(tmp_path: Path):
     page = (tmp_path / "api" / "algorithms.html").read_text(encoding="utf-8")
     assert "parley.FedAvg" in page
     assert (tmp_path / "algorithms" / "scaffold.html").is_file()
+    followed = follow(tmp_path / "index.html")
+    unlinked = {path.stem for path in tmp_path.rglob("*.html") if path not in followed and "_static" not in path.parts}
+    assert unlinked <= {"search", "genindex"}
+
+
+def follow(start: Path) -> dict[Path, set[str]]:
+    """Every page that links from the first one lead to, with its anchors. A link within the site that breaks fails."""
+    anchors: dict[Path, set[str]] = {}
+    wanted, links = [start], list[tuple[Path, str, Path]]()
+    while wanted:
+        if (page := wanted.pop()) in anchors:
+            continue
+        text = page.read_text(encoding="utf-8")
+        anchors[page] = set(re.findall(r'id="([^"]+)"', text))
+        for link in re.findall(r'<a\s[^>]*href="(?![a-z]+:)([^"]+)"', text):
+            file, _, anchor = unquote(unescape(link)).partition("#")
+            target = (page.parent / file).resolve() if file else page
+            assert target.exists(), f"{page.name}: {link}"
+            if target.suffix == ".html":
+                wanted.append(target)
+                links.append((page, anchor, target))
+    for page, anchor, target in links:
+        assert not anchor or anchor in anchors[target], f"{page.name}: {target.name}#{anchor}"
+    return anchors
 
 
 def test_the_reference_has_every_public_name(monkeypatch: pytest.MonkeyPatch):
