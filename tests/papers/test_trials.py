@@ -267,7 +267,7 @@ def test_processes_end_with_a_study_that_is_killed() -> None:
         time.sleep(0.5)
         study.kill()
     assert len(workers) == 3
-    assert not psutil.wait_procs(workers, timeout=30)[1]
+    assert not psutil.wait_procs(workers, timeout=120)[1]
 
 
 def test_trials_in_processes_are_the_same(tmp_path: Path) -> None:
