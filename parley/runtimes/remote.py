@@ -5,6 +5,7 @@ Such a runtime says how frames reach nodes and how their answers come back (`ask
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -110,11 +111,22 @@ class Remote(ABC):
             digests,
             durable,
             lambda i: evaluation_frame(envelopes[i], encoded[theirs[i].model]),
-            _score,
+            self._score,
             None,
         )
         scores = iter(answers)
         return [evaluate(self.job, call) if call.client is None else next(scores) for call in calls]
+
+    def _score(self, recipient: str, data: bytes | Failure) -> Score | Failure:
+        """A score of the samples that the recipient has; one of more would count for more than all others."""
+        score = _score(recipient, data)
+        if isinstance(score, Failure):
+            return score
+        likely = math.isnan(score.correct) or 0 <= score.correct <= score.positions * (1 + 1e-9)
+        known = score.samples == self.job.federation.test_size(recipient) and score.positions >= 0
+        if not likely or not known or score.values.keys() - self.job.scorers.keys():
+            return Failure(recipient, "gave a score that its held-out samples cannot have.")
+        return score
 
     def _asked(
         self,

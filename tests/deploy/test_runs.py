@@ -435,6 +435,25 @@ def test_no_node_can_end_the_run_of_the_others(place: Place):
     assert "missing: b is malicious" in place.said(one)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"correct": 1e300}, {"correct": -1}, {"samples": 10**9}, {"positions": -1}, {"values": {"\x1b": 1.0}}]
+)
+def test_no_node_decides_what_all_are_judged_by(place: Place, wrong: dict[str, object]):
+    """A score of a billion samples was the federation's accuracy."""
+
+    def tamper(number: int, data: bytes) -> bytes:
+        head, parts = unpack(data)
+        return pack(head | wrong, *parts) if number == 2 and head["kind"] == "score" else data
+
+    place.grid.tamper = tamper
+    one = place.run(table(rounds=1))
+    assert one.status == "finished", place.said(one)
+    with RunStore(place.folder.store) as store:
+        accuracy = store.records(str(one.run))[-1].metrics["clients/accuracy"]
+    assert 0 <= accuracy.value <= 1
+    assert set(accuracy.clients) == {"a", "c"}
+
+
 def test_what_a_node_says_does_nothing_to_the_operators_terminal(place: Place):
     """Nor to the run: half of a character could not be written, and ended it."""
     mean = failure(Failure("b", "is \x1b[2Jmean \ud800.", trace="\ud800"))
