@@ -115,5 +115,9 @@ def test_every_command_as_printed(clone: Path) -> None:
     compared = printed["parley compare digits scaffold --figure compare.png"]
     assert "digits" in compared
     assert "scaffold" in compared
-    assert "decision" in printed["parley gain examples/own-folder.toml"]
+    decisions = re.findall(
+        r" (join|undecided|stay alone) *$", printed["parley gain examples/own-folder.toml"], re.MULTILINE
+    )
+    assert sorted(decisions) == ["join", *["undecided"] * 4]
+    assert "one gains (1.5 times less error) and four are undecided" in (ROOT / "docs" / "choose.md").read_text("utf-8")
     assert "local steps" in printed["parley advise examples/pareto.toml"]
