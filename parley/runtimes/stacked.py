@@ -33,7 +33,7 @@ P = TypeVar("P", bound=Payload)
 
 _ROOM = 2**28
 """Bytes that one copy of a stack's parameters may take."""
-_CACHE = 2**22
+_CACHE = 2**23
 """Bytes of parameters with which a stack still works in the cache."""
 _FEW, _MOST = 8, 1024
 """Clients in one stack: so many also where they leave the cache, and at most."""
