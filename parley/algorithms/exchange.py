@@ -94,6 +94,9 @@ class Exchange:
     or in any case ("lr"); None: they do not, or by nobody knows how much."""
     stack: bool = True
     """It may be asked of many clients at once, as the runtime `stacked` does; False where it looks at samples."""
+    joins: Mapping[str, int] = field(default_factory=dict)
+    """Tensors of the memory with the axis along which a client's samples lie in them, where the reply is a sum of whole
+    numbers over samples and follows from message and memory alone: clients of one process answer as one."""
     floor: int | None = None
     """Fewest samples of a client that stand behind anything in its reply, where the reply describes samples."""
     rows: Callable[[Task, ClientData], Tensor] | None = None
@@ -135,6 +138,7 @@ class Settings(TypedDict, total=False):
     discloses: tuple[str, ...] | Callable[[Any], tuple[str, ...]]
     bias: Literal["steps", "lr"] | Callable[[Any], Literal["steps", "lr"] | None] | None
     stack: bool | Callable[[Any], bool]
+    joins: Mapping[str, int] | Callable[[Any], Mapping[str, int]]
     floor: int | Callable[[Any], int | None] | None
     rows: Callable[[Any], Callable[[Task, ClientData], Tensor]]
     rare: Callable[[Any], Callable[[Task, ClientData], str]]

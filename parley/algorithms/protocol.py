@@ -64,7 +64,7 @@ from parley.core.context import Context
 from parley.core.errors import InputError, UnsupportedError, nearest
 from parley.core.form import Form
 from parley.core.key import Key
-from parley.core.message import Memory, Message, Payload, Row, Stack, State
+from parley.core.message import Memory, Message, Payload, Row, Stack, State, Total
 from parley.core.registry import Registry
 from parley.core.show import Brief
 from parley.core.tree import Tree, plain_sum, stacked_sum, weighted_sum
@@ -153,18 +153,28 @@ class Replies(Mapping[Any, Message]):
 
     def _folded(self, group: str, optional: bool, weights: list[float] | None) -> Tree:
         """The weighted sum of a tree of those that answered, without weights the plain one."""
+        if weights is None and (total := Message(self._joint_sum()).get(group)):
+            return total
         stacks = self._stacks(group, weights)
         if stacks and (stacks[0][0] or optional):
             return stacked_sum(stacks)
         trees = self._trees(group, optional)
         return plain_sum(trees) if weights is None else weighted_sum(trees, weights)
 
+    def _joint_sum(self) -> Tree:
+        """The sum of all replies, where clients answered as one; empty where it is not at hand."""
+        messages = [self.messages[client] for client in self.weights]
+        stack = messages[0].stack if messages and isinstance(messages[0], Row) else None
+        if not isinstance(stack, Total) or len(messages) != stack.count:
+            return {}
+        return stack.tensors if all(isinstance(each, Row) and each.stack is stack for each in messages) else {}
+
     def _stacks(self, group: str, weights: list[float] | None) -> list[tuple[Tree, list[int], list[float] | None]]:
         """The tree in each of the stacks that the replies lie in, with their rows there and their weights; nothing
         where they do not all, or not alike."""
         rows: dict[int, tuple[Stack, list[int], list[float]]] = {}
         messages = [self.messages[client] for client in self.weights]
-        cut = [message for message in messages if isinstance(message, Row)]
+        cut = [message for message in messages if isinstance(message, Row) and not isinstance(message.stack, Total)]
         if len(cut) < len(messages):
             return []
         factors = [1.0] * len(cut) if weights is None else weights

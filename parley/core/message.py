@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -126,6 +126,20 @@ class Stack:
         if name not in self._numbers:
             self._numbers[name] = self.tensors[name].flatten().tolist()
         return self._numbers[name]
+
+
+class Total(Stack):
+    """Messages of several clients, of which only the sum is at hand: a client's is computed when somebody asks."""
+
+    __slots__ = ("count", "each")
+
+    def __init__(self, tensors: Tree, count: int, each: Callable[[int], Tree]) -> None:
+        """`tensors`: of all `count` clients together, in the shapes of one's. `each`: those of one."""
+        super().__init__(tensors, {})
+        self.schema, self.count, self.each = schema(tensors), count, each
+
+    def cut(self, row: int) -> Tree:
+        return self.each(row)
 
 
 class RowTree(Mapping[str, Tensor]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from parley.algorithms.exchange import Reply
 from parley.core.errors import InputError, ParleyError, WireError, user_line
 from parley.core.failure import Failure
-from parley.core.message import Memory, Message, Payload
+from parley.core.message import Memory, Message, Payload, Row, Total
 from parley.core.tree import Tree, aligned, detach, is_finite
 from parley.core.wire import check_payload
 from parley.data import ClientData
@@ -50,6 +50,65 @@ def attempt(job: Job, call: Call) -> Answer:
     except (Exception, SystemExit) as error:  # a client may fail in any way; the round goes on without it
         return failed(call.recipient, error)
     return finish(job, call, reply)
+
+
+def as_one(job: Job, calls: Sequence[Call]) -> list[Answer]:
+    """The replies of clients that answer as one (`Exchange.joins`); none where each is to be asked by itself."""
+    declared = job.exchanges.get(calls[0].context.asked) if len(calls) > 1 and not calls[0].party else None
+    alike = declared is not None and declared.joins and all(call.message is calls[0].message for call in calls)
+    if declared is None or not alike or job.channels.up or not job.on_cpu:
+        return []
+
+    def answered(memory: Memory) -> Reply:
+        """It has no data and no context to look at."""
+        return check_reply(declared.answer(job.task, message, memory, None, None))
+
+    message, memories = job.channels.bare(calls[0].message), [call.memory for call in calls]
+    try:
+        joined, sizes = _joined(memories, declared.joins)
+        reply = answered(joined)
+        kept = memories if reply.memory is None else _parted(joined, reply.memory, memories, declared.joins, sizes)
+    except Exception:  # one by one, whoever is the cause shows
+        return []
+    if reply.message.scalars or reply.observed or not finite(reply.message):
+        return []
+    total = Total(reply.message.tensors, len(calls), lambda row: answered(memories[row]).message.tensors)
+    return [Reply(Row(total, row), memory) for row, memory in enumerate(kept)]
+
+
+def _joined(memories: Sequence[Memory], axes: Mapping[str, int]) -> tuple[Memory, list[int]]:
+    """One memory with the samples of all, and whatever else is the same in all; how many samples are each one's."""
+    first, *others = memories
+    if any(other.scalars != first.scalars or other.tensors.keys() != first.tensors.keys() for other in others):
+        raise InputError("clients with memories of different kinds do not answer as one.")
+    tensors = {}
+    for name, value in first.tensors.items():
+        if name in axes:
+            tensors[name] = torch.cat([memory.tensors[name] for memory in memories], axes[name])
+        elif all(torch.equal(other.tensors[name], value) for other in others):
+            tensors[name] = value
+    known = next(name for name in axes if name in tensors)
+    return Memory(tensors, first.scalars), [memory.tensors[known].shape[axes[known]] for memory in memories]
+
+
+def _parted(
+    before: Memory, after: Memory, memories: Sequence[Memory], axes: Mapping[str, int], sizes: Sequence[int]
+) -> list[Memory]:
+    """Each client's memory, with its samples of what the answer changed in the joined one."""
+    columns = {
+        name: [piece.clone() for piece in value.split(sizes, axes[name])] if name in axes else [value] * len(sizes)
+        for name, value in after.tensors.items()
+        if before.tensors.get(name) is not value
+    }
+    gone = before.tensors.keys() - after.tensors.keys()
+    return [
+        Memory(
+            {name: value for name, value in memory.tensors.items() if name not in gone}
+            | {name: column[row] for name, column in columns.items()},
+            after.scalars,
+        )
+        for row, memory in enumerate(memories)
+    ]
 
 
 def client_data(job: Job, client: str) -> ClientData:

@@ -9,7 +9,7 @@ import torch
 
 from parley.core.failure import Failure
 from parley.core.processes import keep_freed_memory
-from parley.runtimes.execute import attempt, evaluate, evaluate_together
+from parley.runtimes.execute import as_one, attempt, evaluate, evaluate_together
 from parley.runtimes.protocol import Answer, Call, EvaluationCall, Job, Score, Stamp, runtimes
 
 
@@ -32,7 +32,7 @@ class Inline:
     def run(self, calls: Sequence[Call], stamp: Stamp, deadline: float | None = None) -> list[Answer]:
         # A client in this process cannot be interrupted; `open_runtime` refuses deadlines for it.
         with torch.random.fork_rng(devices=[]):
-            return [attempt(self.job, call) for call in calls]
+            return as_one(self.job, calls) or [attempt(self.job, call) for call in calls]
 
     def evaluate(self, calls: Sequence[EvaluationCall]) -> list[Score | Failure]:
         if self.together:

@@ -237,6 +237,7 @@ class HistogramBoosting(BinnedTrees):
         times=lambda self: 2 * self.depth,
         fixed=(),
         like=client,
+        joins=lambda self: {} if self.real else {"codes": 0, "rows": 1, "values": 1, "chosen": 0},
     )
     def descend(self, task: Task, message: Message, memory: Memory, data: Data, context: Contexts) -> Reply:
         """The histograms of these nodes, after the splits above them."""

@@ -73,5 +73,9 @@ def nested(each: Exchange, path: str, rounds: tuple[int, int | None]) -> Exchang
     first, last = each.rounds
     ends = [end for end in (last, rounds[1]) if end is not None]
     return replace(
-        each, name=f"{path}.{each.name}", answer=answer, rounds=(max(first, rounds[0]), min(ends) if ends else None)
+        each,
+        name=f"{path}.{each.name}",
+        answer=answer,
+        joins={},  # of the inner method's memory
+        rounds=(max(first, rounds[0]), min(ends) if ends else None),
     )

@@ -16,13 +16,18 @@ from sklearn.metrics import r2_score
 
 import parley as pl
 from parley.algorithms.exchange import exchange
+from parley.algorithms.protocol import Replies
 from parley.algorithms.trees import binning, growth, histograms, splits
 from parley.algorithms.trees.boosted import ensembles
 from parley.algorithms.trees.histogram_boosting import HistogramBoosting
 from parley.core.errors import InputError, ParleyError
+from parley.core.failure import Failure
+from parley.core.message import Memory
 from parley.engine.listeners import Listener
 from parley.engine.run import Run
 from parley.engine.settings import Evaluation, Faults
+from parley.runtimes.execute import as_one, attempt
+from parley.runtimes.protocol import Answer, Call, Job
 from parley.study.stored import load_run
 
 NONE = Evaluation(every=1000, clients="none", central=False)
@@ -107,6 +112,39 @@ def test_any_partition_gives_the_model_of_pooled_data(kind, seed, missing, rows,
         assert same_model(pooled, trained(method, federation(x, y, owner)))
     shuffled = np.random.default_rng(seed).permutation(len(y))
     assert same_model(pooled, trained(method, federation(x[shuffled], y[shuffled], np.zeros(len(y), int))))
+
+
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+def test_clients_answer_as_one_what_each_answers_alone(kind, monkeypatch):
+    answered = []
+
+    def watched(job: Job, calls: list[Call]) -> list[Answer]:
+        if not (joined := as_one(job, calls)):
+            return joined
+        alone = [attempt(job, call) for call in calls]
+        for one, other in zip(joined, alone, strict=True):
+            assert one.message.schema == other.message.schema
+            assert one.memory.scalars == other.memory.scalars
+            for payload, expected in ((one.message, other.message), (one.memory, other.memory)):
+                assert payload.tensors.keys() == expected.tensors.keys()
+                assert all(torch.equal(value, expected.tensors[name]) for name, value in payload.tensors.items())
+        for count in (len(calls), len(calls) - 1):  # without the last they are no longer those that answered as one
+            sums = [
+                Replies({k: replies[k].message for k in range(count)}, dict.fromkeys(range(count), 1.0)).sum("sums")
+                for replies in (joined, alone)
+            ]
+            assert torch.equal(sums[0]["histograms"], sums[1]["histograms"])
+        spoiled = [*calls[:-1], replace(calls[-1], memory=Memory(calls[-1].memory.tensors))]
+        assert as_one(job, spoiled) == []
+        kinds = [isinstance(attempt(job, call), Failure) for call in spoiled]
+        assert kinds == [False] * (len(calls) - 1) + [True]
+        answered.append(len(joined))
+        return joined
+
+    monkeypatch.setattr("parley.runtimes.inline.as_one", watched)
+    x, y = table(kind)
+    trained(SMALL, federation(x, y, partitions(y, 0)[0]))
+    assert answered
 
 
 @pytest.mark.parametrize(
