@@ -58,8 +58,7 @@ class Round:
 
     def __post_init__(self) -> None:
         self.cohort, self.reading.failures = self.reading.cohort, self.failures
-        self._asked = self._drawn = set(self.cohort.ids)
-        self._times: dict[str, Counter[Any]] = {}
+        self._asked = _Asked(self.job, self.stamp.round, set(self.cohort.ids))
         self._sizes: dict[int, int] = {}
         self._held: list[Message] = []
         """The messages whose sizes are known, so that their ids stay their own."""
@@ -73,7 +72,7 @@ class Round:
         seen, cohort = reading.open(state)
         if not cohort.ids:
             return reading.close(seen)
-        self._drawn, before = set(cohort.ids), _versions(seen)
+        self._asked.drawn, before = set(cohort.ids), _versions(seen)
         questions = self.job.algorithm.round(self.job.server, seen, cohort, self.stamp.round, self.key)
         replies, position = None, 0
         try:
@@ -115,7 +114,7 @@ class Round:
 
     def _exchange(self, question: Question, position: int) -> Replies:
         """The question's stages, and what the method may read then."""
-        declared = self._declared(question)
+        declared = self._asked.declared(question)
         stages, received = self.reading.stages(question, declared, position), None
         while True:
             stage = self._stage(stages, received)
@@ -141,50 +140,25 @@ class Round:
             why = "" if failed is None else f" (client '{failed.client}' {failed.reason.rstrip('.')})"
             raise QuorumError(f"{str(error).rstrip('.')}{why}.") from None
 
-    def _declared(self, question: Question) -> Exchange:
-        """The declaration of what is asked, which the question must keep to."""
-        title, number = self.job.algorithm.title, self.stamp.round
-        declared = self.job.exchanges.get(question.asked)
-        if declared is None:
-            raise InputError(
-                f"{title} asks '{question.asked}', which its exchanges do not declare with these settings."
-            )
-        first, last = declared.rounds
-        if number < first or (last is not None and number > last):
-            raise InputError(f"{title} asks '{question.asked}' in round {number}, outside of the rounds it declares.")
-        recipients, times = question.messages.keys(), self._times.setdefault(question.asked, Counter())
-        times.update(recipients)
-        if times and max(times.values()) > declared.times:
-            raise InputError(
-                f"{title} asks '{question.asked}' more often in a round than the {declared.times} times it declares."
-            )
-        parties = {recipient for recipient in recipients if isinstance(recipient, Party)}
-        if parties and len(parties) < len(recipients):
-            raise InputError(f"{title} asks clients and parties in one exchange; make it two.")
-        if isinstance(declared.asks, Party):
-            kept = recipients <= {declared.asks}
-        else:
-            kept = not parties and (declared.asks == "everyone" or recipients <= self._drawn)
-        if not kept:
-            raise InputError(f"{title} asks '{question.asked}' of others than it declares (asks).")
-        return declared
-
     def _played(self, declared: Exchange, stage: Stage, at: int) -> dict[Any, Message]:
         """What came back of one stage. Who only does not help has its part in the round all the same."""
         if any(isinstance(recipient, Party) for recipient in stage.messages):
             return self._parties(stage.asked, stage.messages, at)
         if not stage.messages:
             return {}
-        before = self.failures.keys() | set()
+        before = set(self.failures)
         answers = self._clients(stage.asked, stage.messages, at)
         received = self._received(declared, stage, answers, at)
-        self._asked = self._asked | stage.messages.keys()
+        self._asked.everyone |= stage.messages.keys()
         if stage.helps:
             for client in self.failures.keys() - before:
                 reason = self.failures.pop(client).reason
                 for listener in self.listeners:
                     listener.note(f"round {self.stamp.round}: '{client}' did not help to unmask a sum: {reason}")
-        self._check_quorum()
+        if not check_quorum(self.faults, self.stamp.round, self._asked.everyone, self.failures) and (
+            self.reading.needs_someone
+        ):
+            raise _NobodyAnswered
         return received
 
     def _received(self, declared: Exchange, stage: Stage, answers: Mapping[str, Reply], at: int) -> dict[Any, Message]:
@@ -296,23 +270,6 @@ class Round:
             self.memories.forget(MIRROR + failure.client)
         self.failures[failure.client] = failure
 
-    def _check_quorum(self) -> None:
-        """Of the cohort and whoever else was asked in this round, enough must still be there."""
-        asked = len(self._asked)
-        present = asked - len(self._asked & self.failures.keys())
-        if present < self.faults.quorum * asked:
-            raise QuorumError(self._too_few(present, asked))
-        if self.faults.at_least is not None and present < self.faults.at_least:
-            raise QuorumError(self._too_few(present, asked, f"faults.at_least is {self.faults.at_least}"))
-        if (missing := next((client for client in self.faults.require if client in self.failures), None)) is not None:
-            raise QuorumError(
-                f"round {self.stamp.round}: client '{missing}', which faults.require names, "
-                f"{self.failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; "
-                f"{_again(self.failures[missing])}."
-            )
-        if not present and self.reading.needs_someone:
-            raise _NobodyAnswered
-
     def _check_finite(self, fresh: Tree) -> None:
         """`fresh`: what the round has put into the state."""
         if not is_finite(fresh):
@@ -332,22 +289,73 @@ class Round:
     def _stamped(self, exchange: int) -> Stamp:
         return replace(self.stamp, exchange=exchange)
 
-    def _too_few(self, answered: int, asked: int, rule: str = "") -> str:
-        if not self.failures:
-            return (
-                f"round {self.stamp.round}: only {asked} clients were asked, but {rule}; the run stopped at its last "
-                "checkpoint; ask more (cohort.size)."
-            )
-        client, failure = next(iter(self.failures.items()))
-        return (
-            f"round {self.stamp.round}: only {answered} of {asked} clients answered, "
-            f"{rule or f'the quorum is {self.faults.quorum:.0%}'} (client '{client}' {failure.reason.rstrip('.')}); "
-            f"the run stopped at its last checkpoint; {_again(failure)}."
-        )
-
 
 class _NobodyAnswered(Exception):
     pass
+
+
+class _Asked:
+    """What a round has asked so far: every question must keep to its declaration."""
+
+    def __init__(self, job: Job, number: int, drawn: set[str]) -> None:
+        self.job, self.number, self.drawn = job, number, drawn
+        self.everyone = set(drawn)
+        """The cohort, and who else was asked."""
+        self._times: dict[str, Counter[Any]] = {}
+
+    def declared(self, question: Question) -> Exchange:
+        """The declaration of what is asked."""
+        title, asked = self.job.algorithm.title, question.asked
+        declared = self.job.exchanges.get(asked)
+        if declared is None:
+            raise InputError(f"{title} asks '{asked}', which its exchanges do not declare with these settings.")
+        first, last = declared.rounds
+        if self.number < first or (last is not None and self.number > last):
+            raise InputError(f"{title} asks '{asked}' in round {self.number}, outside of the rounds it declares.")
+        recipients, times = question.messages.keys(), self._times.setdefault(asked, Counter())
+        times.update(recipients)
+        if times and max(times.values()) > declared.times:
+            raise InputError(
+                f"{title} asks '{asked}' more often in a round than the {declared.times} times it declares."
+            )
+        parties = {recipient for recipient in recipients if isinstance(recipient, Party)}
+        if parties and len(parties) < len(recipients):
+            raise InputError(f"{title} asks clients and parties in one exchange; make it two.")
+        if isinstance(declared.asks, Party):
+            kept = recipients <= {declared.asks}
+        else:
+            kept = not parties and (declared.asks == "everyone" or recipients <= self.drawn)
+        if not kept:
+            raise InputError(f"{title} asks '{asked}' of others than it declares (asks).")
+        return declared
+
+
+def check_quorum(faults: Faults, number: int, asked: set[str], failures: Mapping[str, Failure]) -> int:
+    """How many of those asked are still there; a QuorumError if they are too few."""
+    present = len(asked - failures.keys())
+    rule = ""
+    if present < faults.quorum * len(asked):
+        rule = f"the quorum is {faults.quorum:.0%}"
+    elif faults.at_least is not None and present < faults.at_least:
+        rule = f"faults.at_least is {faults.at_least}"
+    if rule and not failures:
+        raise QuorumError(
+            f"round {number}: only {len(asked)} clients were asked, but {rule}; the run stopped at its last "
+            "checkpoint; ask more (cohort.size)."
+        )
+    if rule:
+        client, failure = next(iter(failures.items()))
+        raise QuorumError(
+            f"round {number}: only {present} of {len(asked)} clients answered, {rule} (client '{client}' "
+            f"{failure.reason.rstrip('.')}); the run stopped at its last checkpoint; {_again(failure)}."
+        )
+    if (missing := next((client for client in faults.require if client in failures), None)) is not None:
+        raise QuorumError(
+            f"round {number}: client '{missing}', which faults.require names, "
+            f"{failures[missing].reason.rstrip('.')}; the run stopped at its last checkpoint; "
+            f"{_again(failures[missing])}."
+        )
+    return present
 
 
 def _again(failure: Failure) -> str:
