@@ -19,7 +19,26 @@ class SingleReplyError(UnsupportedError):
     """A method reads what a sum does not tell."""
 
 
-class SummedReplies(Replies):
+class FoldedReplies(Replies):
+    """Replies that cannot be read one by one."""
+
+    __slots__ = ()
+
+    def reweighted(self, factors: Mapping[str, float]) -> NoReturn:
+        self._refuse()
+
+    def __getitem__(self, sender: Any) -> NoReturn:
+        self._refuse()
+
+    @property
+    def messages(self) -> NoReturn:  # type: ignore[override]
+        self._refuse()
+
+    def _refuse(self, what: str = "it reads single replies") -> NoReturn:
+        raise SingleReplyError(f"{what}, but of a secure sum only the sum can be read.")
+
+
+class SummedReplies(FoldedReplies):
     """Whose replies are in the sum is known, and their weights; what one of them holds is not.
 
     What was asked for as a sum (`reads="sum"`) has no mean, and the other way round.
@@ -65,21 +84,8 @@ class SummedReplies(Replies):
             scaled[name[len(prefix) :]] = (value if factor == 1 else value * factor).to(dtype or torch.float64)
         return scaled
 
-    def reweighted(self, factors: Mapping[str, float]) -> NoReturn:
-        self._refuse()
-
-    def __getitem__(self, sender: Any) -> NoReturn:
-        self._refuse()
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self.weights)
 
     def __len__(self) -> int:
         return len(self.weights)
-
-    @property
-    def messages(self) -> NoReturn:  # type: ignore[override]
-        self._refuse()
-
-    def _refuse(self, what: str = "it reads single replies") -> NoReturn:
-        raise SingleReplyError(f"{what}, but of a secure sum only the sum can be read.")

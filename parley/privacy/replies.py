@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from parley.algorithms.protocol import Replies, refuse_absent
-from parley.algorithms.summed import SingleReplyError
+from parley.algorithms.protocol import refuse_absent
+from parley.algorithms.summed import FoldedReplies, SingleReplyError
 from parley.core.context import Secrets
 from parley.core.errors import UnsupportedError
 from parley.core.form import Form
@@ -41,7 +41,7 @@ class Release:
     """The server's, at this round and exchange."""
 
 
-class PrivateReplies(Replies):
+class PrivateReplies(FoldedReplies):
     """Replies whose noisy mean change is all that can be read; everything else raises."""
 
     __slots__ = ("__dict__", "_form", "_release", "_replies", "_total")
@@ -99,12 +99,6 @@ class PrivateReplies(Replies):
             noisy[name] = ((value + release.deviation * noise) / release.expected).to(dtype)
         return noisy
 
-    def reweighted(self, factors: Mapping[str, float]) -> NoReturn:
-        self._refuse()
-
-    def __getitem__(self, sender: Any) -> NoReturn:
-        self._refuse()
-
     def __iter__(self) -> Iterator[Any]:
         self._refuse()
 
@@ -115,12 +109,8 @@ class PrivateReplies(Replies):
     def weights(self) -> NoReturn:  # type: ignore[override]
         self._refuse()
 
-    @property
-    def messages(self) -> NoReturn:  # type: ignore[override]
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise SingleReplyError("it reads single replies, but under central noise only their mean can be read.")
+    def _refuse(self, what: str = "it reads single replies") -> NoReturn:
+        raise SingleReplyError(f"{what}, but under central noise only their mean can be read.")
 
 
 def real(name: str, spec: Any) -> tuple[torch.dtype, tuple[int, ...]]:
