@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import venv
 from pathlib import Path
@@ -34,7 +33,8 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / "home").mkdir()
     venv.create(clone / ".venv", symlinks=True)
     packages = clone / ".venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    (packages / "parley.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    installed = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "parley.pth").write_text("\n".join([str(ROOT), *installed]) + "\n")
     write_program(clone, PROGRAM.format(python=clone / ".venv" / "bin" / "python"))
     return clone
 
