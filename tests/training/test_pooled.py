@@ -101,6 +101,22 @@ def test_calibrated_scores_have_a_small_error():
     assert len(CENTERS) == BINS
 
 
+def test_two_bins_are_recalibrated_to_platts_targets():
+    score, y = np.repeat([-2.05, 3.05], [6, 3]), np.repeat([0, 1], [6, 3])
+    slope, shift = counts(score, y).recalibrated("platt")
+    said = 1 / (1 + np.exp(-(slope * np.array([-2.05, 3.05]) + shift)))
+    assert said == pytest.approx([1 / (6 + 2), (3 + 1) / (3 + 2)], abs=1e-6)
+
+
+def test_calibration_groups_are_of_equal_size_where_bins_allow_it():
+    middles = CENTERS[BINS // 2 - 10 : BINS // 2 + 10]
+    score, y = np.repeat(middles, 4), np.tile([0, 0, 0, 1], 20)
+    said, true, sizes = counts(score, y).calibration(groups=5)
+    assert sizes.tolist() == [16] * 5
+    assert true.tolist() == [0.25] * 5
+    assert said == pytest.approx((1 / (1 + np.exp(-middles))).reshape(5, 4).mean(1), abs=1e-12)
+
+
 @pytest.mark.parametrize(
     "change",
     [
