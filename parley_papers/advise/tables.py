@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
@@ -32,7 +33,9 @@ FRESH, REPEATS, FOLDS, ROUNDS = 50_000, 2, 3, 50
 REAL = ("breast-cancer", "wine", "iris", "digits", "heart-disease", "tcga-brca")
 SYNTHETIC = 24
 ARMS = ("advised", "FedAvg", "penalised regression", "prevalence")
-Split = tuple[Array, Array, Array, Array, Array, Array]
+Whole = NDArray[Any]
+"""Classes, clients and numbers of rows."""
+Split = tuple[Array, Whole, Whole, Array, Whole, Whole]
 """Training inputs, classes and clients; judging inputs, classes, and the numbers of these rows."""
 
 
@@ -131,12 +134,12 @@ def judged(name: str, repeats: int = REPEATS, fresh: int = FRESH) -> JudgedTable
     return JudgedTable(name, int(np.mean(sizes)), float(np.mean(shares)), means[0], means[1], harm)
 
 
-def fitted(x: Array, y: Array, owner: Array, new_x: Array, seed: int) -> dict[str, Array]:
+def fitted(x: Array, y: Whole, owner: Whole, new_x: Array, seed: int) -> dict[str, Array]:
     """Each arm's log-odds of new rows."""
     clients = {str(i): (x[owner == i], y[owner == i]) for i in np.unique(owner)}
     federation = pl.Federation.from_arrays(clients)
     held_out = pl.Federation.from_arrays(clients, test_fraction=0.25, seed=seed)
-    asked = {"model": pl.models.mlp(32), "rounds": ROUNDS, "seed": seed, "runtime": "inline"}
+    asked: dict[str, Any] = {"model": pl.models.mlp(32), "rounds": ROUNDS, "seed": seed, "runtime": "inline"}
     plain = pl.train(pl.FedAvg(), federation, **asked, evaluation=pl.Evaluation(central=False, clients="none"))
     advice = pl.advise(pl.Study(pl.FedAvg(), held_out, **asked), whole=False, gain=False)
     advised = pl.train(advice.best)
@@ -165,11 +168,11 @@ def synthetic(seed: int, draw: int, fresh: int) -> Split:
     """A logistic model with interactions, five clients with shifted inputs; a draw keeps the truth."""
     truth, rows_of = pl.Key(seed).fold("truth").numpy(), pl.Key(seed).fold("rows", draw).numpy()
     rows, columns, wanted = int(truth.integers(150, 901)), int(truth.integers(4, 21)), truth.uniform(0.05, 0.4)
-    weights = truth.normal(size=columns) * (np.arange(columns) < (columns + 1) // 2)
+    weights: Array = truth.normal(size=columns) * (np.arange(columns) < (columns + 1) // 2)
     weights *= truth.uniform(0.5, 2.5) / max(float(np.linalg.norm(weights)), 1e-9)
     crossed, shifts = truth.uniform(0, 0.5), 0.5 * truth.normal(size=(5, columns))
 
-    def drawn(count: int, generator: np.random.Generator) -> tuple[Array, Array, Array]:
+    def drawn(count: int, generator: np.random.Generator) -> tuple[Array, Array, Whole]:
         owner = generator.choice(5, count, p=[0.35, 0.25, 0.2, 0.12, 0.08])
         x = generator.normal(size=(count, columns)) + shifts[owner]
         return x, x @ weights + crossed * x[:, 0] * x[:, 1], owner
@@ -184,7 +187,7 @@ def synthetic(seed: int, draw: int, fresh: int) -> Split:
     return x[:rows], y[:rows], owner[:rows], x[rows:], y[rows:], np.arange(fresh)
 
 
-def real(name: str) -> tuple[Array, Array, Array]:
+def real(name: str) -> tuple[Array, Whole, Whole]:
     """All rows of a data set, one class against the others, with natural clients where it has some."""
     kept: dict[str, Any] = {} if name in ("heart-disease", "tcga-brca") else {"test_fraction": 0.0}
     if name == "heart-disease":
