@@ -104,6 +104,17 @@ def test_methods_without_a_closed_form_are_those_that_are_named() -> None:
     assert named == without
 
 
+def drawn_by_a_browser(page: Path) -> None:
+    if (chromium := shutil.which("chromium")) is None:
+        assert "chromium" not in os.environ.get("PARLEY_REQUIRE", "")
+        return
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+    flags += ["--virtual-time-budget=20000", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom"]
+    done = subprocess.run([chromium, *flags, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert 'data-drawn="2"' in done.stdout
+    assert "Fifty clients, five papers" in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1500)  # seven trainings, on machines that have other work too
 def test_every_command_as_printed(clone: Path) -> None:
@@ -112,6 +123,7 @@ def test_every_command_as_printed(clone: Path) -> None:
         for name in names:
             assert (clone / name).stat().st_size > 1000, f"{line} left no {name}"
     assert len(re.findall(r"^[1-5]\. ", printed["parley demo"], re.MULTILINE)) == 5
+    drawn_by_a_browser(clone / "parley-demo" / "report.html")
     compared = printed["parley compare digits scaffold --figure compare.png"]
     assert "digits" in compared
     assert "scaffold" in compared
