@@ -198,3 +198,17 @@ def test_a_planted_mistake_is_seen(monkeypatch):
     monkeypatch.setattr("parley.analyse.curves.at_risk_of", lambda d, c: (d, honest(d, c)[1] - c))
     with pytest.raises(AssertionError):
         test_rows_one_by_one(uneven)
+
+
+def test_the_restricted_mean_is_the_area_below_the_steps():
+    survived = np.array([0.5, 0.25, 0.1])
+    assert kaplan_meier.restricted_mean(survived, [1.0, 2.0, 4.0], raw=True) == 1 + 0.5 + 2 * 0.25
+    # Cells end where the next begins, and the last has no end.
+    assert kaplan_meier.restricted_mean(survived, [0.0, 1.0, 3.0], raw=False) == 1 + 2 * 0.5
+
+
+def test_the_median_is_the_first_time_at_which_half_are_left():
+    times = np.repeat([1.0, 2.0, 3.0, 4.0], 10)
+    assert (
+        pl.analyse(dealt(np.zeros((40, 1)), times, np.zeros(40, int)), "kaplan-meier", times="raw")["all"].median == 2
+    )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import parley as pl
+from parley.analyse.regression import Rows
 
 from .conftest import arrays, dealt
 from .test_cox import COLUMNS
@@ -113,6 +114,15 @@ def test_leaving_one_out_is_fitting_the_others(family):
         np.testing.assert_allclose([row.error for row in one.coefficients], errors, rtol=1e-8)
     plain = pl.analyse(dealt(x, y, OWNER), family)
     assert arrays(found)[0] == pytest.approx(arrays(plain)[0], rel=0)
+
+
+def test_a_hospital_left_out_is_judged_by_the_share_of_gammas_deviance():
+    metrics, random = pytest.importorskip("sklearn.metrics"), np.random.default_rng(3)
+    x, beta = random.normal(size=(50, 2)), np.array([0.3, 0.5, -0.2])
+    mean = np.exp(beta[0] + x @ beta[1:])
+    y = random.gamma(2.0, mean / 2)
+    judged = pl.GLM(family="gamma").judged(Rows(x, y, np.ones(50)), beta)
+    assert judged == pytest.approx(metrics.d2_tweedie_score(y, mean, power=2), rel=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore")
