@@ -116,6 +116,11 @@ def test_leaving_one_out_is_fitting_the_others(family):
     assert arrays(found)[0] == pytest.approx(arrays(plain)[0], rel=0)
 
 
+def test_equal_hazards_count_half_in_the_concordance():
+    rows = Rows(np.array([[1.0], [1.0], [0.0]]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 0.0]))
+    assert pl.Cox().judged(rows, np.ones(1)) == (0.5 + 1) / 2
+
+
 def test_a_hospital_left_out_is_judged_by_the_share_of_gammas_deviance():
     metrics, random = pytest.importorskip("sklearn.metrics"), np.random.default_rng(3)
     x, beta = random.normal(size=(50, 2)), np.array([0.3, 0.5, -0.2])
