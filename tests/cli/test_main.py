@@ -144,6 +144,7 @@ def test_lists(parley):
         assert len(out.splitlines()) > 3, kind
     _, out, _ = parley("list", "algorithms", "fedprox")
     assert "Strength of the proximal pull" in out
+    _, out, _ = parley("list", "algorithms", "local-update")
     assert "a list of numbers" in out
     _, out, _ = parley("list", "data-sets", "digits")
     assert "central_fraction" in out
