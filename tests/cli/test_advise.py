@@ -31,6 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_advice_page_and_study(parley, place: Path):
     code, out, err = parley("advise", "study.toml", "--page", "a.html", "--write", "b.toml", "--json", "c.json")
     assert code == 0, err

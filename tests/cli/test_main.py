@@ -256,8 +256,11 @@ IGNORING = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 
 @pytest.mark.parametrize(
     ("number", "prefix"),
-    [(signal.SIGINT, []), (signal.SIGTERM, IGNORING), (signal.SIGHUP, [])],
-    ids=["SIGINT", "SIGTERM, SIGINT being ignored", "SIGHUP"],
+    [
+        pytest.param(signal.SIGINT, [], id="SIGINT"),
+        pytest.param(signal.SIGTERM, IGNORING, id="SIGTERM, SIGINT being ignored", marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, [], id="SIGHUP", marks=pytest.mark.long),
+    ],
 )
 def test_an_interrupted_run_says_how_to_go_on_and_does(parley, place: Path, number: signal.Signals, prefix: list[str]):
     long = ["run", "study.toml", "--set", "store.checkpoint=0", "--rounds", "300", "--store", "runs.db"]

@@ -59,7 +59,7 @@ def test_the_scaling_is_that_of_pooled_targets_and_predictions_are_in_their_unit
     assert run.last("central/loss") < 1
 
 
-@pytest.mark.parametrize("runtime", ["stacked", "pool", "wire"])
+@pytest.mark.parametrize("runtime", ["stacked", pytest.param("pool", marks=pytest.mark.long), "wire"])
 def test_it_is_as_if_the_targets_had_been_scaled_outside(runtime):
     data = houses()
     asked = study(data)

@@ -18,6 +18,7 @@ from parley_papers.channels import quantisers
 from parley_papers.channels.tradeoff import CHANNELS
 
 
+@pytest.mark.long
 def test_tradeoff(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("PARLEY_DATA", str(tmp_path))
     result = run_study("channels/tradeoff", "smoke", tmp_path / "out")

@@ -27,7 +27,8 @@ def here(load, scale: str) -> TrainingProblem:
 
 
 @pytest.mark.parametrize(("name", "claims"), [
-    ("001/fig6", 8), ("001/fig12", 5), ("001/fig13", 5), ("001/fig12-cifar100", 5), ("001/fig13-long", 5),
+    ("001/fig6", 8), ("001/fig12", 5), ("001/fig13", 5), pytest.param("001/fig12-cifar100", 5, marks=pytest.mark.long),
+    pytest.param("001/fig13-long", 5, marks=pytest.mark.long),
 ])  # fmt: skip
 def test_smoke_needs_no_files_and_says_what_it_does_not_check(
     name: str, claims: int, monkeypatch: pytest.MonkeyPatch, tmp_path

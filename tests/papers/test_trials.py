@@ -252,6 +252,7 @@ def test_jobs_are_spread_over_processes_in_order() -> None:
     assert spread(abs, [-3, 2, -1], StudyContext("x", "cpu"), "numbers") == [3, 2, 1]
 
 
+@pytest.mark.long
 def test_processes_end_with_a_study_that_is_killed() -> None:
     """With kill -9, in the middle of jobs that have hours to go."""
     code = (
@@ -270,6 +271,7 @@ def test_processes_end_with_a_study_that_is_killed() -> None:
     assert not psutil.wait_procs(workers, timeout=120)[1]
 
 
+@pytest.mark.long
 def test_trials_in_processes_are_the_same(tmp_path: Path) -> None:
     wide = StudyContext("test", "cpu", store=tmp_path / "runs.db")
     found = trained([arm()], [0, 1], wide)["FedAvg"]

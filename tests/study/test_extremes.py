@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("extremes.py")
 @pytest.mark.parametrize(
     ("kind", "extent"),
     [
-        ("algorithms", "once"),
+        pytest.param("algorithms", "once", marks=pytest.mark.long),
         ("parts", "once"),
         ("settings", "once"),
         pytest.param("algorithms", "all", marks=pytest.mark.slow),

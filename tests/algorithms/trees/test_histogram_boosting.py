@@ -154,7 +154,7 @@ def test_clients_answer_as_one_what_each_answers_alone(kind, monkeypatch):
         ("binary", "inline"),
         ("classes", "inline"),
         ("regression", "pool"),
-        ("classes", "wire"),
+        pytest.param("classes", "wire", marks=pytest.mark.long),
     ],
 )
 def test_any_partition_of_narrow_and_extreme_columns_too(kind, runtime):
